@@ -1,6 +1,6 @@
 """Test databases, migrated once for all workers of a test run and copied.
 
-Migrating from nothing takes about 7 s of CPU time. The first worker that needs a database makes a template
+Migrating from nothing takes seconds of CPU time. The first worker that needs a database makes a template
 in the folder that the whole run shares; each worker, and each installation in a data directory of its own,
 starts from a copy of it.
 """

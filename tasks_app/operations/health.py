@@ -15,6 +15,8 @@ from redis.exceptions import RedisError
 
 #: Seconds that Redis gets to accept and to answer.
 REDIS_SECONDS = 1.0
+#: Migrations of earlier versions whose place another one has taken, 0001_squashed_0043_looks_in_order.
+FORMER_MIGRATIONS = frozenset({("tasks_app", "0001_squashed_0034_push")})
 
 
 def not_ready() -> tuple[str, ...]:
@@ -42,8 +44,12 @@ def needed_migrations() -> frozenset[tuple[str, str]]:
 
 
 def applied_migrations() -> frozenset[tuple[str, str]]:
-    """Return the applied migrations. Raises DatabaseError, also for a database without tables."""
-    return frozenset(MigrationRecorder.Migration.objects.values_list("app", "name"))
+    """Return the applied migrations, but for former ones.
+
+    Raises DatabaseError, also for a database without tables.
+    """
+    applied = frozenset(MigrationRecorder.Migration.objects.values_list("app", "name"))
+    return applied - FORMER_MIGRATIONS
 
 
 def _redis_answers(url: str) -> bool:

@@ -28,7 +28,7 @@ from tasks_app.models import Installation, Project, User, paths
 from tasks_app.operations import loading, new_database, repositories
 from tasks_app.operations.archive import MANIFEST, SUMMARY, ArchiveReader
 from tasks_app.operations.backup import FORMAT, PRODUCT, key_digest
-from tasks_app.operations.health import needed_migrations
+from tasks_app.operations.health import FORMER_MIGRATIONS, needed_migrations
 from tasks_app.operations.portal_lock import hold_data_dir, live_workers
 from tasks_app.operations.repositories import commits_in
 from tasks_app.operations.rows import commits_by_project
@@ -84,7 +84,7 @@ def open_backup(path: Path) -> Iterator[Verified]:
 def _require_supported(manifest: dict[str, Any], path: Path) -> None:
     if manifest.get("product") != PRODUCT:
         raise BackupError(f"{path} is not a backup of Cat Herder.")
-    unknown = {tuple(one) for one in manifest["migrations"]} - needed_migrations()
+    unknown = {tuple(one) for one in manifest["migrations"]} - needed_migrations() - FORMER_MIGRATIONS
     if manifest.get("format") != FORMAT or unknown:
         version = manifest.get("version") or "unknown"
         raise BackupError(

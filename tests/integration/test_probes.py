@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from asgiref.testing import ApplicationCommunicator
 from django.db import connection
+from django.db.migrations.recorder import MigrationRecorder
 from django.test.utils import CaptureQueriesContext
 
 from catherder_site import probes
@@ -119,6 +120,14 @@ def test_a_database_that_lacks_a_migration_is_not_ready(monkeypatch: pytest.Monk
     needed = health.needed_migrations() | {("tasks_app", "9999_of_tomorrow")}
     monkeypatch.setattr(health, "needed_migrations", lambda: needed)
     assert list(health._reasons()) == ["The database is not prepared for this version."]
+
+
+@pytest.mark.django_db
+def test_a_former_migration_is_not_one_of_a_newer_version() -> None:
+    """A database that was made by it is as one that its successor made."""
+    for app, name in health.FORMER_MIGRATIONS:
+        MigrationRecorder(connection).record_applied(app, name)
+    assert health.applied_migrations() == health.needed_migrations()
 
 
 @pytest.mark.django_db

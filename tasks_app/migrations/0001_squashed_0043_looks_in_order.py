@@ -1,8 +1,5 @@
-"""All tables at once, as the 27 migrations that it replaces leave them. Those stay for databases
-that have had some.
-
-Making them step by step took twice the time of a first start. Cleaning rows (0012) is not needed where
-there are none.
+"""All tables at once, as the 36 migrations that it replaces leave them. Those stay for databases that have
+had some. Cleaning and moving rows (0012, 0039) is not needed where there are none.
 """
 
 import django.contrib.auth.models
@@ -19,6 +16,7 @@ import uuid
 from django.conf import settings
 from django.db import migrations, models
 
+from tasks_app.migrations._at_once import MakeTables
 from tasks_app.reporting.search import schema
 
 
@@ -52,6 +50,15 @@ class Migration(migrations.Migration):
         ('tasks_app', '0032_pull_requests'),
         ('tasks_app', '0033_review_notifications'),
         ('tasks_app', '0034_push'),
+        ('tasks_app', '0035_pipeline_publishing'),
+        ('tasks_app', '0036_reply_notifications'),
+        ('tasks_app', '0037_forge_webhooks'),
+        ('tasks_app', '0038_merging'),
+        ('tasks_app', '0039_one_time_zone'),
+        ('tasks_app', '0040_ip_address_of_audit_entries'),
+        ('tasks_app', '0041_worker_intake'),
+        ('tasks_app', '0042_pull_requests_from_forks'),
+        ('tasks_app', '0043_looks_in_order'),
     ]
 
     initial = True
@@ -61,6 +68,7 @@ class Migration(migrations.Migration):
     ]
 
     operations = [
+        MakeTables([
         migrations.CreateModel(
             name='Project',
             fields=[
@@ -87,6 +95,9 @@ class Migration(migrations.Migration):
                 ('required_approvals', models.PositiveSmallIntegerField(default=0, help_text='Approvals that a result needs before it is published, not by who created the task.', validators=[django.core.validators.MaxValueValidator(20)])),
                 ('forge', models.CharField(blank=True, choices=[('github', 'GitHub'), ('gitlab', 'GitLab'), ('forgejo', 'Forgejo')], help_text='What the repository that results are published to is at; empty: as its host says.', max_length=10)),
                 ('forge_api_url', models.CharField(blank=True, help_text="The forge's API; empty: as its host says.", max_length=500)),
+                ('pull_request_repository', models.CharField(blank=True, help_text='Where pull requests go at the forge, as OWNER/NAME; empty: to the repository itself.', max_length=200, validators=[django.core.validators.RegexValidator('\\A[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)+\\Z', 'Write it as OWNER/NAME.')])),
+                ('encrypted_webhook_secret', models.TextField(blank=True, editable=False)),
+                ('webhook_called_at', models.DateTimeField(blank=True, editable=False, help_text='When the forge last made a signed call.', null=True)),
                 ('fetched_at', models.DateTimeField(blank=True, null=True)),
                 ('fetching_since', models.DateTimeField(blank=True, editable=False, null=True)),
                 ('fetch_fault', models.TextField(blank=True, help_text='Why the last fetch failed.')),
@@ -171,7 +182,7 @@ class Migration(migrations.Migration):
                 ('is_active', models.BooleanField(default=True, help_text='Designates whether this user should be treated as active. Unselect this instead of deleting accounts.', verbose_name='active')),
                 ('date_joined', models.DateTimeField(default=django.utils.timezone.now, verbose_name='date joined')),
                 ('theme', models.CharField(choices=[('auto', 'system'), ('light', 'light'), ('dark', 'dark')], default='auto', max_length=10)),
-                ('time_zone', models.CharField(blank=True, help_text='For times on pages if the browser does not say its own.', max_length=64)),
+                ('time_zone', models.CharField(blank=True, help_text='For quiet hours and digests, and for times on pages if the browser does not say its own.', max_length=64)),
                 ('first_steps_dismissed', models.BooleanField(default=False, editable=False)),
                 ('groups', models.ManyToManyField(blank=True, help_text='The groups this user belongs to. A user will get all permissions granted to each of their groups.', related_name='user_set', related_query_name='user', to='auth.group', verbose_name='groups')),
                 ('user_permissions', models.ManyToManyField(blank=True, help_text='Specific permissions for this user.', related_name='user_set', related_query_name='user', to='auth.permission', verbose_name='user permissions')),
@@ -218,7 +229,6 @@ class Migration(migrations.Migration):
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
                 ('subscriptions', models.JSONField(default=tasks_app.models.notification.default_subscriptions, help_text='By event type and medium: off, mine or all.')),
                 ('project_selection', models.CharField(choices=[('mine', 'projects in which I have a role, and tasks that I created'), ('all', 'all projects that I can see'), ('chosen', 'selected projects:')], default='mine', max_length=10)),
-                ('time_zone', models.CharField(default='UTC', max_length=64)),
                 ('quiet_from', models.TimeField(blank=True, null=True)),
                 ('quiet_until', models.TimeField(blank=True, null=True)),
                 ('digest', models.CharField(choices=[('at_once', 'immediately'), ('hourly', 'hourly digest'), ('daily', 'daily digest at')], default='at_once', max_length=10)),
@@ -263,7 +273,8 @@ class Migration(migrations.Migration):
                 ('checks', models.JSONField(blank=True, default=list)),
                 ('opened_at', models.DateTimeField(auto_now_add=True)),
                 ('changed_at', models.DateTimeField(auto_now_add=True, help_text='When something last happened there.')),
-                ('looked_at', models.DateTimeField(blank=True, null=True)),
+                ('looked_at', models.DateTimeField(blank=True, help_text='When the newest look began.', null=True)),
+                ('state_as_of', models.DateTimeField(blank=True, editable=False, help_text='When the look began whose answer is stored.', null=True)),
                 ('next_look_at', models.DateTimeField(db_index=True, editable=False)),
                 ('fault', models.TextField(blank=True)),
                 ('project', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='pull_requests', to='tasks_app.project')),
@@ -332,7 +343,6 @@ class Migration(migrations.Migration):
             ],
             options={
                 'ordering': ['-created_at', '-pk'],
-                'constraints': [models.UniqueConstraint(fields=('project', 'slug'), name='one_sequence_per_slug'), models.UniqueConstraint(condition=models.Q(('form_key', ''), _negated=True), fields=('created_by', 'form_key'), name='one_sequence_per_form'), models.CheckConstraint(condition=models.Q(('threshold', None), ('threshold__lte', 5), _connector='OR'), name='sequence_threshold_from_0_to_5')],
             },
         ),
         migrations.CreateModel(
@@ -388,7 +398,6 @@ class Migration(migrations.Migration):
             ],
             options={
                 'ordering': ['name', 'pk'],
-                'constraints': [models.CheckConstraint(condition=models.Q(('project', None), ('user', None), _connector='XOR'), name='target_of_a_project_or_a_person'), models.CheckConstraint(condition=models.Q(('medium__in', ['chat', 'webhook'])), name='target_is_outside')],
             },
         ),
         migrations.CreateModel(
@@ -414,6 +423,8 @@ class Migration(migrations.Migration):
                 ('max_cost_usd', models.FloatField(blank=True, help_text='Dollars that the whole task may cost.', null=True)),
                 ('auto_commit', models.BooleanField(default=False, help_text='Commit a checkpoint after each step.')),
                 ('publish_plan', models.BooleanField(default=False, help_text='Leave PLAN.md in the result.')),
+                ('publish', models.JSONField(blank=True, help_text='How its pipeline publishes the result; null: it does not.', null=True)),
+                ('publish_due', models.BooleanField(default=False, editable=False, help_text='Done, and to be published by its pipeline.')),
                 ('ask_before', models.JSONField(blank=True, default=list, help_text='Patterns of tool calls that a human must approve.')),
                 ('branch', models.CharField(max_length=200)),
                 ('checkout', models.CharField(blank=True, help_text='The branch checked out in the workspace, if it is another.', max_length=200)),
@@ -421,6 +432,8 @@ class Migration(migrations.Migration):
                 ('head_commit', models.CharField(blank=True, max_length=64)),
                 ('left_out', models.JSONField(blank=True, default=list, help_text='Sentences on what the workspace holds and the result does not.')),
                 ('reset_to', models.CharField(blank=True, help_text='The commit to put the files back to before the next run.', max_length=64)),
+                ('merge', models.JSONField(blank=True, editable=False, help_text='The last merge that its agent was asked to resolve.', null=True)),
+                ('merged_commit', models.CharField(blank=True, help_text="The commit of the project's branch that the agent merged: changes are shown from there.", max_length=64)),
                 ('folder_key', models.CharField(blank=True, default=tasks_app.models.installation.new_folder_key, editable=False, help_text='Random part of the name of its folder; empty in rows from before there was one.', max_length=16)),
                 ('created_at', models.DateTimeField(auto_now_add=True)),
                 ('queued_at', models.DateTimeField(blank=True, null=True)),
@@ -440,8 +453,6 @@ class Migration(migrations.Migration):
             ],
             options={
                 'ordering': ['-created_at', '-pk'],
-                'indexes': [models.Index(fields=['created_at'], name='tasks_app_t_created_91654d_idx'), models.Index(fields=['phase', 'lease_expires'], name='tasks_app_t_phase_d7f3c9_idx'), models.Index(fields=['project', 'phase'], name='tasks_app_t_project_6c0cb1_idx'), models.Index(fields=['phase', 'ended_at'], name='tasks_app_t_phase_ffd5d9_idx')],
-                'constraints': [models.UniqueConstraint(fields=('project', 'slug'), name='one_slug_per_project'), models.UniqueConstraint(condition=models.Q(('sequence__isnull', False)), fields=('sequence', 'file'), name='one_task_per_file'), models.UniqueConstraint(condition=models.Q(('form_key', ''), _negated=True), fields=('created_by', 'form_key'), name='one_task_per_form'), models.CheckConstraint(condition=models.Q(('threshold__lte', 5)), name='threshold_from_0_to_5')],
             },
         ),
         migrations.AddField(
@@ -471,7 +482,6 @@ class Migration(migrations.Migration):
             ],
             options={
                 'ordering': ['task', 'number', 'pk'],
-                'constraints': [models.UniqueConstraint(fields=('task', 'number'), name='one_thread_per_number'), models.CheckConstraint(condition=models.Q(('state', 'resolved'), ('resolved_at', None), _connector='XOR'), name='a_resolved_thread_has_a_time'), models.CheckConstraint(condition=models.Q(('review', None), ('pull_request', None), _connector='XOR'), name='a_thread_is_of_a_review_or_a_pull_request'), models.UniqueConstraint(condition=models.Q(('pull_request__isnull', False)), fields=('pull_request', 'discussion'), name='one_thread_per_discussion')],
             },
         ),
         migrations.AddField(
@@ -509,8 +519,6 @@ class Migration(migrations.Migration):
             ],
             options={
                 'ordering': ['asked_at', 'pk'],
-                'indexes': [models.Index(fields=['asked_at'], name='tasks_app_q_asked_a_91b009_idx'), models.Index(fields=['state', 'asked_at'], name='tasks_app_q_state_52f94f_idx')],
-                'constraints': [models.UniqueConstraint(fields=('run', 'tool_use_id'), name='one_question_per_call'), models.UniqueConstraint(fields=('task', 'number'), name='one_question_per_number'), models.CheckConstraint(condition=models.Q(('state__in', ['answered', 'dismissed']), ('answered_at', None), _connector='XOR'), name='settled_has_a_time_and_nothing_else_does'), models.CheckConstraint(condition=models.Q(models.Q(('state', 'dismissed'), _negated=True), ('kind', 'clarification'), _connector='OR'), name='only_questions_are_dismissed'), models.CheckConstraint(condition=models.Q(('verdict', ''), models.Q(('state', 'answered'), models.Q(('kind', 'clarification'), _negated=True)), _connector='XOR'), name='a_verdict_is_what_settles_approvals_and_plans')],
             },
         ),
         migrations.AddField(
@@ -531,11 +539,14 @@ class Migration(migrations.Migration):
                 ('pull_request', models.BooleanField(default=False, help_text='Open or update a pull request.')),
                 ('draft', models.BooleanField(default=False, help_text='Open it as a draft.')),
                 ('reviewers', models.JSONField(blank=True, default=list, help_text='Whom to ask for reviews of it.')),
+                ('conflicts', models.JSONField(blank=True, default=list, help_text='Files in conflict, for which it could not be updated.')),
                 ('fault', models.TextField(blank=True, help_text='Why there is no pull request, although the branch was published.')),
                 ('published_commit', models.CharField(blank=True, max_length=64)),
                 ('state', models.CharField(choices=[('pending', 'publishing'), ('pushed', 'published'), ('refused', 'not published')], db_index=True, default='pending', max_length=10)),
                 ('answer', models.TextField(blank=True, help_text='What the remote answered, or why it was not published.')),
+                ('by_pipeline', models.BooleanField(default=False, help_text='The pipeline asked for it, on behalf of who created the task.')),
                 ('requested_at', models.DateTimeField(auto_now_add=True)),
+                ('announced_at', models.DateTimeField(blank=True, editable=False, help_text='When a failure was told to those who want to know.', null=True)),
                 ('ended_at', models.DateTimeField(blank=True, null=True)),
                 ('attempts', models.PositiveIntegerField(default=0, editable=False)),
                 ('claim', models.UUIDField(db_index=True, editable=False, null=True)),
@@ -546,7 +557,6 @@ class Migration(migrations.Migration):
             ],
             options={
                 'ordering': ['-pk'],
-                'constraints': [models.UniqueConstraint(condition=models.Q(('state', 'pending')), fields=('task',), name='one_pending_publication_per_task')],
             },
         ),
         migrations.CreateModel(
@@ -570,7 +580,7 @@ class Migration(migrations.Migration):
                 ('actor_name', models.CharField(blank=True, max_length=200)),
                 ('via', models.CharField(blank=True, choices=[('web', 'web'), ('terminal', 'terminal'), ('api', 'API')], max_length=20)),
                 ('token', models.CharField(blank=True, help_text='The name of the token that was used.', max_length=100)),
-                ('address', models.CharField(blank=True, help_text='Where the request came from.', max_length=60)),
+                ('ip_address', models.CharField(blank=True, help_text='Where the request came from.', max_length=60)),
                 ('project_name', models.CharField(blank=True, max_length=60)),
                 ('subject', models.CharField(blank=True, help_text='What it was done to.', max_length=300)),
                 ('detail', models.JSONField(blank=True, default=dict)),
@@ -581,7 +591,6 @@ class Migration(migrations.Migration):
             options={
                 'verbose_name_plural': 'audit entries',
                 'ordering': ['-at', '-pk'],
-                'indexes': [models.Index(fields=['project', 'at'], name='tasks_app_a_project_815cdd_idx'), models.Index(fields=['actor', 'at'], name='tasks_app_a_actor_i_07400e_idx')],
             },
         ),
         migrations.CreateModel(
@@ -593,13 +602,13 @@ class Migration(migrations.Migration):
                 ('text', models.TextField()),
                 ('at', models.DateTimeField(auto_now_add=True)),
                 ('key', models.CharField(blank=True, editable=False, help_text="Of the agent's reply, which is read more than once.", max_length=64)),
+                ('announce_at', models.DateTimeField(blank=True, editable=False, help_text='When others are told of this reply; empty afterwards.', null=True)),
                 ('author', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.PROTECT, related_name='thread_comments', to=settings.AUTH_USER_MODEL)),
                 ('run', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.CASCADE, related_name='thread_comments', to='tasks_app.run')),
                 ('thread', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='comments', to='tasks_app.reviewthread')),
             ],
             options={
                 'ordering': ['at', 'pk'],
-                'constraints': [models.UniqueConstraint(condition=models.Q(('key', ''), _negated=True), fields=('thread', 'key'), name='one_comment_per_reply'), models.CheckConstraint(condition=models.Q(models.Q(('author__isnull', False), ('forge_author', ''), ('run', None)), models.Q(('author', None), ('forge_author', ''), ('run__isnull', False)), models.Q(('author', None), ('run', None), models.Q(('forge_author', ''), _negated=True)), _connector='OR'), name='a_comment_is_of_a_human_or_an_agent'), models.UniqueConstraint(condition=models.Q(('forge_id', ''), _negated=True), fields=('thread', 'forge_id'), name='one_comment_per_forge_id')],
             },
         ),
         migrations.CreateModel(
@@ -617,27 +626,26 @@ class Migration(migrations.Migration):
             ],
             options={
                 'ordering': ['at', 'pk'],
-                'indexes': [models.Index(condition=models.Q(('announced_at', None), ('step', None), ('target__in', ('waiting_for_input', 'failed', 'done', 'cancelled'))), fields=['at'], name='transition_unannounced')],
             },
         ),
         migrations.CreateModel(
             name='Notice',
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('event_type', models.CharField(choices=[('question', 'an agent asks'), ('failed', 'a task fails'), ('done', 'a task is done'), ('cancelled', 'a task is cancelled'), ('reviewed', 'a result is reviewed'), ('test', 'a test is sent')], max_length=10)),
+                ('event_type', models.CharField(choices=[('question', 'an agent asks'), ('failed', 'a task fails'), ('done', 'a task is done'), ('cancelled', 'a task is cancelled'), ('reviewed', 'a result is reviewed or discussed'), ('not_published', 'a result cannot be published'), ('test', 'a test is sent')], max_length=20)),
                 ('step', models.CharField(blank=True, max_length=100)),
                 ('headline', models.CharField(blank=True, help_text='The question, or why it failed.', max_length=300)),
                 ('at', models.DateTimeField(auto_now_add=True, db_index=True)),
                 ('read_at', models.DateTimeField(blank=True, null=True)),
                 ('user', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='notices', to=settings.AUTH_USER_MODEL)),
+                ('publication', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.CASCADE, related_name='notices', to='tasks_app.publication')),
                 ('review', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.CASCADE, related_name='notices', to='tasks_app.review')),
                 ('task', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='notices', to='tasks_app.task')),
+                ('reply', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.CASCADE, related_name='notices', to='tasks_app.threadcomment')),
                 ('transition', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.CASCADE, related_name='notices', to='tasks_app.transition')),
             ],
             options={
                 'ordering': ['-pk'],
-                'indexes': [models.Index(fields=['user', '-id'], name='notice_of_a_user'), models.Index(condition=models.Q(('read_at', None)), fields=['user'], name='notice_unread')],
-                'constraints': [models.UniqueConstraint(fields=('user', 'transition'), name='one_notice_per_occasion'), models.UniqueConstraint(fields=('user', 'review'), name='one_notice_per_review'), models.CheckConstraint(condition=models.Q(('transition', None), ('review', None), _connector='XOR'), name='notice_of_a_transition_or_a_review')],
             },
         ),
         migrations.CreateModel(
@@ -645,7 +653,7 @@ class Migration(migrations.Migration):
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
                 ('key', models.UUIDField(default=uuid.uuid4, editable=False, unique=True)),
-                ('event_type', models.CharField(choices=[('question', 'an agent asks'), ('failed', 'a task fails'), ('done', 'a task is done'), ('cancelled', 'a task is cancelled'), ('reviewed', 'a result is reviewed'), ('test', 'a test is sent')], max_length=10)),
+                ('event_type', models.CharField(choices=[('question', 'an agent asks'), ('failed', 'a task fails'), ('done', 'a task is done'), ('cancelled', 'a task is cancelled'), ('reviewed', 'a result is reviewed or discussed'), ('not_published', 'a result cannot be published'), ('test', 'a test is sent')], max_length=20)),
                 ('medium', models.CharField(choices=[('page', 'in the page'), ('email', 'e-mail'), ('chat', 'chat'), ('webhook', 'webhook'), ('push', 'browser')], max_length=10)),
                 ('state', models.CharField(choices=[('waiting', 'waiting'), ('sent', 'sent'), ('failed', 'failed'), ('dropped', 'not sent')], default='waiting', max_length=10)),
                 ('created_at', models.DateTimeField(auto_now_add=True)),
@@ -658,16 +666,16 @@ class Migration(migrations.Migration):
                 ('milliseconds', models.PositiveIntegerField(blank=True, null=True)),
                 ('sent_at', models.DateTimeField(blank=True, null=True)),
                 ('user', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.CASCADE, related_name='deliveries', to=settings.AUTH_USER_MODEL)),
+                ('publication', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.CASCADE, related_name='deliveries', to='tasks_app.publication')),
                 ('browser', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.CASCADE, related_name='deliveries', to='tasks_app.pushsubscription')),
                 ('review', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.CASCADE, related_name='deliveries', to='tasks_app.review')),
                 ('target', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.CASCADE, related_name='deliveries', to='tasks_app.target')),
+                ('reply', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.CASCADE, related_name='deliveries', to='tasks_app.threadcomment')),
                 ('transition', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.CASCADE, related_name='deliveries', to='tasks_app.transition')),
             ],
             options={
                 'verbose_name_plural': 'deliveries',
                 'ordering': ['-pk'],
-                'indexes': [models.Index(condition=models.Q(('state', 'waiting')), fields=['due_at'], name='delivery_waiting'), models.Index(fields=['created_at'], name='delivery_age')],
-                'constraints': [models.UniqueConstraint(condition=models.Q(('transition__isnull', False), ('user__isnull', False)), fields=('transition', 'user'), name='one_mail_per_occasion'), models.UniqueConstraint(condition=models.Q(('target__isnull', False), ('transition__isnull', False)), fields=('transition', 'target'), name='one_delivery_per_target'), models.UniqueConstraint(condition=models.Q(('review__isnull', False), ('user__isnull', False)), fields=('review', 'user'), name='one_mail_per_review'), models.UniqueConstraint(condition=models.Q(('review__isnull', False), ('target__isnull', False)), fields=('review', 'target'), name='one_delivery_of_a_review_per_target'), models.UniqueConstraint(condition=models.Q(('browser__isnull', False), ('transition__isnull', False)), fields=('transition', 'browser'), name='one_delivery_per_browser'), models.CheckConstraint(condition=models.Q(models.Q(('browser__isnull', False), ('target', None), ('user', None)), models.Q(('browser', None), ('target__isnull', False), ('user', None)), models.Q(('browser', None), ('target', None), ('user__isnull', False)), _connector='OR'), name='delivery_to_one_place')],
             },
         ),
         migrations.CreateModel(
@@ -683,7 +691,6 @@ class Migration(migrations.Migration):
             ],
             options={
                 'ordering': ['task', 'user', 'path'],
-                'constraints': [models.UniqueConstraint(fields=('task', 'user', 'key'), name='one_mark_per_viewed_content')],
             },
         ),
         migrations.CreateModel(
@@ -698,6 +705,8 @@ class Migration(migrations.Migration):
                 ('started_at', models.DateTimeField()),
                 ('seen_at', models.DateTimeField(db_index=True)),
                 ('ended', models.BooleanField(default=False, help_text='It said goodbye.')),
+                ('draining', models.BooleanField(default=False, help_text='It is to take no more tasks.')),
+                ('problem', models.CharField(blank=True, help_text='Why it takes no tasks; empty if it does.', max_length=300)),
             ],
             options={
                 'ordering': ['-seen_at'],
@@ -790,6 +799,18 @@ class Migration(migrations.Migration):
                 'constraints': [models.UniqueConstraint(fields=('run', 'seq'), name='one_event_per_seq')],
             },
         ),
+        migrations.AddConstraint(
+            model_name='sequence',
+            constraint=models.UniqueConstraint(fields=('project', 'slug'), name='one_sequence_per_slug'),
+        ),
+        migrations.AddConstraint(
+            model_name='sequence',
+            constraint=models.UniqueConstraint(condition=models.Q(('form_key', ''), _negated=True), fields=('created_by', 'form_key'), name='one_sequence_per_form'),
+        ),
+        migrations.AddConstraint(
+            model_name='sequence',
+            constraint=models.CheckConstraint(condition=models.Q(('threshold', None), ('threshold__lte', 5), _connector='OR'), name='sequence_threshold_from_0_to_5'),
+        ),
         migrations.AddIndex(
             model_name='run',
             index=models.Index(fields=['started_at'], name='tasks_app_r_started_4cce92_idx'),
@@ -799,12 +820,72 @@ class Migration(migrations.Migration):
             constraint=models.UniqueConstraint(fields=('step', 'number'), name='one_run_per_number'),
         ),
         migrations.AddConstraint(
+            model_name='target',
+            constraint=models.CheckConstraint(condition=models.Q(('project', None), ('user', None), _connector='XOR'), name='target_of_a_project_or_a_person'),
+        ),
+        migrations.AddConstraint(
+            model_name='target',
+            constraint=models.CheckConstraint(condition=models.Q(('medium__in', ['chat', 'webhook'])), name='target_is_outside'),
+        ),
+        migrations.AddIndex(
+            model_name='task',
+            index=models.Index(fields=['created_at'], name='tasks_app_t_created_91654d_idx'),
+        ),
+        migrations.AddIndex(
+            model_name='task',
+            index=models.Index(fields=['phase', 'lease_expires'], name='tasks_app_t_phase_d7f3c9_idx'),
+        ),
+        migrations.AddIndex(
+            model_name='task',
+            index=models.Index(fields=['project', 'phase'], name='tasks_app_t_project_6c0cb1_idx'),
+        ),
+        migrations.AddIndex(
+            model_name='task',
+            index=models.Index(fields=['phase', 'ended_at'], name='tasks_app_t_phase_ffd5d9_idx'),
+        ),
+        migrations.AddIndex(
+            model_name='task',
+            index=models.Index(condition=models.Q(('publish_due', True)), fields=['id'], name='task_publish_due'),
+        ),
+        migrations.AddConstraint(
+            model_name='task',
+            constraint=models.UniqueConstraint(fields=('project', 'slug'), name='one_slug_per_project'),
+        ),
+        migrations.AddConstraint(
+            model_name='task',
+            constraint=models.UniqueConstraint(condition=models.Q(('sequence__isnull', False)), fields=('sequence', 'file'), name='one_task_per_file'),
+        ),
+        migrations.AddConstraint(
+            model_name='task',
+            constraint=models.UniqueConstraint(condition=models.Q(('form_key', ''), _negated=True), fields=('created_by', 'form_key'), name='one_task_per_form'),
+        ),
+        migrations.AddConstraint(
+            model_name='task',
+            constraint=models.CheckConstraint(condition=models.Q(('threshold__lte', 5)), name='threshold_from_0_to_5'),
+        ),
+        migrations.AddConstraint(
             model_name='step',
             constraint=models.UniqueConstraint(fields=('task', 'position'), name='one_step_per_position'),
         ),
         migrations.AddConstraint(
             model_name='step',
             constraint=models.UniqueConstraint(fields=('task', 'name'), name='one_step_per_name'),
+        ),
+        migrations.AddConstraint(
+            model_name='reviewthread',
+            constraint=models.UniqueConstraint(fields=('task', 'number'), name='one_thread_per_number'),
+        ),
+        migrations.AddConstraint(
+            model_name='reviewthread',
+            constraint=models.CheckConstraint(condition=models.Q(('state', 'resolved'), ('resolved_at', None), _connector='XOR'), name='a_resolved_thread_has_a_time'),
+        ),
+        migrations.AddConstraint(
+            model_name='reviewthread',
+            constraint=models.CheckConstraint(condition=models.Q(('review', None), ('pull_request', None), _connector='XOR'), name='a_thread_is_of_a_review_or_a_pull_request'),
+        ),
+        migrations.AddConstraint(
+            model_name='reviewthread',
+            constraint=models.UniqueConstraint(condition=models.Q(('pull_request__isnull', False)), fields=('pull_request', 'discussion'), name='one_thread_per_discussion'),
         ),
         migrations.AddIndex(
             model_name='review',
@@ -826,9 +907,154 @@ class Migration(migrations.Migration):
             model_name='review',
             constraint=models.CheckConstraint(condition=models.Q(models.Q(('number', None), ('sent_at', None), ('verdict', '')), models.Q(('number__isnull', False), ('sent_at__isnull', False), models.Q(('verdict', ''), _negated=True)), _connector='OR'), name='a_sent_review_has_number_and_verdict'),
         ),
+        migrations.AddIndex(
+            model_name='question',
+            index=models.Index(fields=['asked_at'], name='tasks_app_q_asked_a_91b009_idx'),
+        ),
+        migrations.AddIndex(
+            model_name='question',
+            index=models.Index(fields=['state', 'asked_at'], name='tasks_app_q_state_52f94f_idx'),
+        ),
+        migrations.AddConstraint(
+            model_name='question',
+            constraint=models.UniqueConstraint(fields=('run', 'tool_use_id'), name='one_question_per_call'),
+        ),
+        migrations.AddConstraint(
+            model_name='question',
+            constraint=models.UniqueConstraint(fields=('task', 'number'), name='one_question_per_number'),
+        ),
+        migrations.AddConstraint(
+            model_name='question',
+            constraint=models.CheckConstraint(condition=models.Q(('state__in', ['answered', 'dismissed']), ('answered_at', None), _connector='XOR'), name='settled_has_a_time_and_nothing_else_does'),
+        ),
+        migrations.AddConstraint(
+            model_name='question',
+            constraint=models.CheckConstraint(condition=models.Q(models.Q(('state', 'dismissed'), _negated=True), ('kind', 'clarification'), _connector='OR'), name='only_questions_are_dismissed'),
+        ),
+        migrations.AddConstraint(
+            model_name='question',
+            constraint=models.CheckConstraint(condition=models.Q(('verdict', ''), models.Q(('state', 'answered'), models.Q(('kind', 'clarification'), _negated=True)), _connector='XOR'), name='a_verdict_is_what_settles_approvals_and_plans'),
+        ),
         migrations.AddConstraint(
             model_name='pullrequest',
             constraint=models.UniqueConstraint(fields=('project', 'url', 'number'), name='one_row_per_pull_request'),
         ),
+        migrations.AddIndex(
+            model_name='publication',
+            index=models.Index(condition=models.Q(('announced_at', None)), fields=['ended_at'], name='publication_not_announced'),
+        ),
+        migrations.AddConstraint(
+            model_name='publication',
+            constraint=models.UniqueConstraint(condition=models.Q(('state', 'pending')), fields=('task',), name='one_pending_publication_per_task'),
+        ),
+        migrations.AddIndex(
+            model_name='auditentry',
+            index=models.Index(fields=['project', 'at'], name='tasks_app_a_project_815cdd_idx'),
+        ),
+        migrations.AddIndex(
+            model_name='auditentry',
+            index=models.Index(fields=['actor', 'at'], name='tasks_app_a_actor_i_07400e_idx'),
+        ),
+        migrations.AddIndex(
+            model_name='threadcomment',
+            index=models.Index(condition=models.Q(('announce_at__isnull', False)), fields=['announce_at'], name='reply_unannounced'),
+        ),
+        migrations.AddConstraint(
+            model_name='threadcomment',
+            constraint=models.UniqueConstraint(condition=models.Q(('key', ''), _negated=True), fields=('thread', 'key'), name='one_comment_per_reply'),
+        ),
+        migrations.AddConstraint(
+            model_name='threadcomment',
+            constraint=models.CheckConstraint(condition=models.Q(models.Q(('author__isnull', False), ('forge_author', ''), ('run', None)), models.Q(('author', None), ('forge_author', ''), ('run__isnull', False)), models.Q(('author', None), ('run', None), models.Q(('forge_author', ''), _negated=True)), _connector='OR'), name='a_comment_is_of_a_human_or_an_agent'),
+        ),
+        migrations.AddConstraint(
+            model_name='threadcomment',
+            constraint=models.UniqueConstraint(condition=models.Q(('forge_id', ''), _negated=True), fields=('thread', 'forge_id'), name='one_comment_per_forge_id'),
+        ),
+        migrations.AddIndex(
+            model_name='transition',
+            index=models.Index(condition=models.Q(('announced_at', None), ('step', None), ('target__in', ('waiting_for_input', 'failed', 'done', 'cancelled'))), fields=['at'], name='transition_unannounced'),
+        ),
+        migrations.AddIndex(
+            model_name='notice',
+            index=models.Index(fields=['user', '-id'], name='notice_of_a_user'),
+        ),
+        migrations.AddIndex(
+            model_name='notice',
+            index=models.Index(condition=models.Q(('read_at', None)), fields=['user'], name='notice_unread'),
+        ),
+        migrations.AddConstraint(
+            model_name='notice',
+            constraint=models.UniqueConstraint(fields=('user', 'transition'), name='one_notice_per_occasion'),
+        ),
+        migrations.AddConstraint(
+            model_name='notice',
+            constraint=models.UniqueConstraint(fields=('user', 'review'), name='one_notice_per_review'),
+        ),
+        migrations.AddConstraint(
+            model_name='notice',
+            constraint=models.UniqueConstraint(fields=('user', 'publication'), name='one_notice_per_publication'),
+        ),
+        migrations.AddConstraint(
+            model_name='notice',
+            constraint=models.UniqueConstraint(fields=('user', 'reply'), name='one_notice_per_reply'),
+        ),
+        migrations.AddConstraint(
+            model_name='notice',
+            constraint=models.CheckConstraint(condition=models.Q(models.Q(('publication', None), ('reply', None), ('review', None), ('transition__isnull', False)), models.Q(('publication', None), ('reply', None), ('review__isnull', False), ('transition', None)), models.Q(('publication__isnull', False), ('reply', None), ('review', None), ('transition', None)), models.Q(('publication', None), ('reply__isnull', False), ('review', None), ('transition', None)), _connector='OR'), name='notice_of_one_event'),
+        ),
+        migrations.AddIndex(
+            model_name='delivery',
+            index=models.Index(condition=models.Q(('state', 'waiting')), fields=['due_at'], name='delivery_waiting'),
+        ),
+        migrations.AddIndex(
+            model_name='delivery',
+            index=models.Index(fields=['created_at'], name='delivery_age'),
+        ),
+        migrations.AddConstraint(
+            model_name='delivery',
+            constraint=models.UniqueConstraint(condition=models.Q(('transition__isnull', False), ('user__isnull', False)), fields=('transition', 'user'), name='one_mail_per_occasion'),
+        ),
+        migrations.AddConstraint(
+            model_name='delivery',
+            constraint=models.UniqueConstraint(condition=models.Q(('target__isnull', False), ('transition__isnull', False)), fields=('transition', 'target'), name='one_delivery_per_target'),
+        ),
+        migrations.AddConstraint(
+            model_name='delivery',
+            constraint=models.UniqueConstraint(condition=models.Q(('review__isnull', False), ('user__isnull', False)), fields=('review', 'user'), name='one_mail_per_review'),
+        ),
+        migrations.AddConstraint(
+            model_name='delivery',
+            constraint=models.UniqueConstraint(condition=models.Q(('review__isnull', False), ('target__isnull', False)), fields=('review', 'target'), name='one_delivery_of_a_review_per_target'),
+        ),
+        migrations.AddConstraint(
+            model_name='delivery',
+            constraint=models.UniqueConstraint(condition=models.Q(('publication__isnull', False), ('user__isnull', False)), fields=('publication', 'user'), name='one_mail_per_publication'),
+        ),
+        migrations.AddConstraint(
+            model_name='delivery',
+            constraint=models.UniqueConstraint(condition=models.Q(('publication__isnull', False), ('target__isnull', False)), fields=('publication', 'target'), name='one_delivery_of_a_publication_per_target'),
+        ),
+        migrations.AddConstraint(
+            model_name='delivery',
+            constraint=models.UniqueConstraint(condition=models.Q(('reply__isnull', False), ('user__isnull', False)), fields=('reply', 'user'), name='one_mail_per_reply'),
+        ),
+        migrations.AddConstraint(
+            model_name='delivery',
+            constraint=models.UniqueConstraint(condition=models.Q(('reply__isnull', False), ('target__isnull', False)), fields=('reply', 'target'), name='one_delivery_of_a_reply_per_target'),
+        ),
+        migrations.AddConstraint(
+            model_name='delivery',
+            constraint=models.UniqueConstraint(condition=models.Q(('browser__isnull', False), ('transition__isnull', False)), fields=('transition', 'browser'), name='one_delivery_per_browser'),
+        ),
+        migrations.AddConstraint(
+            model_name='delivery',
+            constraint=models.CheckConstraint(condition=models.Q(models.Q(('browser__isnull', False), ('target', None), ('user', None)), models.Q(('browser', None), ('target__isnull', False), ('user', None)), models.Q(('browser', None), ('target', None), ('user__isnull', False)), _connector='OR'), name='delivery_to_one_place'),
+        ),
+        migrations.AddConstraint(
+            model_name='viewedfile',
+            constraint=models.UniqueConstraint(fields=('task', 'user', 'key'), name='one_mark_per_viewed_content'),
+        ),
+        ]),
         migrations.RunPython(schema.make, schema.drop),
     ]
