@@ -71,7 +71,7 @@ class RunRecorder(DatabaseTranscriptStore):
         self._seq = self._wait_for(lambda: self._append(events), lambda: self._append_once(events))
 
     def _append(self, events: Sequence[NewEvent]) -> int:
-        with self._lease.fenced():
+        with self._lease.held():
             return append(self._run, events, seq=self._seq)
 
     def _append_once(self, events: Sequence[NewEvent]) -> int:
@@ -81,7 +81,7 @@ class RunRecorder(DatabaseTranscriptStore):
 
     def record_usage(self, usage: Usage, model: str) -> None:
         def store() -> None:
-            with self._lease.fenced():
+            with self._lease.held():
                 Run.objects.filter(pk=self._run.pk).update(
                     metered=True, model=storable_text(model)[:100], **asdict(usage)
                 )
@@ -97,7 +97,7 @@ class RunRecorder(DatabaseTranscriptStore):
         crash_point("transcript-stored")
 
     def _append_entries(self, key: Mapping[str, str], entries: list[dict[str, Any]]) -> None:
-        with self._lease.fenced():
+        with self._lease.held():
             super().append_transcript(key, entries)
 
     def load_transcript(self, key: Mapping[str, str]) -> list[dict[str, Any]] | None:

@@ -344,8 +344,9 @@ def test_the_keeper_notices_that_a_lease_is_lost_and_the_work_stops(
         assert renewer.holds(other.task_id)
         with pytest.raises(LeaseLost):
             lost.phase()
-    with pytest.raises(LeaseLost), lost.fenced():
-        raise AssertionError("not reached")
+    for fence in (lost.fenced, lost.held):
+        with pytest.raises(LeaseLost), fence():
+            raise AssertionError("not reached")
 
 
 def test_a_renewal_that_fails_is_tried_again(
