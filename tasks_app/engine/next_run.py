@@ -79,6 +79,8 @@ def next_run(step: Step) -> NextRun:
     last = step.current_runs.last()
     if last is None:
         return _first_run(step)
+    if last.data_dir != paths.worker_data_dir_id():
+        _write_answers_again(step)
     transcript, damage = _stored_session(last)
     open_answers = undelivered(step, last, transcript)
     reviews = undelivered_reviews(step, last, transcript)
@@ -265,6 +267,14 @@ def _decisions(
     if main.kind == QuestionKind.APPROVAL and main.verdict == Verdict.APPROVED and main.handed_in_id:
         return {waits_at: refuse_as_uncertain(note)}
     return {waits_at: decision_for(_given_answer(main), others, folder=folder, note=note)}
+
+
+def _write_answers_again(step: Step) -> None:
+    """Write the files of long answers, which the session names: the last run was on another host."""
+    folder = paths.answers_dir(step.task)
+    folder.mkdir(parents=True, exist_ok=True)
+    for question in step.questions.settled().select_related("answered_by", "run"):
+        decision_for(_given_answer(question), (), folder=folder)
 
 
 def _given_answer(question: Question) -> GivenAnswer:

@@ -95,8 +95,8 @@ def require_own_data_dir() -> None:
     """
     if settings.ENVIRONMENT.worker_token:
         raise WrongDataDirectory(
-            "CATHERDER_WORKER_TOKEN is set, so this is a worker host: only `manage.py worker` runs here. Run "
-            "this on the portal's host."
+            "CATHERDER_WORKER_TOKEN is set, so this is a worker host: only `worker`, `doctor` and "
+            "`clean_workspaces` run here. Run this on the portal's host."
         )
     if _ids_match():
         return

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from tasks_app.agent.orphaned_processes import marked_processes
+from tasks_app.management.commands.up import server_options
 from tasks_app.rehearsal.server import RehearsalServer
 from tests.databases import sqlite_template
 from tests.forkserver import PATIENCE, REPOSITORY
@@ -71,7 +72,7 @@ def test_a_task_that_asked_goes_on_on_another_host(tmp_path: Path, server: Rehea
         ANTHROPIC_BASE_URL=server.url,
         CATHERDER_SANDBOX="require",
         CATHERDER_LOCAL_SANDBOXES="allow",  # both hosts are sandboxes of this machine
-    ).start()
+    ).start(*server_options())
     try:
         portal.python(BEGIN.replace("SOURCE", repr(str(tmp_path / "source"))))
         tokens = [portal.manage("worker_token", name).stdout.strip() for name in ("build-1", "build-2")]

@@ -22,6 +22,7 @@ from tasks_app.engine import judging, worker_beat
 from tasks_app.engine.cleaning import clean_workspaces
 from tasks_app.engine.intake import Intake
 from tasks_app.engine.workspace import record_after_checks
+from tasks_app.git import Workspace
 from tasks_app.git.mirror import Mirror, Portal
 from tasks_app.models import Event, Installation, Run, Task, paths
 from tasks_app.operations import fitness
@@ -33,6 +34,7 @@ from tasks_app.services.sequences import create_sequence, files_to_come, start_s
 from tasks_app.services.tasks import cancel_task
 from tests.factories import ProjectFactory
 from tests.installation import Installation as Portals
+from tests.integration.conftest import Manage
 from tests.people import acting
 from tests.runner import Runner, file_in, runs, script
 
@@ -294,3 +296,33 @@ pipelines:
     task = runner.advance(runner.task(play, config=config))
     assert task.phase == Phase.DONE, task.failure
     assert runs(task)[0].checked_commit != runs(task)[0].head_commit
+
+
+def test_long_answers_of_earlier_runs_are_written_on_the_next_host_too(runner: Runner) -> None:
+    """The session names the files."""
+    play = [Turn(calls=(ask("What?"),)), Turn(calls=(ask("Which colour?"),)), say("Painted.")]
+    task = runner.advance(runner.task(play))
+    runner.answer_all(task, "long " * 10_000)
+    runner.advance(task)
+    (file,) = paths.answers_dir(task).iterdir()
+    file.unlink()
+    Run.objects.update(data_dir=uuid4())
+    runner.answer_all(task)
+    assert runner.advance(task).phase == Phase.DONE
+    assert file.read_text() == "long " * 10_000
+
+
+@pytest.mark.django_db
+def test_a_worker_host_frees_its_disk_without_recording(
+    runner: Runner, settings: Any, manage: Manage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its workspaces are copies of what is recorded."""
+    task = asked(runner)
+    cancel_task(task, by=acting(runner.user))
+    Task.objects.update(ended_at=timezone.now() - timedelta(days=30))
+    monkeypatch.setattr(Workspace, "snapshot", None)
+    values = {"worker_token": TOKEN, "url": "https://herder.example.org"}
+    settings.ENVIRONMENT = settings.ENVIRONMENT.model_copy(update=values)
+    code, out, _ = manage("clean_workspaces")
+    assert code == 0 and f"removed  task {task.pk}" in out
+    assert not paths.workspace(task).path.exists()

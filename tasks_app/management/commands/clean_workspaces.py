@@ -6,6 +6,7 @@ import json
 from datetime import timedelta
 from typing import Any
 
+from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from tasks_app.core.errors import CatHerderError
@@ -29,7 +30,8 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
-            require_own_data_dir()
+            if not settings.ENVIRONMENT.worker_token:  # a worker host frees its own disk
+                require_own_data_dir()
         except CatHerderError as error:
             raise CommandError(str(error), returncode=2) from None
         looked_at = clean_workspaces(
