@@ -104,7 +104,8 @@ def _work(lease: Lease, context: WorkerContext) -> None:
 
 def _run_steps(lease: Lease, context: WorkerContext) -> None:
     """Run the task's steps with its files at hand: a worker host fetches them first."""
-    held = Task.objects.select_related("project").get(pk=lease.task_id)
+    with lease.fenced() as held:
+        pass  # what follows is slow, and no transaction may be open meanwhile
     with paths.repository(held.project).held_for(lease.key, branch=held.branch):
         _run_steps_here(lease, context)
 

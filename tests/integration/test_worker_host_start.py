@@ -18,11 +18,11 @@ from tasks_app.agent.fake import FakeAgent
 from tasks_app.agent.fake_script import Turn, ask, say, write
 from tasks_app.core.errors import TemporaryFault, WorkspaceError, WrongDataDirectory
 from tasks_app.core.phases import Phase
-from tasks_app.engine import judging, worker_beat
+from tasks_app.engine import advance, judging, worker_beat
 from tasks_app.engine.cleaning import clean_workspaces
 from tasks_app.engine.intake import Intake
 from tasks_app.engine.workspace import record_after_checks
-from tasks_app.git import Workspace
+from tasks_app.git import Workspace, mirror
 from tasks_app.git.mirror import Mirror, Portal
 from tasks_app.models import Event, Installation, Run, Task, paths
 from tasks_app.operations import fitness
@@ -326,3 +326,30 @@ def test_a_worker_host_frees_its_disk_without_recording(
     code, out, _ = manage("clean_workspaces")
     assert code == 0 and f"removed  task {task.pk}" in out
     assert not paths.workspace(task).path.exists()
+
+
+def test_m6_a_worker_host_that_loses_its_portal_fails_no_task(
+    runner: Runner, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is postponed, and its page says why."""
+    task = runner.task(PLAY)
+    monkeypatch.setattr(mirror, "_PAUSES", ())
+    values = {"worker_token": TOKEN, "url": "http://127.0.0.1:1"}
+    settings.ENVIRONMENT = settings.ENVIRONMENT.model_copy(update=values)
+    task = runner.advance(task)
+    assert task.phase == Phase.PENDING and task.retry_at is not None and not runs(task)
+    assert task.fault.startswith("The portal at http://127.0.0.1:1 cannot be reached")
+
+
+def test_a_task_that_is_removed_before_its_files_are_fetched_is_left_alone(
+    runner: Runner, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = runner.task(PLAY)
+
+    def removed(name: str) -> None:
+        if name == "claimed":
+            Task.objects.filter(pk=task.pk).delete()
+
+    monkeypatch.setattr("tasks_app.engine.advance.crash_point", removed)
+    assert advance.advance(task.pk, owner="tester", context=runner.context)
+    assert "bug in the portal" not in caplog.text and "taken over" in caplog.text
