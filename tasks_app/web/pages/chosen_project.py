@@ -12,6 +12,7 @@ from tasks_app.config.pipeline import DEFAULT_TASK_FOLDER
 from tasks_app.config.threshold import resolve_threshold
 from tasks_app.core.errors import BadInput, CatHerderError
 from tasks_app.models import Project
+from tasks_app.reporting.forecast import FEWEST, Forecast, forecasts
 from tasks_app.reporting.task_files import RepositoryTaskFiles
 from tasks_app.web.pages.project_at_head import ProjectAtHead, ShownPipeline, at_head
 
@@ -51,6 +52,16 @@ class ChosenProject:
     @cached_property
     def pipelines(self) -> list[ShownPipeline]:
         return self.head.pipelines if self.head else []
+
+    @cached_property
+    def forecasts(self) -> list[tuple[ShownPipeline, Forecast]]:
+        """The pipelines, each with what a task of it is likely to cost and to take."""
+        found = forecasts(self.project)
+        return [(one, found.get(one.name, Forecast())) for one in self.pipelines]
+
+    @property
+    def tasks_for_forecast(self) -> int:
+        return FEWEST
 
     @property
     def is_broken(self) -> bool:
