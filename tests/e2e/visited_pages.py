@@ -20,6 +20,7 @@ from tasks_app.models import (
     Project,
     Publication,
     PublicationState,
+    PullRequest,
     Question,
     QuestionKind,
     QuestionState,
@@ -154,6 +155,13 @@ def _published_tasks(project: Project, by: User) -> list[Task]:
             task=task, commit=task.head_commit, published_commit=task.head_commit, url=url, state=state,
             branch=task.branch, answer=answer, by=by, ended_at=timezone.now(),
         )  # fmt: skip
+    states = ("passed", "failed", "pending", "skipped")
+    checks = [{"name": f"one {state}", "state": state, "url": "https://git.example/ci"} for state in states]
+    PullRequest.objects.create(
+        project=project, task=tasks[1], kind="github", url=url, number=128, title="Round the totals " * 9,
+        base="main", web_url="https://git.example/128", draft=True, checks=checks,
+        looked_at=timezone.now(), next_look_at=timezone.now(),
+    )  # fmt: skip
     return tasks
 
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 from django.test import Client
 from django.urls import reverse
+from django.utils import timezone
 
 from tasks_app.core.phases import Phase
-from tasks_app.models import Project, Publication, PublishCredential, Role, Task
+from tasks_app.models import Project, Publication, PublishCredential, PullRequest, Role, Task
 from tests.browser import signed_in
 from tests.factories import MembershipFactory, TaskFactory, UserFactory
 from tests.git_servers import ssh_key
@@ -62,6 +64,23 @@ def test_a_refusal_is_shown_and_can_be_tried_again(task: Task) -> None:
     ended(task, state="refused", answer="refused the branch: <b>not on a Friday</b>")
     page = page_of(task)
     assert "&lt;b&gt;not on a Friday" in page and 'id="do-publish"' in page
+
+
+def test_each_result_of_ci_has_its_own_mark(task: Task) -> None:
+    ended(task)
+    states = {"unit": "passed", "lint": "failed", "build": "pending", "deploy": "skipped"}
+    checks = [{"name": name, "state": state, "url": ""} for name, state in states.items()]
+    PullRequest.objects.create(
+        project=task.project, task=task, kind="github", url="x", number=1, base="main", checks=checks,
+        next_look_at=timezone.now(),
+    )  # fmt: skip
+    shown = re.findall(r'#(\w+)"/></svg>(?:</span>)? (\w+) <span class="quiet">(\w+)<', page_of(task))
+    assert shown == [
+        ("check", "unit", "passed"),
+        ("cross", "lint", "failed"),
+        ("clock", "build", "pending"),
+        ("slash", "deploy", "skipped"),
+    ]
 
 
 def test_new_work_is_distinguished_from_what_was_published(task: Task) -> None:
