@@ -98,3 +98,22 @@ def test_text_from_right_to_left_stands_in_its_own_order(portal: UpPortal, sign_
     card = page.locator(f"#question-{number}")
     for place in (card.locator(".headline"), card.locator(".choice-label").first, card.get_by_label("Notes")):
         assert style(place, "unicodeBidi") == "plaintext"
+
+
+@pytest.mark.parametrize("width", [1440, 390])
+def test_a_refusal_stands_above_the_task(portal: UpPortal, sign_in: SignIn, width: int) -> None:
+    task = portal.new_task("# Not begun yet\n", started=False)
+    page = sign_in(portal, viewport={"width": width, "height": 900})
+    page.goto(f"{portal.url}/tasks/{task}/")
+    token = page.locator("[name=csrfmiddlewaretoken]").first.input_value()
+    page.request.post(
+        f"{portal.url}/tasks/{task}/resume/",
+        form={"csrfmiddlewaretoken": token},
+        headers={"Referer": portal.url},
+        max_redirects=0,
+    )
+    page.reload()
+    said, head = page.locator(".messages"), page.locator("#task-header")
+    expect(said).to_contain_text("Not begun yet")
+    above, below = said.bounding_box(), head.bounding_box()
+    assert above and below and above["y"] < below["y"]
