@@ -86,7 +86,8 @@ class IllegalMove(CatHerderError):
     """A change of phase that is not allowed, or that came too late."""
 
     def __init__(self, what: str, source: str, target: str) -> None:
-        super().__init__(f"{what} is {source} and cannot become {target}")
+        was, wanted = (phase.replace("_", " ") for phase in (source, target))  # as pages name them
+        super().__init__(f"{what} is {was} and cannot become {wanted}")
         self.source = source
         self.target = target
 

@@ -129,7 +129,7 @@ def test_a_halt_that_cannot_be_stored_leaves_nothing_of_itself(runner: Runner) -
     )
     recorder = RunRecorder(lease, run, stop_signal=never, timeout=60)
     result = RunResult(Ending.ASKED, asks=(Ask("toolu_1", "command", (AskItem("Why?"),)),))
-    with pytest.raises(Exception, match="cannot become waiting_for_input"):
+    with pytest.raises(Exception, match="cannot become waiting for input"):
         halt(lease, run, result, recorder)
     run.refresh_from_db()
     assert (run.outcome, Question.objects.count(), run.events.count()) == ("", 0, 0)
