@@ -86,3 +86,25 @@ def test_an_answer_that_does_not_arrive_leaves_the_focus_in_its_card(
     press(page, "Enter")
     expect(card.locator(".refusal")).to_contain_text("could not be reached")
     assert page.evaluate("number => Boolean(document.activeElement.closest(`#question-${number}`))", number)
+
+
+def test_the_list_of_keys_is_read_from_its_beginning(portal: UpPortal, sign_in: SignIn) -> None:
+    page = sign_in(portal, viewport={"width": 390, "height": 500})
+    press(page, "?")
+    expect(page.locator("dialog#keys")).to_be_focused()
+    expect(page.locator("#keys-title")).to_be_in_viewport()
+    press(page, "Escape")
+    expect(page.locator("dialog#keys")).to_be_hidden()
+
+
+def test_what_has_the_focus_is_not_behind_the_bar(portal: UpPortal, sign_in: SignIn) -> None:
+    tasks = [portal.new_task(f"# Paint fence {number}", started=False) for number in range(5)]
+    page = sign_in(portal, viewport={"width": 390, "height": 500})
+    page.goto(f"{portal.url}/?q=paint+fence")
+    page.locator(f"#pick-{tasks[-1]}").focus()
+    press(page, "Space")
+    for _ in range(12):
+        press(page, "Tab")
+        place = page.evaluate("document.activeElement.getBoundingClientRect().bottom")
+        if page.evaluate("Boolean(document.activeElement.closest('#groups'))"):
+            assert place <= page.locator("#bulk").evaluate("bar => bar.getBoundingClientRect().top")

@@ -48,7 +48,10 @@
 
   function showKeys() {
     const help = document.getElementById("keys");
-    if (help && !help.open) help.showModal();
+    if (!help || help.open) return;
+    help.showModal();
+    help.focus(); // else the button at its end has the focus, and a phone shows the end of the list
+    help.scrollTop = 0;
   }
 
   // g and then a letter, within a second and a half: the links are those of the navigation.
