@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from django.db import IntegrityError, transaction
+from django.db.models import QuerySet
 from django.db.models.functions import Now
 
 from tasks_app.core.environment import WORKER_NAME, WORKER_TOKEN_PREFIX
@@ -92,13 +94,30 @@ class HeldTask:
 
 def held_task(worker: WorkerToken, task_id: int, epoch: int) -> HeldTask:
     """Return the task if a worker of this host holds it now, by this epoch. Raises LeaseLost."""
-    rows = Task.objects.held(task_id, epoch=epoch).filter(
+    task = _held(worker, task_id, epoch).select_related("project").first()
+    if task is None:
+        raise _not_held(worker, task_id, epoch)
+    return HeldTask(worker, task_id, epoch, paths.repository(task.project), task.branch, task.base_commit)
+
+
+def _held(worker: WorkerToken, task_id: int, epoch: int) -> QuerySet[Task]:
+    return Task.objects.held(task_id, epoch=epoch).filter(
         lease_owner__startswith=owner_prefix(worker.name), lease_expires__gt=Now()
     )
-    task = rows.select_related("project").first()
-    if task is None:
-        raise LeaseLost(f"The worker host {worker.name} does not hold task {task_id} (epoch {epoch}).")
-    return HeldTask(worker, task_id, epoch, paths.repository(task.project), task.branch, task.base_commit)
+
+
+def _not_held(worker: WorkerToken, task_id: int, epoch: int) -> LeaseLost:
+    return LeaseLost(f"The worker host {worker.name} does not hold task {task_id} (epoch {epoch}).")
+
+
+@contextmanager
+def _fenced(held: HeldTask) -> Iterator[None]:
+    """Lock the task's row and check that the lease still holds: nobody else claims the task meanwhile."""
+    with transaction.atomic():
+        rows = _held(held.worker, held.task_id, held.epoch).select_for_update()
+        if rows.values_list("pk").first() is None:
+            raise _not_held(held.worker, held.task_id, held.epoch)
+        yield
 
 
 def ensure_base_ref(held: HeldTask) -> None:
@@ -111,8 +130,8 @@ def ensure_base_ref(held: HeldTask) -> None:
 def set_task_refs(held: HeldTask, target: str, refs: Sequence[str]) -> bool:
     """Let references of the task name `target`. Return False if the holder has not pushed it yet.
 
-    The lease is checked once more when everything else is known. Raises LeaseLost, and BadInput for
-    references of others.
+    The lease is checked once more when everything else is known, and held fast until they are set. Raises
+    LeaseLost, and BadInput for references of others.
     """
     target = _valid_target(target)
     for ref in refs:
@@ -121,8 +140,8 @@ def set_task_refs(held: HeldTask, target: str, refs: Sequence[str]) -> bool:
         raise BadInput(f"name 1 to {_MOST_REFS} references", where="refs")
     if not _is_readable(held, target):
         return False
-    held_task(held.worker, held.task_id, held.epoch)
-    set_refs(held.repository, target, *refs)
+    with _fenced(held):
+        set_refs(held.repository, target, *refs)
     held.repository.remove_refs(f"refs/cat-herder-incoming/{held.task_id}/")
     return True
 

@@ -19,14 +19,16 @@ from urllib.parse import urlsplit
 import pytest
 import requests
 import uvicorn
+from django.db import connection
 from django.utils import timezone
 
 from catherder_site import git_service
 from catherder_site.worker_hosts import WorkerHosts
 from tasks_app.core.errors import BadInput, LeaseLost, NotAllowed, TemporaryFault, WorkspaceError
-from tasks_app.git import Repository, mirror
+from tasks_app.git import Repository, mirror, recording
 from tasks_app.git.mirror import Mirror, Portal, TokenRefused, incoming_ref
 from tasks_app.models import Action, AuditEntry, Task, User, WorkerToken, paths
+from tasks_app.services import worker_hosts
 from tasks_app.services.worker_hosts import make_worker_token, revoke_worker_token, worker_token_of
 from tests.integration.git_repository import GitRepository
 from tests.people import acting
@@ -250,6 +252,30 @@ def test_a_lease_that_is_lost_during_a_push_sets_no_reference(
             host.mirror.set_refs(made, snapshot_ref(host.task))
     assert taken.is_set() and host.repository.has(made)
     assert host.repository.refs("refs/cat-herder/", "refs/heads/") == ()
+
+
+def test_nobody_takes_the_task_while_its_references_are_set(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the successor could begin before the references, and go on without what they name."""
+    waited: list[bool] = []
+
+    def claim() -> None:
+        Task.objects.filter(pk=host.task.pk).update(lease_epoch=host.key[1] + 1)
+        connection.close()
+
+    def set_refs(*arguments: Any) -> None:
+        successor.start()
+        successor.join(0.5)
+        waited.append(successor.is_alive())
+        original(*arguments)
+
+    successor, original = threading.Thread(target=claim), recording.set_refs
+    with host.mirror.held_for(host.key, branch=host.task.branch):
+        monkeypatch.setattr(worker_hosts, "set_refs", set_refs)
+        host.mirror.set_refs(host.commit("work"), snapshot_ref(host.task))
+    successor.join()
+    assert waited == [True]
 
 
 def test_a_push_sets_no_other_reference_and_deletes_none(host: Host) -> None:
