@@ -23,8 +23,9 @@ def add_drain_options(parser: CommandParser) -> None:
         nargs="?",
         const="",
         metavar="HOST[:PID]",
-        help="Start no worker: tell the running ones of this host (or HOST, or only HOST:PID) to take no"
-        " more tasks, and wait until they hold none. They run on, idle, until they are stopped.",
+        help="Start no worker: tell the running ones of this host (or HOST, or only HOST:PID, or :PID of this"
+        " host) to take no more tasks, and wait until they hold none. They run on, idle, until they are"
+        " stopped.",
     )
     either.add_argument(
         "--take-again",

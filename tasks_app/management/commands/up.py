@@ -39,14 +39,19 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--no-sample", action="store_true", help="do not add the sample project")
+        parser.add_argument(
+            "--no-worker",
+            action="store_true",
+            help="start no worker; `worker` starts one, as another service of this machine",
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
         for sentence in misspelt_variables(os.environ):
             self.stderr.write(sentence)
         with exclusive_data_dir():
-            self._run(sample=not options["no_sample"])
+            self._run(sample=not options["no_sample"], worker=not options["no_worker"])
 
-    def _run(self, *, sample: bool) -> None:
+    def _run(self, *, sample: bool, worker: bool) -> None:
         try:
             sandbox = local_sandbox.sandbox()
             listener = _listen()
@@ -68,7 +73,7 @@ class Command(BaseCommand):
         host, port, *_ = listener.getsockname()
         bound = Bind(host=host, port=port)
         store_url(Path(settings.DATA_DIR), bound.address)
-        supervisor = Supervisor(children(listener), self._say)
+        supervisor = Supervisor(children(listener, worker=worker), self._say)
         supervisor.run(ready=lambda: _responds(bound), when_ready=lambda: self._print_ready(bound))
 
     def _ensure_sample(self) -> None:
@@ -105,16 +110,14 @@ class Command(BaseCommand):
         self.stdout.flush()
 
 
-def children(listener: socket.socket) -> list[Child]:
-    """Return the web server on the given socket, and the worker."""
+def children(listener: socket.socket, *, worker: bool = True) -> list[Child]:
+    """Return the web server on the given socket, and the worker unless it is a service of its own."""
     web = [sys.executable, "-P", "-m", "uvicorn", "--app-dir", str(settings.BASE_DIR)]
     web += ["catherder_site.asgi:application", "--fd", str(listener.fileno())]
     web += ["--lifespan", "on", "--no-access-log", "--log-level", "warning"]
     web += ["--timeout-graceful-shutdown", "3", *server_options()]
-    return [
-        Child("web server", web, fds=(listener.fileno(),), file_limit=WEB_FILE_LIMIT),
-        Child("worker", in_new_process("worker")),
-    ]
+    server = Child("web server", web, fds=(listener.fileno(),), file_limit=WEB_FILE_LIMIT)
+    return [server, Child("worker", in_new_process("worker"))] if worker else [server]
 
 
 def server_options() -> list[str]:
