@@ -99,6 +99,10 @@ def missing_redis() -> str:
     return ""
 
 
+def missing_systemd() -> str:
+    return "" if shutil.which("systemd-analyze") else "no systemd-analyze; on Debian: apt install systemd"
+
+
 def missing_disk() -> str:
     """A file system of one's own, in a file, whose power can be cut by copying the file."""
     if os.geteuid() != 0:
@@ -130,6 +134,7 @@ MISSING: dict[str, Callable[[], str]] = {
     "postgres": cache(missing_postgres),
     "redis": cache(missing_redis),
     "sshd": cache(missing_sshd),
+    "systemd": cache(missing_systemd),
 }
 
 

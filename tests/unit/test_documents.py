@@ -247,7 +247,7 @@ def test_the_architecture_says_why_each_dependency_is_there() -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=NAMES)
 def test_a_file_of_this_repository_that_a_page_names_exists(page: Path) -> None:
-    names = re.findall(r"`((?:tests|tasks_app|catherder_site|\.ci)/[\w./-]*)`", page.read_text())
+    names = re.findall(r"`((?:tests|tasks_app|catherder_site|deploy|\.ci)/[\w./-]*)`", page.read_text())
     assert [name for name in names if not (ROOT / name).exists()] == []
 
 
