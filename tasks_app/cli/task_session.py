@@ -165,7 +165,8 @@ class TaskSession:
             text = fault
         elif phase is Phase.WAITING_FOR_RESET and task.resets_at:
             words = reset_words(task.resets_at, now=timezone.now())
-            text = f"Usage limit reached. {words} The task then resumes by itself."
+            limit = "The project’s budget is spent." if task.waits_for_budget else "Usage limit reached."
+            text = f"{limit} {words} The task then resumes by itself."
         elif held and not is_this_process(task.lease_owner):
             text = (
                 f"Another worker holds the task ({task.lease_owner}). This terminal follows it "

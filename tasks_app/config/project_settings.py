@@ -1,6 +1,7 @@
 """The settings of a project that the portal can override, collected from their descriptors.
 
 A new setting is a key of `RepositorySettings` with a `Setting`, and a column of `Project` with its name.
+One that no file may set has its `Setting` here instead.
 """
 
 from __future__ import annotations
@@ -14,7 +15,18 @@ from pydantic import ConfigDict, Field, create_model
 
 from tasks_app.config.fields import FileModel
 from tasks_app.config.pipeline import ProjectConfig, RepositorySettings
-from tasks_app.config.setting import Setting
+from tasks_app.config.setting import DOLLARS, Setting
+
+#: Settings that only the portal has: whoever can commit to the repository must not be able to raise them.
+PORTAL_SETTINGS = (
+    Setting(
+        name="monthly_budget_usd",
+        kind=DOLLARS,
+        label="Dollars a month",
+        help="Once the project has cost this in a calendar month (UTC), no run begins: tasks wait for the "
+        "next month, or until this is raised. A change applies at once, also to existing tasks.",
+    ),
+)
 
 
 def _settings_of(model: type[FileModel], path: tuple[str, ...] = ()) -> Iterator[Setting]:
@@ -28,7 +40,7 @@ def _settings_of(model: type[FileModel], path: tuple[str, ...] = ()) -> Iterator
 
 #: Every setting by its name, in the order of the page.
 SETTINGS: Mapping[str, Setting] = MappingProxyType(
-    {one.name: one for one in _settings_of(RepositorySettings)}
+    {one.name: one for one in (*_settings_of(RepositorySettings), *PORTAL_SETTINGS)}
 )
 
 _fields: dict[str, Any] = {
@@ -47,7 +59,7 @@ class Overrides(_OverridesBase):  # type: ignore[misc]
 
 
 def file_key(setting: Setting) -> tuple[str, ...]:
-    """Return the place of the setting in cat-herder.yaml: `("limits", "maxTurns")`."""
+    """Return the place of the setting in cat-herder.yaml: `("limits", "maxTurns")`; empty if it has none."""
     model: Any = RepositorySettings
     keys = []
     for name in setting.path:
@@ -59,7 +71,7 @@ def file_key(setting: Setting) -> tuple[str, ...]:
 
 def value_in_file(setting: Setting, config: ProjectConfig) -> Any:
     """Return what the file says, or the default that a file without the key has."""
-    value: Any = config
+    value: Any = config if setting.path else setting.kind.unset
     for name in setting.path:
         value = getattr(value, name)
     return value
@@ -72,7 +84,7 @@ def is_set(value: object) -> bool:
 
 def effective(config: ProjectConfig, overrides: Overrides) -> ProjectConfig:
     """Return the file's settings with the overrides. Raise BadInput for an override that is not usable."""
-    for setting in SETTINGS.values():
+    for setting in filter(file_key, SETTINGS.values()):
         stored = getattr(overrides, setting.name)
         if is_set(stored) and is_set(value := setting.kind.to_config(stored)):
             path = (setting.overrides,) if setting.overrides else setting.path

@@ -118,7 +118,8 @@ class Setting:
     and the portal mean different things, `file_help` describes the key, and `overrides` is the attribute of
     `ProjectConfig` that the portal sets; `in_effect` then combines the override and the file's value.
 
-    `path` leads to the file's key in `ProjectConfig`; it is filled in when the settings are collected.
+    `path` leads to the file's key in `ProjectConfig`; it is filled in when the settings are collected, and
+    stays empty for a setting that only the portal has.
     """
 
     kind: Kind

@@ -50,6 +50,15 @@ FACTS: dict[Phase, PhaseFacts] = {
     Phase.CANCELLED: PhaseFacts("cancelled", "Cancelled. It can be resumed.", "quiet", "slash"),
 }
 
+#: How `waiting_for_reset` is shown for a task that waits for its project's budget, not for a usage limit.
+WAITING_FOR_BUDGET = PhaseFacts(
+    "waiting for budget",
+    "The project has spent its budget for this month. It resumes by itself next month (UTC), or when the "
+    "budget is raised.",
+    "quiet",
+    "clock",
+)
+
 #: Phases in which nothing more happens unless a human wants it to.
 ENDED = frozenset({Phase.DONE, Phase.FAILED, Phase.CANCELLED})
 

@@ -194,6 +194,8 @@ def _start_task(lease: Lease) -> Task:
 
 def _end_wait_for_reset(task: Task, lease: Lease) -> None:
     reason = "the usage limit has been reset"
+    if task.waits_for_budget:
+        reason = "looks whether the project has some of its budget left"
     for step in task.steps.filter(phase=Phase.WAITING_FOR_RESET):
         move(step, Phase.PENDING, reason=reason, epoch=lease.epoch)
     paused = paused_until_now(task)

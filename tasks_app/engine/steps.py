@@ -36,7 +36,8 @@ from tasks_app.engine.workspace import prepare_workspace, record_work
 from tasks_app.history import statistics
 from tasks_app.history.events.append import NewEvent
 from tasks_app.history.transitions import move
-from tasks_app.models import EventKind, Outcome, Run, Step, paths
+from tasks_app.models import EventKind, Outcome, Project, Run, Step, paths
+from tasks_app.services.budgets import is_used_up, next_month
 
 #: Maximum number of consecutive runs that may end with set-aside calls.
 SET_ASIDE = 5
@@ -65,7 +66,9 @@ def work_on(step: Step, lease: Lease, context: WorkerContext) -> bool:
 
 def _run_agent(step: Step, lease: Lease, context: WorkerContext) -> bool:
     """Run the agent once. Return whether the step goes on at once afterwards."""
-    if _fail_if_budget_used_up(step, lease) or _fail_if_network_stays(step, lease, context):
+    if _fail_if_cost_limit_reached(step, lease) or _wait_if_budget_used_up(step, lease):
+        return False
+    if _fail_if_network_stays(step, lease, context):
         return False
     step.task.refresh_from_db(fields=["threshold"])  # somebody may have changed it during the last run
     planned = next_run(step)
@@ -90,12 +93,26 @@ def _run_agent(step: Step, lease: Lease, context: WorkerContext) -> bool:
     return _conclude(run, result, lease, recorder, context)
 
 
-def _fail_if_budget_used_up(step: Step, lease: Lease) -> bool:
+def _fail_if_cost_limit_reached(step: Step, lease: Lease) -> bool:
     """Fail the step if its task has reached its cost limit. Return whether it failed."""
     if step.task.max_cost_usd is None or _dollars_spent(step) < step.task.max_cost_usd:
         return False
     allowed = f"${step.task.max_cost_usd:g}"
     fail(lease, step, f"The task has cost the {allowed} that its project allows (limits.maxCostUsd).")
+    return True
+
+
+def _wait_if_budget_used_up(step: Step, lease: Lease) -> bool:
+    """Let the task wait if its project has spent its budget for this month. Return whether it waits."""
+    project = Project.objects.get(pk=step.task.project_id)  # somebody may have changed it meanwhile
+    if not is_used_up(project):
+        return False
+    now = timezone.now()
+    pause(
+        lease, step, Phase.WAITING_FOR_RESET,
+        f"The project has spent its budget for this month (${project.monthly_budget_usd:,.2f}).",
+        resets_at=max(next_month(now), now + SHORTEST_WAIT), waits_for_budget=True,
+    )  # fmt: skip
     return True
 
 
@@ -194,7 +211,7 @@ def _conclude(
     if result.ending in {Ending.FINISHED, Ending.LOST}:
         return True
     record_work(run, lease, context)
-    return not _fail_if_budget_used_up(run.step, lease) and may_try_again(run.step, lease, result.error)
+    return not _fail_if_cost_limit_reached(run.step, lease) and may_try_again(run.step, lease, result.error)
 
 
 def _retry_killed(run: Run, result: RunResult, lease: Lease, context: WorkerContext) -> bool:
@@ -223,7 +240,7 @@ def _wait_for_reset_or_fail(run: Run, result: RunResult, lease: Lease) -> None:
         reason = f"A usage limit was reached. {words}"
         # Wait a while even if the time has passed (another clock, or just now): do not retry in a loop.
         again = max(result.resets_at, timezone.now() + SHORTEST_WAIT)
-        pause(lease, run.step, Phase.WAITING_FOR_RESET, reason, resets_at=again)
+        pause(lease, run.step, Phase.WAITING_FOR_RESET, reason, resets_at=again, waits_for_budget=False)
     else:
         advice = "Resume the task once the limit allows it."
         fail(lease, run.step, " ".join(filter(None, [result.error, words, advice])))

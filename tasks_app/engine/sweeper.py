@@ -11,6 +11,7 @@ from django.db import close_old_connections
 
 from tasks_app.engine.temporary_faults import temporary_fault
 from tasks_app.models import Change, IdempotencyKey, Task
+from tasks_app.services.budgets import end_waits_for_budgets
 
 logger = logging.getLogger(__name__)
 
@@ -25,6 +26,7 @@ def sweep(enqueue: Callable[[int], None], *, pending: Callable[[], int]) -> int:
     `pending` returns how many queue entries no worker has taken yet. While they outnumber the due tasks,
     nothing is added: all workers are busy, and each sweep would only make the queue longer.
     """
+    end_waits_for_budgets()
     due = list(Task.objects.due().order_by("queued_at", "pk").values_list("pk", flat=True))
     if pending() > len(due):
         return 0

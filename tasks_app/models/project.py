@@ -88,6 +88,9 @@ class Project(models.Model):
     )
     max_turns = models.PositiveIntegerField(null=True, blank=True, validators=[SettingValidator("max_turns")])
     max_cost_usd = models.FloatField(null=True, blank=True, validators=[SettingValidator("max_cost_usd")])
+    monthly_budget_usd = models.FloatField(
+        null=True, blank=True, validators=[SettingValidator("monthly_budget_usd")]
+    )
     step_timeout = models.PositiveIntegerField(
         null=True, blank=True, validators=[SettingValidator("step_timeout")]
     )

@@ -12,7 +12,7 @@ from django.db import models
 from django.db.models import F, Q
 from django.db.models.functions import Now
 
-from tasks_app.core.phases import ENDED, Phase
+from tasks_app.core.phases import ENDED, WAITING_FOR_BUDGET, Phase, PhaseFacts
 from tasks_app.core.types import JsonObject
 from tasks_app.models.installation import new_folder_key
 from tasks_app.models.phased import Phased
@@ -178,6 +178,10 @@ class Task(Phased):
     created_at = models.DateTimeField(auto_now_add=True)
     queued_at = models.DateTimeField(null=True, blank=True)
     resets_at = models.DateTimeField(null=True, blank=True)
+    waits_for_budget = models.BooleanField(
+        default=False, editable=False,
+        help_text="What it waits for, if it waits for a reset, is the project's budget of the next month.",
+    )  # fmt: skip
     fault = models.TextField(
         blank=True,
         editable=False,
@@ -223,6 +227,12 @@ class Task(Phased):
 
     def __str__(self) -> str:
         return self.title
+
+    @property
+    def phase_facts(self) -> PhaseFacts:
+        if self.phase == Phase.WAITING_FOR_RESET and self.waits_for_budget:
+            return WAITING_FOR_BUDGET
+        return super().phase_facts
 
     @property
     def is_ended(self) -> bool:

@@ -58,8 +58,9 @@ def settings_in_effect(project: Project, text: str | None) -> list[SettingInEffe
     lines = {} if text is None else read_yaml(text, where=CONFIG_FILE).lines
     overrides = overrides_of(project)
     return [
-        _in_effect(setting, config, getattr(overrides, name), lines.get(file_key(setting)))
+        _in_effect(setting, config, getattr(overrides, name), lines.get(key) if key else None)
         for name, setting in SETTINGS.items()
+        for key in [file_key(setting)]
     ]
 
 
@@ -80,7 +81,7 @@ def _in_effect(setting: Setting, config: ProjectConfig, override: Any, line: int
 
 
 def change_settings(project: Project, overrides: Overrides, *, by: Principal, commit: str) -> None:
-    """Change the overrides. They apply to tasks created from now on.
+    """Change the overrides. Those of keys of the file apply to tasks created from now on.
 
     Raises NotAllowed for all but maintainers, BadInput for a value that is not usable.
     """

@@ -51,6 +51,7 @@ def given(**changed: Any) -> dict[str, Any]:
         "manage_git_branch": "",
         "max_turns": "",
         "max_cost_usd": "",
+        "monthly_budget_usd": "",
         "step_timeout": "",
         "check_timeout": "",
         **changed,

@@ -86,7 +86,9 @@ def test_an_empty_column_leaves_the_setting_to_the_file(setting: Setting) -> Non
     assert getattr(Project(), setting.name) == setting.kind.unset
 
 
-@each_setting
+@pytest.mark.parametrize(
+    "setting", [one for one in SETTINGS.values() if file_key(one)], ids=lambda one: one.name
+)
 def test_a_key_of_the_file_is_overridden(setting: Setting) -> None:
     value = EXAMPLES[id(setting.kind)][0]
     changed = effective(config(), Overrides(**{setting.name: value}))
@@ -95,10 +97,18 @@ def test_a_key_of_the_file_is_overridden(setting: Setting) -> None:
     assert effective(config(), Overrides()) == config()
 
 
+def test_a_setting_of_the_portal_alone_leaves_the_configuration_as_the_file_has_it() -> None:
+    alone = {one.name: VALUES[one.name] for one in SETTINGS.values() if not file_key(one)}
+    assert list(alone) == ["monthly_budget_usd"]
+    assert effective(config(), Overrides(**alone)) == config()
+    assert value_in_file(SETTINGS["monthly_budget_usd"], config()) is None
+
+
 def test_every_key_of_the_file_is_a_setting_or_is_known_not_to_be() -> None:
     models: list[type[FileModel]] = [RepositorySettings, Limits]
     keys = [key for model in models for key in file_keys(model)]
-    assert sorted(keys) == sorted([*(file_key(one)[-1] for one in SETTINGS.values()), "taskFolder", "limits"])
+    settings = [file_key(one)[-1] for one in SETTINGS.values() if file_key(one)]
+    assert sorted(keys) == sorted([*settings, "taskFolder", "limits"])
 
 
 def test_the_form_has_every_setting_and_no_other() -> None:

@@ -44,7 +44,12 @@ class TaskOut(HasTimes, HasMetrics):
     )
     question: QuestionOut | None = Field(description="The first open question.")
     questions: list[QuestionOut] = Field(description="All open questions.")
-    resets_at: DateTime | None = Field(description="When the usage limit resets that it waits for.")
+    resets_at: DateTime | None = Field(
+        description="When the usage limit resets that it waits for, or the next month begins."
+    )
+    waits_for_budget: bool = Field(
+        description="Whether it waits because its project has spent its budget for this month."
+    )
     fault: str = Field(description="What is in the way that passes by itself, like a full disk; else empty.")
     retry_at: DateTime | None = Field(description="When it is tried again after such a fault.")
     branch: str = Field(description="The branch that it works on.")
@@ -94,6 +99,7 @@ class TaskOut(HasTimes, HasMetrics):
             started_at=task.started_at,
             ended_at=task.ended_at,
             resets_at=task.resets_at,
+            waits_for_budget=task.phase == Phase.WAITING_FOR_RESET and task.waits_for_budget,
             fault=task.fault if task.waits_for_retry else "",
             retry_at=task.retry_at if task.waits_for_retry else None,
             **metrics_fields(metrics or statistics.of_task(task)),

@@ -229,7 +229,7 @@ def _overridden(text: str, overrides: Overrides) -> Iterable[ShownFinding]:
     lines = read_yaml(text, where=CONFIG_FILE).lines
     for name, setting in SETTINGS.items():
         key = file_key(setting)
-        if is_set(getattr(overrides, name)) and (line := lines.get(key)):
+        if key and is_set(getattr(overrides, name)) and (line := lines.get(key)):
             sentence = f"{'.'.join(key)} is overridden in the portal’s settings."
             yield ShownFinding("note", sentence, CONFIG_FILE, line)
 

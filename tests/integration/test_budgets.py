@@ -1,0 +1,147 @@
+"""M8: a project's budget for a month: tasks wait when it is spent, and go on by themselves."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from django.utils import timezone
+
+from tasks_app.agent.fake_script import Limit, Turn, ask, say
+from tasks_app.core.phases import Phase
+from tasks_app.engine.sweeper import sweep
+from tasks_app.models import Project, Reason, Role, Run, Task
+from tasks_app.services.budgets import is_used_up, month_start, next_month, spent_this_month
+from tests.api import Script
+from tests.browser import signed_in
+from tests.factories import MembershipFactory, ProjectFactory, RunFactory, TaskFactory
+from tests.runner import TWO_STEPS, Runner, runs, step
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def spend(project: Project, dollars: float, *, at: datetime | None = None) -> None:
+    """Make a run of another task of the project that has cost this."""
+    run = RunFactory.create(task=TaskFactory.create(project=project, phase=Phase.DONE), cost_usd=dollars)
+    Run.objects.filter(pk=run.pk).update(started_at=at or timezone.now())
+
+
+def budget(project: Project, dollars: float | None) -> None:
+    Project.objects.filter(pk=project.pk).update(monthly_budget_usd=dollars)
+
+
+def due() -> list[int]:
+    """Sweep, and return the tasks that a worker would get."""
+    found: list[int] = []
+    sweep(found.append, pending=lambda: 0)
+    return found
+
+
+@pytest.fixture
+def waiting(runner: Runner) -> Task:
+    """A task that waits, because its project has spent the two dollars that it has."""
+    task = runner.task([say("Done.")])
+    budget(task.project, 2)
+    spend(task.project, 2.5)
+    return runner.advance(task)
+
+
+def test_months_are_those_of_utc() -> None:
+    east = datetime.fromisoformat("2026-12-01T01:00+02:00")
+    assert month_start(east) == datetime(2026, 11, 1, tzinfo=UTC)
+    assert next_month(east) == datetime(2026, 12, 1, tzinfo=UTC)
+    assert next_month(datetime(2026, 12, 31, 23, tzinfo=UTC)) == datetime(2027, 1, 1, tzinfo=UTC)
+
+
+def test_what_the_project_s_runs_cost_this_month_counts_alone() -> None:
+    project = ProjectFactory.create(monthly_budget_usd=3)
+    start = month_start(timezone.now())
+    spend(project, 1, at=start)
+    spend(project, 1.5)
+    spend(project, 100, at=start - timedelta(seconds=1))
+    spend(ProjectFactory.create(), 100)
+    assert spent_this_month(project) == 2.5 and not is_used_up(project)
+    spend(project, 0.5)
+    assert is_used_up(project)
+    project.monthly_budget_usd = None
+    assert not is_used_up(project)
+
+
+def test_no_run_begins_once_the_budget_is_spent(waiting: Task) -> None:
+    assert waiting.phase == step(waiting).phase == Phase.WAITING_FOR_RESET
+    assert waiting.waits_for_budget and waiting.resets_at == next_month(timezone.now())
+    assert runs(waiting) == [] and due() == []
+    assert "$2.00" in waiting.transitions.filter(step=None).order_by("-pk")[0].reason
+
+
+@pytest.mark.parametrize("raised", [4.0, None])
+def test_it_goes_on_by_itself_when_the_budget_is_raised_or_removed(
+    runner: Runner, waiting: Task, raised: float | None
+) -> None:
+    budget(waiting.project, raised)
+    assert due() == [waiting.pk]
+    assert runner.advance(waiting).phase == Phase.DONE
+    assert [run.reason for run in runs(waiting)] == [Reason.FIRST]
+    assert waiting.paused_seconds > 0
+
+
+def test_a_raise_that_is_too_small_changes_nothing(waiting: Task) -> None:
+    budget(waiting.project, 2.4)
+    assert due() == []
+
+
+def test_it_goes_on_by_itself_when_the_next_month_begins(runner: Runner, waiting: Task) -> None:
+    past = month_start(timezone.now()) - timedelta(days=1)
+    Run.objects.update(started_at=past)
+    Task.objects.filter(pk=waiting.pk).update(resets_at=month_start(timezone.now()))
+    assert due() == [waiting.pk]
+    assert runner.advance(waiting).phase == Phase.DONE
+
+
+def test_resuming_by_hand_does_not_get_past_the_budget(runner: Runner, waiting: Task) -> None:
+    script = Script(MembershipFactory.create(project=waiting.project, role=Role.MEMBER).user)
+    assert script.send("post", f"/tasks/{waiting.pk}/resume").status_code == 200
+    assert runner.advance(waiting).phase == Phase.WAITING_FOR_RESET
+    assert runs(waiting) == []
+
+
+def test_a_step_ends_and_the_next_one_waits(runner: Runner) -> None:
+    task = runner.task([say("Done.")], config=TWO_STEPS)
+    budget(task.project, 0.001)
+    assert runner.advance(task).phase == Phase.WAITING_FOR_RESET
+    assert spent_this_month(task.project) > 0.001, "a run that has begun ends by itself"
+    assert [one.phase for one in task.steps.all()] == [Phase.DONE, Phase.WAITING_FOR_RESET]
+    budget(task.project, 100)
+    assert due() == [task.pk] and runner.advance(task).phase == Phase.DONE
+
+
+def test_an_answer_waits_for_the_budget_and_is_delivered_then(runner: Runner) -> None:
+    task = runner.advance(runner.task([Turn(calls=(ask("Which colour?"),)), say("Painted.")]))
+    budget(task.project, 1)
+    spend(task.project, 1)
+    runner.answer_all(task, "Blue")
+    assert runner.advance(task).phase == Phase.WAITING_FOR_RESET
+    budget(task.project, 100)
+    assert due() == [task.pk] and runner.advance(task).phase == Phase.DONE
+    assert runs(task)[1].reason == Reason.ANSWER
+
+
+def test_a_task_that_waits_for_a_usage_limit_is_left_alone(runner: Runner) -> None:
+    config = "waitForRateLimitReset: true\npipelines: {default: [{name: do, command: self}]}\n"
+    task = runner.advance(runner.task([Limit(4_000_000_000)], config=config))
+    assert task.phase == Phase.WAITING_FOR_RESET and not task.waits_for_budget
+    assert due() == []
+
+
+def test_pages_and_api_say_what_it_waits_for(waiting: Task) -> None:
+    user = MembershipFactory.create(project=waiting.project).user
+    client = signed_in(user)
+    page = client.get(f"/tasks/{waiting.pk}/").text
+    assert "waiting for budget" in page and "has spent its budget for this month" in page
+    assert "Usage limit" not in page
+    page = client.get(f"/projects/{waiting.project_id}/").text
+    assert "$2.50 of $2.00 spent this month (UTC)" in page and "No run begins until next month" in page
+    shown = Script(user).get(f"/tasks/{waiting.pk}").json()
+    assert (shown["phase"], shown["waits_for_budget"]) == ("waiting_for_reset", True)
+    budget(waiting.project, None)
+    assert "spent this month" not in client.get(f"/projects/{waiting.project_id}/").text
