@@ -6,9 +6,8 @@ from typing import Any
 import dj_database_url
 from csp.constants import NONCE, NONE, SELF
 from huey import Huey
-from huey.serializer import SignedSerializer
 
-from catherder_site.queue import QueueFile, RedisQueue
+from catherder_site.queue import JobSerializer, QueueFile, RedisQueue
 from tasks_app.core import environment as _environment
 from tasks_app.core.private_files import prepare_data_dir as _prepare_data_dir
 
@@ -205,7 +204,7 @@ LOGOUT_REDIRECT_URL = "login"
 _queue: dict[str, Any] = {
     "name": "cat-herder",
     "results": False,
-    "serializer": SignedSerializer(secret=_environment.queue_secret(ENVIRONMENT), salt="cat-herder-queue"),
+    "serializer": JobSerializer(secret=_environment.queue_secret(ENVIRONMENT)),
     "immediate": False,
 }
 HUEY = (

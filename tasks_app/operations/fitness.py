@@ -10,7 +10,6 @@ from typing import Any
 from django.conf import settings
 from django.db import Error as DatabaseFault
 from huey.contrib.djhuey import HUEY
-from huey.serializer import SignedSerializer
 
 from tasks_app.agent.claude import bundled_cli
 from tasks_app.core.errors import TemporaryFault
@@ -71,7 +70,7 @@ def portal_problem() -> str:
         return f"{error}."
     if problem := _mismatch(facts):
         return problem
-    HUEY.serializer = SignedSerializer(secret=facts["queue_secret"], salt=HUEY.serializer.salt)
+    HUEY.serializer = type(HUEY.serializer)(secret=facts["queue_secret"])
     return ""
 
 

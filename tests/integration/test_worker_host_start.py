@@ -11,8 +11,8 @@ from uuid import UUID, uuid4
 import pytest
 from django.utils import timezone
 from huey.contrib.djhuey import HUEY
-from huey.serializer import SignedSerializer
 
+from catherder_site.queue import JobSerializer
 from catherder_site.worker_hosts import portal_facts
 from tasks_app.agent.fake import FakeAgent
 from tasks_app.agent.fake_script import Turn, ask, say, write
@@ -32,6 +32,7 @@ from tasks_app.sandbox import Sandbox
 from tasks_app.services.data_directory import require_own_data_dir, require_shared_data_dir
 from tasks_app.services.sequences import create_sequence, files_to_come, start_sequence
 from tasks_app.services.tasks import cancel_task
+from tasks_app.tasks import look_at
 from tests.factories import ProjectFactory
 from tests.installation import Installation as Portals
 from tests.integration.conftest import Manage
@@ -157,15 +158,16 @@ def test_a_worker_host_reads_and_writes_the_jobs_of_its_portal(
     on_worker_host: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Although its own secret key is another one."""
-    monkeypatch.setattr(HUEY, "serializer", SignedSerializer(secret="k" * 32, salt="cat-herder-queue"))
+    monkeypatch.setattr(HUEY, "serializer", JobSerializer(secret="k" * 32))
     told = facts(on_worker_host)
-    by_portal = SignedSerializer(secret=told["queue_secret"], salt="cat-herder-queue")
+    by_portal = JobSerializer(secret=told["queue_secret"])
+    job = HUEY._registry.create_message(look_at.s(7))
     with pytest.raises(ValueError, match="mismatch"):
-        HUEY.serializer.deserialize(by_portal.serialize(["look at", 7]))
+        HUEY.serializer.deserialize(by_portal.serialize(job))
     monkeypatch.setattr(Portal, "hello", lambda self: told)
     assert fitness.portal_problem() == ""
-    assert HUEY.serializer.deserialize(by_portal.serialize(["look at", 7])) == ["look at", 7]
-    assert by_portal.deserialize(HUEY.serializer.serialize(["look at", 8])) == ["look at", 8]
+    assert HUEY.serializer.deserialize(by_portal.serialize(job)) == job
+    assert by_portal.deserialize(HUEY.serializer.serialize(job)) == job
     (finding,) = data.installation()
     assert finding.level is Level.OK
 

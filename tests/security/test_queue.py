@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import pickle
+from datetime import datetime
 from typing import Any
 
 import pytest
 from django.conf import settings
+from huey.serializer import SignedSerializer
 
+from catherder_site.queue import JobSerializer
 from tasks_app.tasks import look_at
+
+SECRET = "the key of the queue"
 
 
 class Bomb:
@@ -27,3 +32,26 @@ def test_a_job_that_was_changed_is_refused_and_its_own_is_not() -> None:
     assert settings.HUEY.deserialize_task(job).args == (7,)
     with pytest.raises(ValueError):
         settings.HUEY.deserialize_task(job.replace(b"look_at", b"look_up"))
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        pickle.dumps(Bomb()), b"", b"7", b"{}", b"[]", b"\xff", b"[" * 90_000, b'["job", "name", "7", null]',
+        b'["job", "name", 7, 7]', b'["job", "name", 7, "soon"]', b'["job", "name", true, null]',
+        b'["job", "name", 7, null, "more"]',
+    ],
+    ids=lambda message: message[:30],
+)  # fmt: skip
+def test_the_key_of_the_queue_does_not_run_code(message: bytes) -> None:
+    """Worker hosts have it, also one that was broken into: it can name a task to look at, and no more."""
+    signed = SignedSerializer(secret=SECRET, salt="cat-herder-queue")._sign(message)
+    with pytest.raises(ValueError):
+        JobSerializer(secret=SECRET).deserialize(signed)
+
+
+def test_a_job_for_later_is_read_as_it_was_written() -> None:
+    job = look_at.s(7, eta=datetime(2026, 5, 4, 3, 2, 1, 5))
+    read = settings.HUEY.deserialize_task(settings.HUEY.serialize_task(job))
+    assert (read.id, read.name, read.args, read.eta) == (job.id, job.name, job.args, job.eta)
+    assert (read.retries, read.retry_delay, read.kwargs) == (0, 0, {})
