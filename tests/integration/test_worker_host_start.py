@@ -85,6 +85,12 @@ class TestCommands:
         assert done.returncode == 2 and "is empty, and the repositories of this installation" in done.stderr
         assert "Traceback" not in done.stderr
 
+    def test_a_worker_that_starts_before_the_database_was_prepared_says_so(self, tmp_path: Path) -> None:
+        """As at the first start of services, which start at the same time."""
+        done = Portals(tmp_path).manage("worker")
+        assert done.returncode == 2 and "has no tables yet" in done.stderr
+        assert "Traceback" not in done.stderr
+
     def test_a_worker_host_does_not_take_a_portals_directory(self, installation: Portals) -> None:
         installation.manage("status")
         url = f"sqlite:///{installation.data_dir / 'catherder.sqlite3'}"

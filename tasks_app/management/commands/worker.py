@@ -9,6 +9,7 @@ from typing import Any
 
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import connection
 from huey.contrib.djhuey import HUEY
 
 from tasks_app import composition, tasks
@@ -19,7 +20,7 @@ from tasks_app.engine.sweeper import Sweeper
 from tasks_app.engine.worker_beat import Heartbeat
 from tasks_app.management.draining import add_drain_options, drain_or_take_again
 from tasks_app.management.preconditions import database_errors_as_sentences, require_git, require_services
-from tasks_app.models import paths
+from tasks_app.models import Installation, paths
 from tasks_app.notifications.dispatcher import Dispatcher
 from tasks_app.operations.fitness import worker_problem
 from tasks_app.operations.open_services import require_closed_services
@@ -46,6 +47,7 @@ class Command(BaseCommand):
             require_services()
             require_closed_services()  # `up` prints open services; here only forbidden ones matter
             with database_errors_as_sentences():
+                _require_tables()
                 _require_data_dir()
         except CatHerderError as error:
             raise CommandError(str(error), returncode=2) from None
@@ -78,6 +80,15 @@ class Command(BaseCommand):
             "the worker of the portal's host."
         )
         self.stdout.flush()
+
+
+def _require_tables() -> None:
+    """Require a database that a portal has prepared, of whichever version."""
+    if Installation._meta.db_table not in connection.introspection.table_names():
+        raise CommandError(
+            "The database has no tables yet. Start the portal first: `up` prepares the database.",
+            returncode=2,
+        )
 
 
 def _require_data_dir() -> None:
