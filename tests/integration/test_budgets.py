@@ -139,6 +139,7 @@ def test_pages_and_api_say_what_it_waits_for(waiting: Task) -> None:
     page = client.get(f"/tasks/{waiting.pk}/").text
     assert "waiting for budget" in page and "has spent its budget for this month" in page
     assert "Usage limit" not in page
+    assert "waiting for budget" in client.get("/search/", {"q": waiting.title}).text
     page = client.get(f"/projects/{waiting.project_id}/").text
     assert "$2.50 of $2.00 spent this month (UTC)" in page and "No run begins until next month" in page
     shown = Script(user).get(f"/tasks/{waiting.pk}").json()

@@ -29,8 +29,8 @@ def past(project: Project, *minutes: int, pipeline: str = "default", phase: Phas
             started_at=ENDED - timedelta(minutes=worked + 60), ended_at=ENDED,
         )  # fmt: skip
         first, second = task.steps.all()
-        RunFactory.create(step=first, cost_usd=worked / 4)
-        RunFactory.create(step=second, cost_usd=worked * 3 / 4)
+        RunFactory.create(task=task, step=first, cost_usd=worked / 4)
+        RunFactory.create(task=task, step=second, cost_usd=worked * 3 / 4)
 
 
 def test_median_and_nine_of_ten_are_of_the_done_tasks_of_each_pipeline() -> None:

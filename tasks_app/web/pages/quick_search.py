@@ -9,7 +9,6 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import reverse
 
-from tasks_app.core.phases import FACTS, Phase
 from tasks_app.core.storable import storable_text
 from tasks_app.models import Project, Question, Task
 from tasks_app.permissions import Principal
@@ -91,7 +90,7 @@ def _fixed(known: Iterable[tuple[str, str, str]], text: str) -> list[Hit]:
 
 
 def _task(task: Task) -> Hit:
-    facts = FACTS[Phase(task.phase)]
+    facts = task.phase_facts
     hint = f"{task.project.name} · {'not started' if task.not_started else facts.label}"
     return Hit(task.title, reverse("task", args=[task.pk]), facts.icon, hint)
 
