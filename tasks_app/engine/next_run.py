@@ -79,7 +79,7 @@ def next_run(step: Step) -> NextRun:
     last = step.current_runs.last()
     if last is None:
         return _first_run(step)
-    if last.data_dir != paths.worker_data_dir_id():
+    if any(one != paths.worker_data_dir_id() for one in step.current_runs.values_list("data_dir", flat=True)):
         _write_answers_again(step)
     transcript, damage = _stored_session(last)
     open_answers = undelivered(step, last, transcript)
@@ -270,7 +270,7 @@ def _decisions(
 
 
 def _write_answers_again(step: Step) -> None:
-    """Write the files of long answers, which the session names: the last run was on another host."""
+    """Write the files of long answers, which the session names: some were given on another host."""
     folder = paths.answers_dir(step.task)
     folder.mkdir(parents=True, exist_ok=True)
     for question in step.questions.settled().select_related("answered_by", "run"):

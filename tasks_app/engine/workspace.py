@@ -176,7 +176,8 @@ def _put_files_back(step: Step, lease: Lease, context: WorkerContext) -> None:
     """Make the workspace anew at the commit that a person chose. What was in it stays under its own ref.
 
     It becomes a new clone: git in the old one could run programs that an agent left there. Every part can be
-    repeated, because a worker may die between any two.
+    repeated, because a worker may die between any two. From then on the workspace of the host that made the
+    last run is outdated, even if no run begins here.
     """
     task, commit = step.task, step.task.reset_to
     workspace = paths.workspace(task)
@@ -200,6 +201,8 @@ def _put_files_back(step: Step, lease: Lease, context: WorkerContext) -> None:
     with lease.fenced():
         Step.objects.filter(pk=step.pk).update(base_commit=commit, base_ignored=EMPTY_LIST)
         Task.objects.filter(pk=task.pk).update(reset_to="")
+        if last := runs_in_workspace(task).last():
+            Run.objects.filter(pk=last.pk).update(data_dir=paths.worker_data_dir_id())
     step.base_commit, step.base_ignored = commit, EMPTY_LIST
     task.head_commit, task.reset_to, task.merged_commit = commit, "", merged
 

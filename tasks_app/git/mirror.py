@@ -26,6 +26,8 @@ T = TypeVar("T")
 
 #: A task's id and the epoch of its lease.
 Key = tuple[int, int]
+#: What a portal says of itself.
+_FACTS = (("data_dir", str), ("rehearsal", bool), ("git_filters", list), ("queue_secret", str))
 #: Seconds to connect to the portal, and to wait for its answer.
 _TIMEOUT = (5.0, 60.0)
 #: Seconds before each further attempt at an exchange that failed.
@@ -51,8 +53,13 @@ class Portal:
     token: str = field(repr=False)
 
     def hello(self) -> dict[str, Any]:
-        """Return what the portal says of itself. Raises TemporaryFault."""
-        found: dict[str, Any] = self._call("GET", "hello").json()
+        """Return what the portal says of itself. Raises TemporaryFault, also for a server of another kind."""
+        try:
+            found: Any = self._call("GET", "hello").json()
+        except ValueError:
+            found = None
+        if not isinstance(found, dict) or any(type(found.get(name)) is not kind for name, kind in _FACTS):
+            raise TemporaryFault(f"The server at {self.url} does not answer like a portal of this version")
         return found
 
     def require_held(self, key: Key) -> None:

@@ -6,9 +6,11 @@ import threading
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 from uuid import UUID, uuid4
 
 import pytest
+import requests
 from django.utils import timezone
 from huey.contrib.djhuey import HUEY
 
@@ -18,7 +20,7 @@ from tasks_app.agent.fake import FakeAgent
 from tasks_app.agent.fake_script import Turn, ask, say, write
 from tasks_app.core.errors import TemporaryFault, WorkspaceError, WrongDataDirectory
 from tasks_app.core.phases import Phase
-from tasks_app.engine import advance, judging, worker_beat
+from tasks_app.engine import advance, judging, steps, worker_beat
 from tasks_app.engine.cleaning import clean_workspaces
 from tasks_app.engine.intake import Intake
 from tasks_app.engine.workspace import record_after_checks
@@ -30,6 +32,7 @@ from tasks_app.operations.doctor import data
 from tasks_app.operations.doctor.finding import Level
 from tasks_app.sandbox import Sandbox
 from tasks_app.services.data_directory import require_own_data_dir, require_shared_data_dir
+from tasks_app.services.retries import retry_from
 from tasks_app.services.sequences import create_sequence, files_to_come, start_sequence
 from tasks_app.services.tasks import cancel_task
 from tasks_app.tasks import look_at
@@ -158,6 +161,19 @@ def test_a_worker_host_without_a_route_to_its_portal_takes_nothing(
 
     monkeypatch.setattr(Portal, "hello", unreachable)
     assert fitness.portal_problem().endswith("cannot be reached (ConnectTimeout).")
+
+
+@pytest.mark.parametrize("body", [b"<html>Log in</html>", b"[]", b'{"data_dir": "/srv"}'])
+def test_a_worker_host_whose_url_leads_elsewhere_takes_nothing(
+    on_worker_host: Any, monkeypatch: pytest.MonkeyPatch, body: bytes
+) -> None:
+    """A login page in front of the portal, or a portal of another version."""
+    answer = requests.Response()
+    answer.status_code, answer._content = 200, body
+    monkeypatch.setattr(requests, "request", lambda *args, **values: answer)
+    assert fitness.portal_problem().endswith("does not answer like a portal of this version.")
+    (finding,) = data.installation()
+    assert finding.level is Level.PROBLEM
 
 
 def test_a_worker_host_reads_and_writes_the_jobs_of_its_portal(
@@ -306,6 +322,25 @@ pipelines:
     assert runs(task)[0].checked_commit != runs(task)[0].head_commit
 
 
+def test_files_that_one_host_has_put_back_are_put_back_for_all(
+    runner: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The host that made the last run has a workspace from before, and goes on if the other one dies now."""
+    task = runner.advance(runner.task([Turn(calls=(write("paint.txt", "blue"),)), say("Painted.")]))
+    former = uuid4()
+    Run.objects.update(data_dir=former)
+    retry_from(task, task.steps.get(), by=acting(runner.user), put_back=True, notify=False)
+    with monkeypatch.context() as dying:
+        dying.setattr(steps, "begin_plan", Mock(side_effect=TemporaryFault("The worker dies")))
+        task = runner.advance(task)
+    assert task.retry_at is not None and not task.reset_to
+    file_in(task, "older.txt").write_text("as on the host that made the last run")
+    Task.objects.update(retry_at=None)
+    monkeypatch.setattr(paths, "worker_data_dir_id", lambda: former)
+    assert runner.advance(task).phase == Phase.DONE
+    assert not file_in(task, "older.txt").exists()
+
+
 def test_long_answers_of_earlier_runs_are_written_on_the_next_host_too(runner: Runner) -> None:
     """The session names the files."""
     play = [Turn(calls=(ask("What?"),)), Turn(calls=(ask("Which colour?"),)), say("Painted.")]
@@ -314,7 +349,7 @@ def test_long_answers_of_earlier_runs_are_written_on_the_next_host_too(runner: R
     runner.advance(task)
     (file,) = paths.answers_dir(task).iterdir()
     file.unlink()
-    Run.objects.update(data_dir=uuid4())
+    Run.objects.filter(number=1).update(data_dir=uuid4())
     runner.answer_all(task)
     assert runner.advance(task).phase == Phase.DONE
     assert file.read_text() == "long " * 10_000
