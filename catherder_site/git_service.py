@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import shutil
 import signal
 import zlib
 from asyncio.subprocess import PIPE, Process
@@ -12,6 +13,8 @@ from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+
+from django.conf import settings
 
 from catherder_site.body_limits import Message, Receive, Send
 from catherder_site.plain_text import answer
@@ -26,8 +29,8 @@ UPLOAD, RECEIVE = "git-upload-pack", "git-receive-pack"
 #: Maximum bytes of a request, decompressed: names of commits to fetch, or a pack that is pushed.
 BODY_LIMITS = {UPLOAD: 16 * 1024**2, RECEIVE: 2 * 1024**3 + 1024**2}
 SECONDS = 900.0
-#: git processes for worker hosts at the same time; further requests wait.
-MOST_PROCESSES = 16
+#: git processes for one worker host at the same time; its further requests wait.
+MOST_PROCESSES = 8
 _PIECE = 64 * 1024
 _STOP_SECONDS = 2.0
 _HOOKS = Path(git_package.__file__).parent / "hooks"
@@ -39,6 +42,10 @@ class BodyTooLarge(Exception):
 
 class BodyBroken(Exception):
     """The request's body cannot be decompressed."""
+
+
+class DiskFull(Exception):
+    """A push would use the space that the portal keeps free."""
 
 
 class ClientGone(Exception):
@@ -60,7 +67,7 @@ class GitService:
         with version 0 only what can be reached from the references that are shown.
         """
         shown = (f"transfer.hideRefs=!{ref}" for ref in self.held.readable_refs)
-        settings = (
+        options = (
             "transfer.hideRefs=refs",
             *shown,
             f"core.hooksPath={_HOOKS}",
@@ -70,13 +77,18 @@ class GitService:
             "receive.denyDeletes=true",
             "receive.autogc=false",
         )
-        variables = (("CATHERDER_INCOMING", incoming_ref(self.held.key)),)
-        return Git(self.held.repository.path, settings=settings, variables=variables)
+        variables = (
+            ("CATHERDER_INCOMING", incoming_ref(self.held.key)),
+            ("CATHERDER_READABLE", " ".join(self.held.readable_refs)),
+        )
+        return Git(self.held.repository.path, settings=options, variables=variables)
 
     async def respond(self, scope: Message, receive: Receive, send: Send) -> None:
         """Run git and send its output. It is stopped if the client goes away, or after SECONDS."""
         words = [self.service.removeprefix("git-"), "--stateless-rpc"]
         words += ["--advertise-refs"] if self.advertise else []
+        # git would complete a pack with objects of other tasks to which its deltas refer.
+        words += ["--reject-thin-pack-for-testing"] if self.service == RECEIVE else []
         command, environment = self._git().process(*words, str(self.held.repository.path))
         process = await asyncio.create_subprocess_exec(
             *command, env=environment, stdin=PIPE, stdout=PIPE, stderr=PIPE, start_new_session=True
@@ -86,10 +98,10 @@ class GitService:
             await self._exchange(process, scope, receive, response)
         except ClientGone:
             return
-        except (BodyTooLarge, BodyBroken, TimeoutError) as error:
+        except (BodyTooLarge, BodyBroken, DiskFull, TimeoutError) as error:
             if response.begun:
                 raise
-            status = {BodyTooLarge: 413, BodyBroken: 400}.get(type(error), 504)
+            status = {BodyTooLarge: 413, BodyBroken: 400, DiskFull: 507}.get(type(error), 504)
             await answer(scope, send, status, f"{error or 'git took too long.'}\n".encode())
         finally:
             await _stop(process)
@@ -136,12 +148,20 @@ class GitService:
         limit = 0 if self.advertise else BODY_LIMITS[self.service]
         with suppress(BrokenPipeError, ConnectionResetError):  # git ended early, and its output says why
             async for piece in body_pieces(scope, receive, limit=limit):
+                if self.service == RECEIVE:
+                    _require_free_disk(self.held.repository.path)
                 process.stdin.write(piece)
                 await process.stdin.drain()
         process.stdin.close()
         while (await receive())["type"] != "http.disconnect":
             pass
         raise ClientGone
+
+
+def _require_free_disk(folder: Path) -> None:
+    """Other pushes may arrive at the same time, so this is asked again and again."""
+    if shutil.disk_usage(folder).free < settings.ENVIRONMENT.keep_free_disk:
+        raise DiskFull("The portal's disk is full (CATHERDER_KEEP_FREE_DISK).")
 
 
 async def body_pieces(scope: Message, receive: Receive, *, limit: int) -> AsyncIterator[bytes]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from collections import defaultdict
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -52,7 +53,10 @@ class WorkerHosts:
 
     def __init__(self, application: Application) -> None:
         self._application = application
-        self._processes = asyncio.Semaphore(MOST_PROCESSES)
+        # One for each token, by its primary key: a host whose clients are slow must not keep out the others.
+        self._processes: defaultdict[int, asyncio.Semaphore] = defaultdict(
+            lambda: asyncio.Semaphore(MOST_PROCESSES)
+        )
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or not scope.get("path", "").startswith(PREFIX):
@@ -93,7 +97,7 @@ class WorkerHosts:
         elif service := _git_service(held, method, rest.rpartition("repository.git/")[2], scope):
             if service.advertise and service.service == UPLOAD:
                 await _in_a_thread(lambda: ensure_base_ref(held))
-            async with self._processes:
+            async with self._processes[worker.pk]:
                 await service.respond(scope, receive, send)
         else:
             await answer(scope, send, 404, _NOT_FOUND)

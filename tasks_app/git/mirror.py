@@ -169,7 +169,7 @@ class Mirror(Repository):
             return
         url, ref = self.portal.repository_url(key), incoming_ref(key)
         self.portal.git(self).run(
-            "push", "--quiet", "--force", "--", url, f"{target}:{ref}", timeout=NETWORK_SECONDS
+            "push", "--quiet", "--no-thin", "--force", "--", url, f"{target}:{ref}", timeout=NETWORK_SECONDS
         )
         if not self.portal.set_refs(key, target, refs):
             raise WorkspaceError(f"The portal has not received {target[:10]}.")

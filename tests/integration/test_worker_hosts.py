@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import hashlib
 import json
 import os
 import socket
 import threading
+import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -392,6 +394,110 @@ def test_a_pack_that_is_not_sound_is_refused(host: Host) -> None:
     answer = post(host, "git-receive-pack", body)
     assert b"ng " in answer.content or b"unpack" in answer.content
     assert host.repository.refs(ref) == () and host.repository.problems() == []
+
+
+def packed(kind: int, content: bytes, *, base: str = "") -> bytes:
+    """An object of a pack: 1 a commit, 2 a tree, 3 a blob, 7 a delta to the object `base`."""
+    size = len(content)
+    head = bytearray([kind << 4 | size & 15])
+    size >>= 4
+    while size:
+        head[-1] |= 128
+        head.append(size & 127)
+        size >>= 7
+    return bytes(head) + bytes.fromhex(base) + zlib.compress(content)
+
+
+def pushed(host: Host, commit: str, *objects: bytes) -> bytes:
+    """Push a pack of just these objects, and return what the portal says."""
+    line = f"{'0' * 40} {commit} {incoming_ref(host.key)}\0report-status\n".encode()
+    pack = b"PACK" + (2).to_bytes(4) + len(objects).to_bytes(4) + b"".join(objects)
+    pack += hashlib.sha1(pack, usedforsecurity=False).digest()
+    return post(host, "git-receive-pack", b"%04x%s0000%s" % (len(line) + 4, line, pack)).content
+
+
+def named(kind: str, content: bytes) -> str:
+    head = f"{kind} {len(content)}\0".encode()
+    return hashlib.sha1(head + content, usedforsecurity=False).hexdigest()
+
+
+def commit_text(tree: str, *parents: str) -> bytes:
+    lines = [f"tree {tree}", *(f"parent {one}" for one in parents)]
+    who = "A <a@example.org> 1700000000 +0000"
+    return "\n".join([*lines, f"author {who}", f"committer {who}", "", "mine", ""]).encode()
+
+
+@pytest.mark.parametrize("way", ["parent", "tree", "file", "delta"])
+def test_work_of_another_task_is_not_fetched_by_pushing_what_names_it(
+    host: Host, runner: Runner, way: str
+) -> None:
+    """git itself only asks whether the objects that a push leads to exist somewhere in the repository."""
+    other = runner.task(project=host.task.project)
+    held(other, "build-2@there:7:Worker-2")
+    theirs = Host(host.url, host.token, other, host.folder / "theirs")
+    with theirs.mirror.held_for(theirs.key, branch=other.branch):
+        secret = theirs.commit("secret")
+        theirs.mirror.set_refs(secret, snapshot_ref(other))
+    hidden_tree, file = host.repository.tree(secret), named("blob", b"secret")
+    listed = b"100644 stolen.txt\0" + bytes.fromhex(file)
+    own_tree = named("tree", listed)
+    empty_tree = named("tree", b"")
+    text = {
+        "parent": commit_text(empty_tree, secret),
+        "tree": commit_text(hidden_tree, host.task.base_commit),
+    }.get(way, commit_text(own_tree, host.task.base_commit))
+    objects = {
+        "parent": [packed(2, b"")],
+        "tree": [],
+        "file": [packed(2, listed)],
+        "delta": [packed(2, listed), packed(7, b"\x06\x04\x04mine", base=file)],
+    }[way]
+    made = named("commit", text)
+    assert b"ng " in pushed(host, made, packed(1, text), *objects)
+    assert host.repository.refs(incoming_ref(host.key)) == () and not host.repository.has(made)
+
+
+def test_a_push_may_lead_to_what_an_older_commit_of_the_source_has(host: Host) -> None:
+    source = GitRepository(Path(host.task.project.source))
+    source.commit(**{"old.txt": "removed soon"})
+    source.git("rm", "--quiet", "old.txt")
+    source.git("commit", "--quiet", "--message", "Remove it")
+    host.repository.fetch()
+    listed = b"100644 again.txt\0" + bytes.fromhex(named("blob", b"removed soon"))
+    text = commit_text(named("tree", listed), host.repository.head("main"))
+    made = named("commit", text)
+    assert b"unpack ok" in pushed(host, made, packed(1, text), packed(2, listed))
+    assert host.portal.set_refs(host.key, made, (snapshot_ref(host.task),))
+
+
+def test_a_push_leaves_the_disk_as_free_as_the_portal_keeps_it(host: Host, settings: Any) -> None:
+    settings.ENVIRONMENT = settings.ENVIRONMENT.model_copy(update={"keep_free_disk": 2**62})
+    assert post(host, "git-receive-pack", b"0000").status_code == 507
+    made = ""
+    with pytest.raises(TemporaryFault), host.mirror.held_for(host.key, branch=host.task.branch):
+        made = host.commit("blue")
+        host.mirror.set_refs(made, snapshot_ref(host.task))
+    assert made and not host.repository.has(made)
+
+
+def test_slow_clients_of_one_host_do_not_keep_out_another(
+    host: Host, runner: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    token = make_worker_token("build-3", by=acting(runner.user))
+    other = held(runner.task(), "build-3@elsewhere:7:Worker-1")
+    parts = urlsplit(host.portal.repository_url(host.key))
+    head = (
+        f"POST {parts.path}/git-receive-pack HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n"
+        f"Authorization: Bearer {host.token}\r\n\r\n00"
+    )
+    with ExitStack() as opened:
+        for _ in range(16):
+            there = opened.enter_context(socket.create_connection((parts.hostname or "", parts.port or 0)))
+            there.sendall(head.encode())
+        wait_until(lambda: len(git_processes(host)) == git_service.MOST_PROCESSES)
+        theirs = Host(host.url, token, other, host.folder / "elsewhere")
+        with theirs.mirror.held_for(theirs.key, branch=other.branch):
+            assert theirs.mirror.has(other.base_commit)
 
 
 def test_git_ends_with_its_client(host: Host) -> None:
