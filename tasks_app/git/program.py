@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import os
 import re
+import selectors
 import shutil
 import signal
 import subprocess
 import tempfile
 import threading
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -105,6 +107,8 @@ _NO_DAMAGE = re.compile(r"no space left|permission denied|too many open files|re
 
 _PIECE = 64 * 1024
 
+#: What is kept of each output of a program that speaks to a server.
+SERVER_BYTES = 1024**2
 LOCAL_SECONDS = 300.0
 NETWORK_SECONDS = 900.0
 
@@ -162,13 +166,17 @@ class Git:
         """
         return self._finish(self._command(arguments), arguments, timeout=timeout, stdin=stdin)
 
+    def finish_with_server(self, *arguments: str, timeout: float) -> Finished:
+        """Do as `finish`, but keep only SERVER_BYTES of each output: a server may send without end."""
+        return self._finish(self._command(arguments), arguments, timeout=timeout, limit=SERVER_BYTES)
+
     def finish_at_server(self, server: Sequence[str], command: str, *, timeout: float) -> Finished:
-        """Run a command over ssh, with the ssh that git uses, and otherwise as `finish` does.
+        """Run a command over ssh, with the ssh that git uses, and otherwise as `finish_with_server` does.
 
         `server` are the arguments of ssh that name the server.
         """
         words = ["sh", "-c", _SSH_LIKE_GIT, "ssh", *server, command]
-        return self._finish(words, ["ssh"], timeout=timeout)
+        return self._finish(words, ["ssh"], timeout=timeout, limit=SERVER_BYTES)
 
     @property
     def ssh(self) -> str:
@@ -182,13 +190,20 @@ class Git:
         *,
         timeout: float,
         stdin: IO[bytes] | bytes = b"",
+        limit: int = 0,
     ) -> Finished:
-        """Run the command to its end. `arguments` are named in errors."""
+        """Run the command to its end. `arguments` are named in errors.
+
+        With a `limit` there is no `stdin`, and only the first so many bytes of each output are kept.
+        """
         try:
             with self._group(command, stdin) as process:
-                stdout, stderr = process.communicate(
-                    stdin if isinstance(stdin, bytes) else None, timeout=timeout
-                )
+                if limit:
+                    stdout, stderr = _beginnings(process, limit, timeout)
+                else:
+                    stdout, stderr = process.communicate(
+                        stdin if isinstance(stdin, bytes) else None, timeout=timeout
+                    )
         except subprocess.TimeoutExpired:
             reason = f"it did not end within {timeout:g} seconds"
             raise TookTooLong(str(self._failure(arguments, reason))) from None
@@ -320,6 +335,29 @@ class Git:
             return self.damage(next(iter(reason.splitlines()), "")[:300])
         where = f" in {self.directory}" if self.directory else ""
         return WorkspaceError(f"git {arguments[0]} failed{where}: {reason}")
+
+
+def _beginnings(process: subprocess.Popen[bytes], limit: int, timeout: float) -> tuple[bytes, bytes]:
+    """Wait for the process, read all of its two outputs, and return the first `limit` bytes of each."""
+    assert process.stdin and process.stdout and process.stderr  # noqa: S101 (pipes were asked for)
+    process.stdin.close()
+    kept = {process.stdout.fileno(): bytearray(), process.stderr.fileno(): bytearray()}
+    until = time.monotonic() + timeout
+    with selectors.DefaultSelector() as selector:
+        for stream in kept:
+            selector.register(stream, selectors.EVENT_READ)
+        while selector.get_map():
+            ready = selector.select(max(until - time.monotonic(), 0))
+            if time.monotonic() >= until:
+                raise subprocess.TimeoutExpired(process.args, timeout)
+            for key, _ in ready:
+                piece = os.read(key.fd, _PIECE)
+                kept[key.fd] += piece[: limit - len(kept[key.fd])]
+                if not piece:
+                    selector.unregister(key.fd)
+    process.wait(max(until - time.monotonic(), 0))
+    stdout, stderr = kept.values()
+    return bytes(stdout), bytes(stderr)
 
 
 def init(folder: Path, *options: str, settings: Iterable[tuple[str, str]]) -> None:

@@ -195,7 +195,7 @@ class Remote:
             git = replace(git, settings=(*git.settings, *settings))
             if over_ssh:
                 git = replace(git, variables=(("GIT_SSH_COMMAND", without_endpoints(git.ssh)),))
-            done = git.finish(*words, timeout=UPLOAD_SECONDS)
+            done = git.finish_with_server(*words, timeout=UPLOAD_SECONDS)
         return "" if done.code == 0 else done.messages or f"exit {done.code}"
 
     def _ask_server(self, server: list[str], command: str) -> Finished:
@@ -208,7 +208,7 @@ class Remote:
 
     def _finish(self, directory: Path | None, *words: str, seconds: float) -> Finished:
         with self._in_time(seconds), _git_with(self, directory) as git:
-            return git.finish(*words, timeout=seconds)
+            return git.finish_with_server(*words, timeout=seconds)
 
     @contextmanager
     def _in_time(self, seconds: float) -> Iterator[None]:
