@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 from datetime import timedelta
 from pathlib import Path
@@ -26,6 +28,7 @@ from tasks_app.engine.intake import Intake
 from tasks_app.engine.workspace import record_after_checks
 from tasks_app.git import Workspace, mirror
 from tasks_app.git.mirror import Mirror, Portal
+from tasks_app.management.commands import worker
 from tasks_app.models import Event, Installation, Run, Task, paths
 from tasks_app.operations import fitness
 from tasks_app.operations.doctor import data
@@ -225,6 +228,18 @@ def test_a_host_waits_until_it_may_take_tasks() -> None:
 
 
 @pytest.mark.django_db
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_host_that_waits_for_its_portal_ends_with_a_signal(number: signal.Signals) -> None:
+    class Interrupted(Intake):
+        def wait_until_opened(self) -> None:
+            os.kill(os.getpid(), number)
+            super().wait_until_opened()
+
+    former = signal.getsignal(signal.SIGTERM)
+    assert not worker.has_opened(Interrupted("The portal cannot be reached."))
+    assert worker.has_opened(Intake()) and signal.getsignal(signal.SIGTERM) is former
+
+
 def test_repositories_of_a_worker_host_are_mirrors(on_worker_host: Any) -> None:
     repository = paths.repository(ProjectFactory.create())
     assert isinstance(repository, Mirror) and repository.portal.url == "https://herder.example.org"

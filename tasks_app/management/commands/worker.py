@@ -57,7 +57,9 @@ class Command(BaseCommand):
         heartbeat.start()
         if settings.ENVIRONMENT.worker_token:
             self._say_what_is_left_to_the_portal()
-            intake.wait_until_opened()  # jobs are signed with a key that the portal gives to this host
+            if not has_opened(intake):  # jobs are signed with a key that the portal gives to this host
+                heartbeat.stop()
+                return
         others: list[Dispatcher | Publisher] = (
             [] if settings.ENVIRONMENT.worker_token else [Dispatcher(), Publisher(intake)]
         )
@@ -89,6 +91,18 @@ def _require_tables() -> None:
             "The database has no tables yet. Start the portal first: `up` prepares the database.",
             returncode=2,
         )
+
+
+def has_opened(intake: Intake) -> bool:
+    """Wait until the intake opens. Return False if a signal ends the worker before."""
+    former = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        intake.wait_until_opened()
+    except KeyboardInterrupt:
+        return False
+    finally:
+        signal.signal(signal.SIGTERM, former)
+    return True
 
 
 def _require_data_dir() -> None:
