@@ -19,8 +19,8 @@ _LONGEST_URL = 2000
 _MOST_HEADERS = 20
 _HEADER_NAME = re.compile(r"[A-Za-z0-9-]{1,100}")
 _HEADER_VALUE = re.compile(r"[\x20-\x7e]{0,10000}")
-#: What a URL has without user name, query, and anything that ends a line or a section of git's settings.
-_PLAIN_URL = re.compile(r"https://[A-Za-z0-9.:\[\]-]+(/[A-Za-z0-9._~!$&'()*+,;=:@%/-]*)?")
+#: What a URL has without user name, query, and what ends a line, a section or a key of git's settings.
+_PLAIN_URL = re.compile(r"https://[A-Za-z0-9.:\[\]-]+(/[A-Za-z0-9._~!$&'()*+,;:@%/-]*)?")
 
 
 @dataclass(frozen=True)

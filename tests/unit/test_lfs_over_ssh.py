@@ -50,6 +50,7 @@ def test_an_answer_may_have_no_headers(given: bytes) -> None:
         "https://ann@lfs.example/shop", "https://lfs.example/shop?token=1", "https://lfs.example/shop#a",
         'https://lfs.example/"]', "https://lfs.example/a\n[core]", "https://lfs.example/a b",
         "https://lfs.example/" + "a" * 2000, "https:///shop",
+        "https://lfs.example/a.standalonetransferagent=b",
     ],
 )  # fmt: skip
 def test_an_endpoint_is_a_plain_https_url(href: object) -> None:
