@@ -178,10 +178,7 @@ async def body_pieces(scope: Message, receive: Receive, *, limit: int) -> AsyncI
         while received:
             piece = received
             if unpacker is not None:
-                try:
-                    piece = unpacker.decompress(received, _PIECE)
-                except zlib.error as error:
-                    raise BodyBroken(f"The body cannot be decompressed ({error}).") from error
+                piece = _decompressed(unpacker, received)
             seen += len(piece)
             if seen > limit:
                 raise BodyTooLarge(f"The body is longer than {limit:,} bytes.")
@@ -191,6 +188,17 @@ async def body_pieces(scope: Message, receive: Receive, *, limit: int) -> AsyncI
         yield unpacker.flush()
         if not unpacker.eof:
             raise BodyBroken("The body is not complete.")
+
+
+def _decompressed(unpacker: zlib._Decompress, received: bytes) -> bytes:
+    """Return the next piece; the rest is in `unpacker.unconsumed_tail`. Raises BodyBroken."""
+    try:
+        piece = unpacker.decompress(received, _PIECE)
+    except zlib.error as error:
+        raise BodyBroken(f"The body cannot be decompressed ({error}).") from error
+    if unpacker.unused_data:  # it would grow by all that follows
+        raise BodyBroken("The body goes on after its end.")
+    return piece
 
 
 class _Response:

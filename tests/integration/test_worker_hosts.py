@@ -382,7 +382,8 @@ def test_bodies_are_limited_also_compressed_ones(host: Host, monkeypatch: pytest
     bomb = gzip.compress(b"0" * 50_000_000)
     assert len(bomb) < 100_000
     assert post(host, "git-upload-pack", bomb, **{"Content-Encoding": "gzip"}).status_code == 413
-    for broken in (b"not compressed", bomb[:-9][:50]):
+    whole = gzip.compress(b"0000")
+    for broken in (b"not compressed", bomb[:-9][:50], whole + b"more", whole + bytes(2_000_000)):
         answer = post(host, "git-upload-pack", broken, **{"Content-Encoding": "gzip"})
         assert answer.status_code == 400
 
