@@ -19,6 +19,7 @@ from django.conf import settings
 from catherder_site.body_limits import Message, Receive, Send
 from catherder_site.plain_text import answer
 from tasks_app import git as git_package
+from tasks_app.core.errors import WorkspaceError
 from tasks_app.git.mirror import incoming_ref
 from tasks_app.git.program import Git
 from tasks_app.services.worker_hosts import HeldTask
@@ -84,7 +85,12 @@ class GitService:
         return Git(self.held.repository.path, settings=options, variables=variables)
 
     async def respond(self, scope: Message, receive: Receive, send: Send) -> None:
-        """Run git and send its output. It is stopped if the client goes away, or after SECONDS."""
+        """Run git and send its output. It is stopped if the client goes away, or after SECONDS.
+
+        Raises WorkspaceError if a push could not be checked.
+        """
+        if self.service == RECEIVE:
+            _require_hooks()
         words = [self.service.removeprefix("git-"), "--stateless-rpc"]
         words += ["--advertise-refs"] if self.advertise else []
         # git would complete a pack with objects of other tasks to which its deltas refer.
@@ -156,6 +162,13 @@ class GitService:
         while (await receive())["type"] != "http.disconnect":
             pass
         raise ClientGone
+
+
+def _require_hooks() -> None:
+    """Raise WorkspaceError if a hook cannot be executed: git would only warn, and take every push."""
+    for hook in ("pre-receive", "update"):
+        if not os.access(_HOOKS / hook, os.X_OK):
+            raise WorkspaceError(f"{_HOOKS / hook} is not executable, so no push can be checked.")
 
 
 def _require_free_disk(folder: Path) -> None:

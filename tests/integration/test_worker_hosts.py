@@ -7,6 +7,7 @@ import gzip
 import hashlib
 import json
 import os
+import shutil
 import socket
 import threading
 import zlib
@@ -280,6 +281,20 @@ def test_nobody_takes_the_task_while_its_references_are_set(
     assert waited == [True]
 
 
+def test_without_the_hooks_that_check_a_push_none_is_taken(
+    host: Host, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """git takes every push if a hook is not executable, as after a copy without modes."""
+    for hook in ("pre-receive", "update"):
+        shutil.copyfile(git_service._HOOKS / hook, tmp_path / hook)
+    monkeypatch.setattr(git_service, "_HOOKS", tmp_path)
+    with host.mirror.held_for(host.key, branch=host.task.branch):
+        made, url = host.commit("mine"), host.portal.repository_url(host.key)
+        with pytest.raises(WorkspaceError, match="500"):
+            host.git("push", "--force", "--", url, f"{made}:refs/source/main")
+    assert not host.repository.has(made)
+
+
 def test_a_push_sets_no_other_reference_and_deletes_none(host: Host) -> None:
     with host.mirror.held_for(host.key, branch=host.task.branch):
         made = host.commit("mine")
@@ -289,7 +304,7 @@ def test_a_push_sets_no_other_reference_and_deletes_none(host: Host) -> None:
             "refs/heads/main",
             "refs/source/main",
             snapshot_ref(host.task),
-            "refs/cat-herder-incoming/9/1",
+            incoming_ref((host.task.pk + 1, 1)),  # whatever its own number is
         )
         for ref in refs:
             with pytest.raises(WorkspaceError):
