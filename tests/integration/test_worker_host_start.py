@@ -227,7 +227,6 @@ def test_a_host_waits_until_it_may_take_tasks() -> None:
     assert opened.is_set()
 
 
-@pytest.mark.django_db
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_host_that_waits_for_its_portal_ends_with_a_signal(number: signal.Signals) -> None:
     class Interrupted(Intake):
@@ -240,6 +239,7 @@ def test_a_host_that_waits_for_its_portal_ends_with_a_signal(number: signal.Sign
     assert worker.has_opened(Intake()) and signal.getsignal(signal.SIGTERM) is former
 
 
+@pytest.mark.django_db
 def test_repositories_of_a_worker_host_are_mirrors(on_worker_host: Any) -> None:
     repository = paths.repository(ProjectFactory.create())
     assert isinstance(repository, Mirror) and repository.portal.url == "https://herder.example.org"
