@@ -17,7 +17,6 @@ from pathlib import Path
 from django.conf import settings
 
 from catherder_site.body_limits import Message, Receive, Send
-from catherder_site.plain_text import answer
 from tasks_app import git as git_package
 from tasks_app.core.errors import WorkspaceError
 from tasks_app.git.mirror import incoming_ref
@@ -37,16 +36,32 @@ _STOP_SECONDS = 2.0
 _HOOKS = Path(git_package.__file__).parent / "hooks"
 
 
-class BodyTooLarge(Exception):
+class RequestRefused(Exception):
+    """A request that cannot be served; the message says why. `status` is that of the response."""
+
+    status = 400
+
+
+class BodyBroken(RequestRefused):
+    """The request's body cannot be decompressed, or git refuses it."""
+
+
+class BodyTooLarge(RequestRefused):
     """The request's body is longer than allowed."""
 
-
-class BodyBroken(Exception):
-    """The request's body cannot be decompressed."""
+    status = 413
 
 
-class DiskFull(Exception):
+class DiskFull(RequestRefused):
     """A push would use the space that the portal keeps free."""
+
+    status = 507
+
+
+class OutOfTime(RequestRefused):
+    """git took longer than SECONDS."""
+
+    status = 504
 
 
 class ClientGone(Exception):
@@ -87,7 +102,8 @@ class GitService:
     async def respond(self, scope: Message, receive: Receive, send: Send) -> None:
         """Run git and send its output. It is stopped if the client goes away, or after SECONDS.
 
-        Raises WorkspaceError if a push could not be checked.
+        Raises WorkspaceError if a push could not be checked, and RequestRefused if nothing was sent yet.
+        Once the response has begun, a failure cuts it off: git at the other end then says so.
         """
         if self.service == RECEIVE:
             _require_hooks()
@@ -104,11 +120,10 @@ class GitService:
             await self._exchange(process, scope, receive, response)
         except ClientGone:
             return
-        except (BodyTooLarge, BodyBroken, DiskFull, TimeoutError) as error:
-            if response.begun:
+        except RequestRefused as error:
+            if not response.begun:
                 raise
-            status = {BodyTooLarge: 413, BodyBroken: 400, DiskFull: 507}.get(type(error), 504)
-            await answer(scope, send, status, f"{error or 'git took too long.'}\n".encode())
+            logger.warning("git for %s was cut off: %s", self.held.worker, error)
         finally:
             await _stop(process)
 
@@ -135,7 +150,7 @@ class GitService:
                 (feeding, printing), timeout=SECONDS, return_when=asyncio.FIRST_COMPLETED
             )
             if not done:
-                raise TimeoutError
+                raise OutOfTime(f"git did not end within {SECONDS:g} seconds.")
             if printing not in done:
                 await feeding  # it only ends by an error
             await printing

@@ -88,8 +88,12 @@ class TolerantStorage(BaseStorage):  # type: ignore[misc]
 
     def enqueue(self, data: bytes, priority: float | None = None) -> None:
         if self._tried(partial(super().enqueue, data, priority), _FAILED) is _FAILED:
-            with suppress(queue.Full):
-                self._kept.put_nowait(data)
+            self.enqueue_here(data)
+
+    def enqueue_here(self, data: bytes) -> None:
+        """Put a job where only this process takes it from."""
+        with suppress(queue.Full):
+            self._kept.put_nowait(data)
 
     def dequeue(self) -> bytes | None:
         with suppress(queue.Empty):

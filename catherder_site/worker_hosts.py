@@ -21,10 +21,9 @@ from catherder_site.git_service import (
     MOST_PROCESSES,
     RECEIVE,
     UPLOAD,
-    BodyBroken,
-    BodyTooLarge,
     ClientGone,
     GitService,
+    RequestRefused,
     body_pieces,
 )
 from catherder_site.plain_text import answer
@@ -70,10 +69,10 @@ class WorkerHosts:
             await self._serve(worker, scope, receive, send)
         except LeaseLost as lost:
             await answer(scope, send, 403, f"{lost}\n".encode())
-        except (BadInput, BodyBroken) as error:
+        except BadInput as error:
             await answer(scope, send, 400, f"{error}\n".encode())
-        except BodyTooLarge as error:
-            await answer(scope, send, 413, f"{error}\n".encode())
+        except RequestRefused as error:
+            await answer(scope, send, error.status, f"{error}\n".encode())
         except WorkspaceError as error:
             await answer(scope, send, 500, f"{error}\n".encode())
         except ClientGone:

@@ -21,7 +21,8 @@ from pathlib import Path
 from tasks_app.core.errors import BadInput, RepositoryDamaged, WorkspaceError
 from tasks_app.git.durable import move_into_place
 from tasks_app.git.locks import remove_locks
-from tasks_app.git.program import Git, init, valid_branch, valid_commit
+from tasks_app.git.names import valid_branch, valid_commit
+from tasks_app.git.program import Git, init
 from tasks_app.git.recording import (
     AUTHOR,
     SECONDS,

@@ -11,7 +11,8 @@ from typing import Literal
 
 from tasks_app.core.errors import WorkspaceError
 from tasks_app.core.storable import storable_text
-from tasks_app.git.program import BIG_FILE, NETWORK_SECONDS, valid_commit
+from tasks_app.git.names import valid_commit
+from tasks_app.git.program import BIG_FILE, NETWORK_SECONDS
 from tasks_app.git.repository import Repository
 
 Status = Literal["A", "M", "D", "R"]

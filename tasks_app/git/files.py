@@ -13,7 +13,8 @@ from pathlib import Path
 from tasks_app.core.errors import WorkspaceError
 from tasks_app.core.nofollow import create_file, open_file, open_folder
 from tasks_app.core.storable import storable_text
-from tasks_app.git.program import split_stream, valid_commit
+from tasks_app.git.names import valid_commit
+from tasks_app.git.program import split_stream
 from tasks_app.git.repository import Repository
 
 TEXT_BYTES = 1_000_000

@@ -14,7 +14,8 @@ from pathlib import Path
 
 from tasks_app.core.errors import PublishingFailed
 from tasks_app.git.durable import move_file_into_place, temporary_name
-from tasks_app.git.program import Git, split_stream, valid_commit
+from tasks_app.git.names import valid_commit
+from tasks_app.git.program import Git, split_stream
 from tasks_app.git.repository import Repository
 
 #: A pointer in the output of `git cat-file --batch`. Text that only looks so names nothing that is kept here.

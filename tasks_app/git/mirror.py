@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from tasks_app.core.errors import LeaseLost, TemporaryFault, WorkspaceError
-from tasks_app.git.program import NETWORK_SECONDS, Git, valid_branch
+from tasks_app.git.names import valid_branch
+from tasks_app.git.program import NETWORK_SECONDS, Git
 from tasks_app.git.recording import remove_tree
 from tasks_app.git.repairing import is_readable
 from tasks_app.git.repository import Fetched, Repository

@@ -11,7 +11,6 @@ and its memory is limited, whatever an agent put into a repository.
 from __future__ import annotations
 
 import os
-import re
 import selectors
 import shutil
 import signal
@@ -22,13 +21,12 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import chain
 from pathlib import Path
 from typing import IO
 
-from tasks_app.core.commit_ids import is_commit_id
-from tasks_app.core.errors import BadInput, RepositoryDamaged, TookTooLong, WorkspaceError
+from tasks_app.core.errors import RepositoryDamaged, TookTooLong, WorkspaceError
+from tasks_app.git.faults import damage_marker, is_damage, is_out_of_memory
 
 _TRANSPORTS = ("file", "https", "ssh")
 #: A larger file is stored without a delta and compared like a binary file: comparing texts of 40 MB line by
@@ -91,20 +89,6 @@ memory_limit = 4 * 1024**3
 _LIMITED = 'ulimit -v "$0" 2>/dev/null; exec git "$@"'
 # git gives its command for ssh to a shell, too.
 _SSH_LIKE_GIT = 'eval "exec $GIT_SSH_COMMAND \\"\\$@\\""'
-#: Error messages of git for a damaged repository.
-_DAMAGE = re.compile(
-    r"not a git repository|bad (object|tree|config|ref|signature|revision 'HEAD')|missing (object|blob|tree)"
-    r"|corrupt|unable to (read|parse|unpack|find|map) |could not (read|parse) [0-9a-f]{40}|inflate: "
-    r"|cannot read existing object|invalid (object|sha1 pointer|reflog)|does not point to a valid object"
-    r"|packfile .* (cannot|is|index)"
-    r"|unexpected line in .*packed-refs|unterminated line in .*packed-refs|broken (name|ref)|ignoring broken"
-    r"|is too small|wrong index|file .* too short|remote did not send all necessary objects",
-    re.IGNORECASE,
-)
-#: Error messages of git that have other reasons.
-_NO_MEMORY = re.compile(r"out of memory|cannot allocate memory", re.IGNORECASE)
-_NO_DAMAGE = re.compile(r"no space left|permission denied|too many open files|read-only file", re.IGNORECASE)
-
 _PIECE = 64 * 1024
 
 #: What is kept of each output of a program that speaks to a server.
@@ -326,7 +310,7 @@ class Git:
         )
 
     def _failure(self, arguments: Sequence[str], reason: str) -> WorkspaceError:
-        if _NO_MEMORY.search(reason):
+        if is_out_of_memory(reason):
             return WorkspaceError(
                 f"git {arguments[0]} needed more than the {memory_limit // 1024**2} MB of memory that it may "
                 "take, or the machine has none left. CATHERDER_GIT_MEMORY allows it more."
@@ -381,40 +365,6 @@ def split_stream(pieces: Iterable[bytes], separator: bytes) -> Iterator[bytes]:
         yield from records
     if rest:
         yield rest
-
-
-def is_damage(reason: str) -> bool:
-    """Return whether git failed because a repository is damaged; during a fetch it may be the source."""
-    return bool(_DAMAGE.search(reason)) and not _NO_DAMAGE.search(reason)
-
-
-def is_lock_conflict(reason: str) -> bool:
-    """Return whether git failed because of a lock file, such as a killed git leaves behind."""
-    return ".lock': File exists" in reason
-
-
-def damage_marker(repository: Path) -> Path:
-    """Return the file beside a repository whose existence means that the repository could not be read."""
-    return repository.with_name(f"{repository.name}.is-damaged")
-
-
-@lru_cache(maxsize=1000)
-def valid_branch(name: str) -> str:
-    """Return `name` if git accepts it as a branch. Raises BadInput otherwise."""
-    try:
-        Git().run("check-ref-format", f"refs/heads/{name}")
-    except (WorkspaceError, ValueError):
-        raise BadInput(f"{name!r} is not a name that git takes for a branch.") from None
-    if name.startswith("-"):
-        raise BadInput(f"{name!r} is not a name for a branch: it starts with a dash.")
-    return name
-
-
-def valid_commit(text: str) -> str:
-    """Return `text` if it is a full commit id. Raises WorkspaceError otherwise."""
-    if not is_commit_id(text):
-        raise WorkspaceError(f"{text[:80]!r} is not a commit id.")
-    return text
 
 
 def _error_text(stderr: bytes) -> str:

@@ -35,7 +35,8 @@ from tasks_app.git.lfs_over_ssh import (
     ssh_address,
     without_endpoints,
 )
-from tasks_app.git.program import Finished, Git, valid_branch, valid_commit
+from tasks_app.git.names import valid_branch, valid_commit
+from tasks_app.git.program import Finished, Git
 from tasks_app.git.repository import Repository
 from tasks_app.git.source import is_url, receive_pack, upload_pack
 

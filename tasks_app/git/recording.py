@@ -22,7 +22,7 @@ from tasks_app.core.errors import MACHINE_FAULTS, WorkspaceError
 from tasks_app.core.nofollow import NotRegularFile, open_file
 from tasks_app.git.durable import move_file_into_place, sync_folder, temporary_name
 from tasks_app.git.lfs import contents_in, path_of
-from tasks_app.git.program import valid_commit
+from tasks_app.git.names import valid_commit
 from tasks_app.git.repository import Repository
 from tasks_app.sandbox import Sandbox, run
 

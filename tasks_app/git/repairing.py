@@ -18,7 +18,8 @@ from pathlib import Path
 
 from tasks_app.core.errors import WorkspaceError
 from tasks_app.git.durable import sync_tree
-from tasks_app.git.program import Git, damage_marker, is_damage
+from tasks_app.git.faults import damage_marker, is_damage
+from tasks_app.git.program import Git
 
 _HEX = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
 _PACKED = re.compile(r"(?P<commit>[0-9a-f]{40}|[0-9a-f]{64}) (?P<name>refs/\S+)|\^[0-9a-f]{40,64}|#.*|")

@@ -15,17 +15,9 @@ from typing import IO
 from tasks_app.core.errors import RepositoryDamaged, WorkspaceError
 from tasks_app.git import repairing
 from tasks_app.git.durable import move_into_place, sync_folders, sync_tree
-from tasks_app.git.program import (
-    DURABLE,
-    NETWORK_SECONDS,
-    Git,
-    damage_marker,
-    init,
-    is_damage,
-    is_lock_conflict,
-    valid_branch,
-    valid_commit,
-)
+from tasks_app.git.faults import damage_marker, is_damage, is_lock_conflict
+from tasks_app.git.names import valid_branch, valid_commit
+from tasks_app.git.program import DURABLE, NETWORK_SECONDS, Git, init
 from tasks_app.git.source import upload_pack
 
 #: How long a fetch waits for another one of the same repository: a person may be waiting for it.

@@ -10,7 +10,8 @@ from urllib.parse import urlsplit
 
 from tasks_app.core.errors import BadInput, WorkspaceError
 from tasks_app.core.storable import storable_text
-from tasks_app.git.program import NETWORK_SECONDS, Git, valid_commit
+from tasks_app.git.names import valid_commit
+from tasks_app.git.program import NETWORK_SECONDS, Git
 
 _SCP_LIKE = re.compile(r"[A-Za-z0-9_][\w.-]*@[A-Za-z0-9][\w.-]*:(?!/?/)[^\s]+")
 _HAS_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*::?//|[A-Za-z][A-Za-z0-9+.-]*::")

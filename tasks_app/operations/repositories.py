@@ -15,7 +15,8 @@ from pathlib import Path
 from tasks_app.core.errors import BackupError, WorkspaceError
 from tasks_app.git import Repository
 from tasks_app.git.lfs import contents_in, path_of
-from tasks_app.git.program import Git, valid_commit
+from tasks_app.git.names import valid_commit
+from tasks_app.git.program import Git
 
 #: Timeout for packing large repositories.
 _TIMEOUT_SECONDS = 6 * 3600.0

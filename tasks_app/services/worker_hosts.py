@@ -19,7 +19,7 @@ from tasks_app.core.environment import WORKER_NAME, WORKER_TOKEN_PREFIX
 from tasks_app.core.errors import BadInput, LeaseLost, WorkspaceError
 from tasks_app.git import Repository
 from tasks_app.git.mirror import incoming_ref
-from tasks_app.git.program import valid_branch, valid_commit
+from tasks_app.git.names import valid_branch, valid_commit
 from tasks_app.git.recording import set_refs
 from tasks_app.history.audit import record
 from tasks_app.models import Action, Task, WorkerToken, paths

@@ -11,7 +11,7 @@ import pytest
 
 from tasks_app.core.errors import RepositoryDamaged, WorkspaceError
 from tasks_app.git import Repository, Workspace, branch_name, changed_files, diff, patch
-from tasks_app.git.program import damage_marker
+from tasks_app.git.faults import damage_marker
 from tasks_app.sandbox import Sandbox
 from tests.integration.git_repository import GitRepository
 

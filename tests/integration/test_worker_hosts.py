@@ -26,6 +26,7 @@ from django.db import connection
 from django.utils import timezone
 
 from catherder_site import git_service
+from catherder_site.git_service import GitService
 from catherder_site.worker_hosts import WorkerHosts
 from tasks_app.core.errors import BadInput, LeaseLost, NotAllowed, TemporaryFault, WorkspaceError
 from tasks_app.git import Repository, mirror, recording
@@ -401,6 +402,20 @@ def test_bodies_are_limited_also_compressed_ones(host: Host, monkeypatch: pytest
     for broken in (b"not compressed", bomb[:-9][:50], whole + b"more", whole + bytes(2_000_000)):
         answer = post(host, "git-upload-pack", broken, **{"Content-Encoding": "gzip"})
         assert answer.status_code == 400
+
+
+def test_what_goes_wrong_after_the_response_began_cuts_it_off(
+    host: Host, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def fails_late(self: GitService, process: Any, scope: Any, receive: Any, response: Any) -> None:
+        await response.write(b"0008NAK\n")
+        raise git_service.DiskFull("The disk is full.")
+
+    monkeypatch.setattr(GitService, "_exchange", fails_late)
+    with pytest.raises(requests.RequestException):
+        post(host, "git-upload-pack", b"0000")
+    assert "was cut off: The disk is full." in caplog.text
+    assert "Exception in ASGI application" not in caplog.text
 
 
 def test_a_pack_that_is_not_sound_is_refused(host: Host) -> None:
