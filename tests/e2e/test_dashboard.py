@@ -85,6 +85,8 @@ def test_a_change_while_the_lists_are_on_their_way_is_not_lost(portal: UpPortal,
             f"Change.objects.create(task_id={task}, kind='task')"
         )
     request.fulfill(response=answer)
+    expect(page.locator(f"#row-{task} .badge")).to_contain_text("done")
+    page.locator("#list-news button").click()
     expect(page.locator(f".task-group-done #row-{task}")).to_be_visible()
 
 

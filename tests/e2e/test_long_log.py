@@ -3,6 +3,7 @@ place in it can be reached (W2, W3, W7)."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -194,3 +195,23 @@ def test_words_are_searched_for_in_the_whole_log(page: Page) -> None:
     expect(page.locator("#log-box")).to_be_focused()
     page.keyboard.press("s")
     expect(line(page, 0)).to_be_in_viewport()
+
+
+def test_the_link_to_an_entry_needs_no_mouse(page: Page) -> None:
+    page.keyboard.press("/")
+    page.keyboard.type("line 777.")
+    page.keyboard.press("Enter")
+    expect(page.locator("#log-box .is-selected")).to_contain_text("This is line 777.")
+    page.keyboard.press("Escape")
+    page.keyboard.press("s")
+    expect(line(page, 0)).to_be_in_viewport()
+    page.keyboard.press("l")
+    first = str(page.evaluate("document.activeElement.hash"))
+    page.keyboard.press("l")
+    second = page.locator(".entry-time:focus")
+    expect(second).not_to_have_attribute("href", re.compile(first + "$"))
+    expect(second).to_have_attribute("href", re.compile(r"#event-\d+$"))
+    page.keyboard.press("Shift+L")
+    expect(page.locator(".entry-time:focus")).to_have_attribute("href", re.compile(first + "$"))
+    page.keyboard.press("Enter")
+    expect(page.locator("#log-box .is-selected")).to_have_id(first.removeprefix("#"))

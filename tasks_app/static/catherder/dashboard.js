@@ -90,6 +90,7 @@
       show();
     } else forgetMissing();
   });
+  document.addEventListener("catherder:rows", forgetMissing);
   addEventListener("pageshow", () => { // the browser may have kept what was checked
     for (const box of boxes()) if (box.checked) selected.add(box.value);
     show();

@@ -2,7 +2,7 @@
 // far away are dropped, so that the page has the same size whatever the length of the log. What one looks at
 // stays where it is. The end is followed while one looks at it.
 //
-// f follows the end, s goes to the start, e to the next failure, / to the search. A link with data-to-log leads to a place in the log: its
+// f follows the end, s goes to the start, e to the next failure, l and L to the links of entries, / to the search. A link with data-to-log leads to a place in the log: its
 // address is that of the part, its fragment the event.
 (() => {
   "use strict";
@@ -293,6 +293,18 @@
     showMessage(await goTo(`${address.pathname}?error=${from}`) ? "" : "No errors.");
   }
 
+  // The Tab key would stop at each of thousands: from the entry that is selected, or the first in sight, on.
+  function focusLink(by) {
+    const links = [...box.querySelectorAll(".entry-time")];
+    const here = links.indexOf(document.activeElement);
+    const seen = box.querySelector(".is-selected") || firstVisible();
+    const link = here < 0 ? links.find((one) => seen?.contains(one)) || links[0] : links[here + by];
+    if (!link) return;
+    state.following = false;
+    link.focus();
+    showState();
+  }
+
   // ---- searching ----
 
   const wordsNow = () => byId("log-words").value.trim();
@@ -413,6 +425,7 @@
     else if (event.key === "s") enqueue(goToStart);
     else if (event.key === "/") { event.preventDefault(); byId("log-words").focus(); }
     else if (event.key === "e") enqueue(nextError);
+    else if (event.key === "l" || event.key === "L") focusLink(event.key === "l" ? 1 : -1);
   });
 
   for (const name of [`catherder:task-${box.dataset.task}-events`, "catherder:refresh"]) {

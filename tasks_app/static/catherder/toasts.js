@@ -21,14 +21,18 @@
     news.remove();
   }
 
+  const oldestOf = (place) => [...place.children].sort((one, other) => one.dataset.notice - other.dataset.notice)[0];
+
   function showToast(toast) {
     shown.add(toast.dataset.notice);
     showBrowserNotification(toast);
     if (concernsThisPage(toast)) return;
     const place = document.getElementById("toasts");
-    place.querySelector(`[data-task="${CSS.escape(toast.dataset.task)}"]`)?.remove();
-    while (place.children.length >= MAX_TOASTS) place.firstElementChild.remove();
-    place.append(toast.cloneNode(true));
+    const earlier = place.querySelector(`[data-task="${CSS.escape(toast.dataset.task)}"]`)
+      || (place.children.length >= MAX_TOASTS && oldestOf(place));
+    // None of the others moves: the new one lies on top, or takes the place of one that goes.
+    if (earlier) earlier.replaceWith(toast.cloneNode(true));
+    else place.prepend(toast.cloneNode(true));
   }
 
   // Each open tab says it; the tag makes one of it.

@@ -39,6 +39,7 @@ class UserAdmin(AuditsDeletions, ProtectsHistory, SiteAdminsOnly, DjangoUserAdmi
     list_display = ["username", "email", "first_name", "last_name", "is_active", "is_superuser", "last_login"]
     list_filter = ["is_active", "is_superuser", "is_staff", "memberships__project"]
     date_hierarchy = "date_joined"
+    fieldsets = (*(DjangoUserAdmin.fieldsets or ()), ("Budget", {"fields": ["monthly_budget_usd"]}))
 
     def reasons_to_keep(self, pks: Iterable[Any]) -> list[str]:
         relations = ("answers", "tasks", "transition", "logentry", "audit")

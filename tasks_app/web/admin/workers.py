@@ -10,7 +10,18 @@ from tasks_app.web.admin.base import ReadOnly
 
 @admin.register(WorkerBeat)
 class WorkerBeatAdmin(ReadOnly):
-    list_display = ["host", "pid", "version", "slots", "busy", "started_at", "seen_at", "ended", "problem"]
+    list_display = [
+        "host",
+        "pid",
+        "version",
+        "slots",
+        "busy",
+        "labels",
+        "started_at",
+        "seen_at",
+        "ended",
+        "problem",
+    ]
     list_filter = ["ended", "host"]
     search_fields = ["host"]
     date_hierarchy = "seen_at"

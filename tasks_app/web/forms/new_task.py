@@ -17,6 +17,7 @@ FRONT_MATTER_KEYS = {
     "threshold": "interactionThreshold",
     "model": "model",
     "resume": "resume",
+    "priority": "priority",
 }
 
 _EXAMPLE = """# Round invoice totals to the cent
@@ -76,6 +77,10 @@ class NewTaskForm(forms.Form):
             ("replay", "Start a new session with the history"),
             ("session", "Resume the session (set in the text)"),
         ],
+    )
+    priority = forms.ChoiceField(
+        required=False,
+        choices=[("", "Normal"), ("high", "High"), ("low", "Low"), ("normal", "Normal (set in the text)")],
     )
     file = forms.CharField(required=False, max_length=300, widget=forms.HiddenInput)
     form_key = forms.RegexField("^[0-9a-f-]{36}$", required=False, max_length=40, widget=forms.HiddenInput)

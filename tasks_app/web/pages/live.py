@@ -25,4 +25,5 @@ def _running(request: HttpRequest) -> dict[str, object]:
     tasks = tasks_visible_to(principal_of(request)).filter(phase=Phase.RUNNING).select_related("project")
     newest = tasks.defer("text", "body").prefetch_related(shown_steps()).order_by("-started_at", "-pk")
     found = list(activities(newest[: MOST + 1]).values())
-    return {"running": found[:MOST], "more": len(found) > MOST}
+    # The newest are at the end: a task that begins moves none of the others.
+    return {"running": found[:MOST][::-1], "more": len(found) > MOST}

@@ -16,7 +16,7 @@ from tasks_app.core.phases import Phase
 from tasks_app.models import Project, Task
 from tasks_app.operations import local_sandbox
 from tasks_app.sandbox import EnforcedLimit
-from tasks_app.services.budgets import spent_this_month
+from tasks_app.services.budgets import budget_of
 from tasks_app.services.fetching import fetch_meanwhile
 from tasks_app.web.pages.access import may_act, principal_of, project_or_404
 from tasks_app.web.pages.activity import shown_steps
@@ -35,7 +35,7 @@ def project(request: HttpRequest, project_id: int) -> HttpResponse:
         "trouble": trouble,
         "may_act": may_act(request, found),
         "limits": _limits(),
-        "spent": None if found.monthly_budget_usd is None else spent_this_month(found),
+        "budget": budget_of(found),
         **_tasks_context(found),
     }
     return render(request, "projects/page.html", context)

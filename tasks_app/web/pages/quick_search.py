@@ -45,6 +45,7 @@ _PAGES = (
     ("dashboard", "Dashboard", "home tasks"),
     ("inbox", "Inbox", "questions answer open"),
     ("live", "Live", "running"),
+    ("queue", "Queue", "waiting pending workers line"),
     ("history", "History", "search done answers"),
     ("projects", "Projects", "repositories"),
     ("usage", "Usage", "cost tokens dollars"),

@@ -118,21 +118,26 @@ class SequenceDetails:
 #: Parts of the page that are fetched again, each by itself, so that a card with a draft stays as it is.
 _PARTS = {
     "header": "sequences/_header.html",
+    "result": "sequences/_result.html",
     "tasks": "sequences/_tasks.html",
     "details": "sequences/_details.html",
 }
 
 
 def sequence_page(request: HttpRequest, sequence_id: int) -> HttpResponse:
-    """Show a sequence; `?part=header|tasks|details`: that part alone."""
+    """Show a sequence; `?part=header|result|tasks|details`: that part alone."""
     sequence = sequence_or_404(request, sequence_id)
     details, part = SequenceDetails(sequence), request.GET.get("part", "")
-    context: dict[str, Any] = {"details": details, "may_act": may_act(request, sequence.project)}
-    if part != "header":
-        context["publishing"] = publishing_details(details.last) if details.last else None
-    if part not in ("header", "details"):
-        context |= {"activities": activities(details.tasks), "result": result_of(sequence)}
     if part not in _PARTS:
+        part = ""
+    context: dict[str, Any] = {"details": details, "may_act": may_act(request, sequence.project)}
+    if part in ("result", "details", ""):
+        context["publishing"] = publishing_details(details.last) if details.last else None
+    if part in ("tasks", ""):
+        context["activities"] = activities(details.tasks)
+    if part in ("result", ""):
+        context["result"] = result_of(sequence)
+    if not part:
         context["cards"] = cards_of(request, _open_questions(sequence))
     return render(request, _PARTS.get(part, "sequences/page.html"), context)
 

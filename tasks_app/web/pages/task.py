@@ -9,6 +9,7 @@ from django.shortcuts import render
 
 from tasks_app.config.threshold import LEVELS
 from tasks_app.models import SHOWN_WITH, Task
+from tasks_app.models.task import Priority
 from tasks_app.web.pages.access import may_act, task_or_404
 from tasks_app.web.pages.activity import activities
 from tasks_app.web.pages.cards import cards_of
@@ -69,7 +70,12 @@ def _context(request: HttpRequest, task: Task) -> dict[str, Any]:
 
 def _timeline_context(request: HttpRequest, task: Task) -> dict[str, Any]:
     publishing = publishing_details(task)
-    return {**_context(request, task), "publishing": publishing, "levels": LEVELS.items()}
+    return {
+        **_context(request, task),
+        "publishing": publishing,
+        "levels": LEVELS.items(),
+        "priorities": Priority,
+    }
 
 
 def _asked(task: Task) -> Any:

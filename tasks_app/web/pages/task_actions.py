@@ -1,4 +1,4 @@
-"""The buttons of a task: start, cancel, resume, retry from a step, change the threshold."""
+"""The buttons of a task: start, cancel, resume, retry from a step, change threshold and priority."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tasks_app.config.threshold import threshold_from_text
 from tasks_app.models import Task
 from tasks_app.permissions import Principal, require_actor
 from tasks_app.services.retries import retry_from
-from tasks_app.services.tasks import cancel_task, change_threshold, resume_task, start_task
+from tasks_app.services.tasks import cancel_task, change_priority, change_threshold, resume_task, start_task
 from tasks_app.web.pages.access import step_or_404, task_or_404
 from tasks_app.web.pages.actions import run_action
 
@@ -50,6 +50,17 @@ def task_threshold(request: HttpRequest, task_id: int) -> HttpResponse:
         )
 
     return _act(request, task_id, change)
+
+
+@require_POST
+def task_priority(request: HttpRequest, task_id: int) -> HttpResponse:
+    """Change the priority, from the task's page or from the queue (`back=queue`)."""
+
+    def change(task: Task, *, by: Principal) -> None:
+        change_priority(task, request.POST.get("priority", ""), by=by)
+
+    shown = _act(request, task_id, change)
+    return redirect("queue") if request.POST.get("back") == "queue" else shown
 
 
 def _act(request: HttpRequest, task_id: int, action: Callable[..., object]) -> HttpResponse:

@@ -10,13 +10,17 @@ from typing import Any
 from django.db.models import prefetch_related_objects
 from django.utils import timezone
 
+from tasks_app.config.pipeline import step_from_json
 from tasks_app.core.phases import CANCELLABLE, RESUMABLE, RETRYABLE, Phase
 from tasks_app.core.types import Usage
+from tasks_app.engine.plan import writes_plan
 from tasks_app.engine.wait_sentences import fault_words, reset_words
 from tasks_app.history import statistics
 from tasks_app.history.transitions import cancellation_of
 from tasks_app.models import Outcome, PullRequest, Run, Step, Task, Transition
 from tasks_app.reporting.commands import fetch_command
+from tasks_app.reporting.queue import queue_sentence
+from tasks_app.services.budgets import budgets_of_task
 from tasks_app.services.pull_requests import newest_pull_request
 from tasks_app.services.retries import has_successor
 
@@ -152,17 +156,31 @@ class TaskDetails:
 
     @property
     def limit(self) -> str:
-        """Return the usage limit or temporary fault that the task waits for."""
+        """Return the usage limit, budget or temporary fault that the task waits for."""
         if fault := fault_words(self.task):
             return fault
         if self.phase is not Phase.WAITING_FOR_RESET:
             return ""
+        if self.task.waits_for_budget:
+            return budgets_of_task(self.task.pk).problem
         return reset_words(self.task.resets_at, now=timezone.now())
+
+    @cached_property
+    def queue(self) -> str:
+        """Return where the task stands in the queue and what it waits for; "" if it does not wait there."""
+        waits = self.phase is Phase.PENDING and not self.task.waits_for_retry
+        return queue_sentence(self.task) if waits else ""
 
     @property
     def planned(self) -> Step | None:
         """Return the step with the current plan: the last that wrote or changed it."""
         return next((step for step in reversed(self.step_rows) if step.plan), None)
+
+    @property
+    def awaits_plan(self) -> bool:
+        """Whether a step of the task may still write a plan."""
+        steps = () if self.task.is_ended else self.step_rows
+        return any(writes_plan(step_from_json(step.config)) for step in steps)
 
     @property
     def current_step(self) -> Step | None:

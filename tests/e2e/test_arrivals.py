@@ -1,0 +1,246 @@
+"""W3: when something arrives, nothing that is on the page moves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.e2e.conftest import SignIn
+from tests.e2e.test_card import ASK, say
+from tests.e2e.test_live import RUNNING
+from tests.portal import UpPortal
+
+pytestmark = pytest.mark.browser
+
+#: What moved without the reader's doing, as the browser measures it: the score, and what moved from where.
+WATCH = """
+window.shifts = [];
+const short = (box) => [box.x, box.y, box.width, box.height].map(Math.round).join(" ");
+const classOf = (node) => node?.className || node?.parentNode?.className || "";
+const nameOf = (node) => node?.id ? `#${node.id}` : `${node?.nodeName} ${classOf(node)}`;
+const told = ({ node, previousRect, currentRect }) =>
+  `${nameOf(node)}: ${short(previousRect)} -> ${short(currentRect)}`;
+new PerformanceObserver((list) => {
+  for (const one of list.getEntries()) {
+    if (one.hadRecentInput) continue;
+    window.shifts.push(`${one.value.toFixed(4)} ${one.sources.map(told).join(", ")}`);
+  }
+}).observe({ type: "layout-shift", buffered: false });
+"""
+WIDTHS = pytest.mark.parametrize("size", [(1440, 900), (390, 844)], ids=["wide", "phone"])
+ASKED_AGAIN = """
+import uuid
+from django.utils import timezone
+task = Task.objects.get(pk={task})
+step = task.steps.first()
+run = Run.objects.filter(step=step).last()
+Task.objects.filter(pk=task.pk).update(phase="waiting_for_input", lease_owner="", lease_expires=None)
+Step.objects.filter(pk=step.pk).update(phase="waiting_for_input")
+Run.objects.filter(pk=run.pk).update(outcome="asked")
+number = task.questions.count() + 1
+question = Question.objects.create(
+    task=task, step=step, run=run, number=number, way="AskUserQuestion", tool_use_id=str(number),
+    items=[{{
+        "question": "Which way?", "header": "Way", "options": [{{"label": "Left"}}, {{"label": "Right"}}]
+    }}],
+    asked_at=timezone.now(),
+)
+Transition.objects.create(task=task, source="running", target="waiting_for_input")
+Change.objects.create(task=task, kind="question")
+result = question.pk
+"""
+ENDED = """
+from django.utils import timezone
+task = Task.objects.get(pk={task})
+Task.objects.filter(pk=task.pk).update(
+    phase="{phase}", failure="{failure}", ended_at=timezone.now(), lease_owner="", lease_expires=None
+)
+Step.objects.filter(task=task).update(phase="{phase}")
+Transition.objects.create(task=task, source="running", target="{phase}")
+Change.objects.create(task=task, kind="phase")
+"""
+
+NEXT_STEP = """
+import uuid
+from django.utils import timezone
+task = Task.objects.get(pk={task})
+first, second = task.steps.all()[:2]
+Run.objects.filter(step=first).update(
+    outcome="finished", cost_usd=0.0123, input_tokens=1200, output_tokens=340
+)
+Step.objects.filter(pk=first.pk).update(phase="done", ended_at=timezone.now())
+Step.objects.filter(pk=second.pk).update(phase="running", started_at=timezone.now())
+Run.objects.create(step=second, number=1, reason="first", session_id=uuid.uuid4())
+Change.objects.create(task=task, kind="question")
+"""
+
+
+def settled(page: Page) -> None:
+    page.wait_for_load_state("networkidle")
+    page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+
+
+def watch(page: Page, url: str) -> None:
+    page.goto(url)
+    settled(page)
+    page.evaluate(WATCH)
+
+
+def moved(page: Page) -> list[str]:
+    settled(page)
+    return list(page.evaluate("window.shifts.splice(0)"))
+
+
+def opened(portal: UpPortal, sign_in: SignIn, size: tuple[int, int], **settings: Any) -> Page:
+    return sign_in(portal, viewport={"width": size[0], "height": size[1]}, **settings)
+
+
+@WIDTHS
+def test_on_the_page_of_a_task_nothing_moves(
+    portal: UpPortal, sign_in: SignIn, size: tuple[int, int]
+) -> None:
+    page = opened(portal, sign_in, size)
+    task, _ = portal.rows(ASK + RUNNING)
+    for _ in range(3):
+        say(portal, task, ("text", {"text": "I look around."}))
+    watch(page, f"{portal.url}/tasks/{task}/")
+
+    for number in range(8):
+        say(portal, task, ("tool_use", {"id": f"c{number}", "name": "Bash", "input": {"command": "make"}}))
+        say(portal, task, ("text", {"text": "A thought.\n\nAnd more of it.\n\n" * 3}))
+    expect(page.locator("[data-call=c7]")).to_have_count(1)
+    assert moved(page) == [], "the log grows"
+
+    question = portal.rows(ASKED_AGAIN.format(task=task))
+    card = page.locator(f"#question-{question}")
+    expect(card).to_be_in_viewport(ratio=0.2)
+    assert moved(page) == [], "a question"
+
+    portal.rows(
+        f"Question.objects.filter(pk={question}).update(state='withdrawn')\n"
+        f"Change.objects.create(task_id={task}, kind='question')"
+    )
+    expect(card).to_have_count(0)
+    assert moved(page) == [], "it is withdrawn elsewhere"
+
+    portal.rows(ENDED.format(task=task, phase="failed", failure="It broke."))
+    expect(page.locator(".failure")).to_contain_text("It broke.")
+    assert moved(page) == [], "a failure"
+
+
+@WIDTHS
+def test_a_result_moves_nothing(portal: UpPortal, sign_in: SignIn, size: tuple[int, int]) -> None:
+    page = opened(portal, sign_in, size)
+    task, _ = portal.rows(ASK + RUNNING)
+    for number in range(20):
+        say(portal, task, ("text", {"text": f"Line {number}"}))
+    watch(page, f"{portal.url}/tasks/{task}/")
+    portal.rows(ENDED.format(task=task, phase="done", failure=""))
+    expect(page.locator("section.result")).to_be_visible()
+    assert moved(page) == []
+
+
+@WIDTHS
+def test_the_next_step_moves_nothing(portal: UpPortal, sign_in: SignIn, size: tuple[int, int]) -> None:
+    page = opened(portal, sign_in, size)
+    task, _ = portal.rows(ASK + RUNNING)
+    say(portal, task, ("text", {"text": "I look around."}))
+    watch(page, f"{portal.url}/tasks/{task}/")
+    portal.rows(NEXT_STEP.format(task=task))
+    expect(page.locator(".step-current")).to_contain_text("implement")
+    assert moved(page) == []
+
+
+def test_the_reader_makes_room_for_what_arrived(portal: UpPortal, sign_in: SignIn) -> None:
+    page = sign_in(portal)
+    task, _ = portal.rows(ASK + RUNNING)
+    page.goto(f"{portal.url}/tasks/{task}/")
+    settled(page)
+    below = page.locator("#task-text")
+    before = below.bounding_box()
+    portal.rows(ASKED_AGAIN.format(task=task))
+    expect(page.locator(".arrived > .card-open")).to_be_visible()
+    assert below.bounding_box() == before
+    page.get_by_role("button", name="Make room").click()
+    expect(page.locator("#questions > .card-open")).to_have_count(1)
+    expect(page.locator(".arrived")).to_have_count(0)
+    after = below.bounding_box()
+    assert before and after and after["y"] > before["y"]
+
+    portal.rows(ASKED_AGAIN.format(task=task))
+    arrived = page.locator(".arrived > .card")
+    expect(arrived).to_have_count(1)
+    arrived.locator(".choice input").first.check()
+    page.keyboard.press("Control+Enter")
+    expect(page.locator(".arrived")).to_have_count(0)
+    expect(page.locator("#questions > .card")).to_have_count(2)
+
+
+def test_on_a_phone_the_tab_key_reaches_the_question_first(portal: UpPortal, sign_in: SignIn) -> None:
+    """It stands above the header there, and after it in the page's text."""
+    page = opened(portal, sign_in, (390, 844))
+    task, question = portal.rows(ASK)
+    page.goto(f"{portal.url}/tasks/{task}/")
+    page.locator("#main").focus()
+    page.keyboard.press("Tab")
+    assert page.evaluate(f"document.getElementById('question-{question}').contains(document.activeElement)")
+
+
+ROWS = "[...document.querySelectorAll('#groups .row[id]')].map((row) => row.id)"
+
+
+def test_rows_of_the_dashboard_stay_until_the_reader_says_so(portal: UpPortal, sign_in: SignIn) -> None:
+    page = sign_in(portal)
+    tasks = [portal.rows(ASK + RUNNING)[0] for _ in range(2)]
+    page.goto(f"{portal.url}/?q=Export")
+    settled(page)
+    before = page.evaluate(ROWS)
+    portal.rows(ASKED_AGAIN.format(task=tasks[0]))
+    row = page.locator(f"#row-{tasks[0]}")
+    expect(row.locator(".badge")).to_contain_text("needs your answer")
+    expect(row.get_by_role("link", name="Answer")).to_be_visible()
+    news = page.locator("#list-news")
+    expect(news).to_be_visible()
+    assert page.evaluate(ROWS) == before
+    news.get_by_role("button").click()
+    expect(page.locator(f".task-group-needs-you #row-{tasks[0]}")).to_be_visible()
+    expect(news).to_be_hidden()
+    assert page.evaluate(ROWS) != before
+
+
+def test_a_list_that_nobody_looks_at_orders_itself(portal: UpPortal, sign_in: SignIn) -> None:
+    page = sign_in(portal)
+    tasks = [portal.rows(ASK + RUNNING)[0] for _ in range(2)]
+    page.goto(f"{portal.url}/?q=Export")
+    settled(page)
+    page.evaluate(
+        "() => { const now = performance.now.bind(performance); performance.now = () => now() + 60000; }"
+    )
+    portal.rows(ASKED_AGAIN.format(task=tasks[0]))
+    expect(page.locator(f".task-group-needs-you #row-{tasks[0]}")).to_be_visible()
+    expect(page.locator("#list-news")).to_be_hidden()
+
+
+@WIDTHS
+@pytest.mark.parametrize("path", ["/", "/inbox/", "/live/", "/history/"])
+def test_in_lists_nothing_moves(portal: UpPortal, sign_in: SignIn, size: tuple[int, int], path: str) -> None:
+    page = opened(portal, sign_in, size)
+    tasks = [portal.rows(ASK + RUNNING)[0] for _ in range(3)]
+    portal.rows(ASKED_AGAIN.format(task=tasks[1]))
+    say(portal, tasks[0], ("text", {"text": "I look around."}))
+    watch(page, portal.url + path)
+
+    say(portal, tasks[0], ("tool_use", {"id": "c", "name": "Bash", "input": {"command": "make"}}))
+    page.wait_for_timeout(2500)
+    assert moved(page) == [], "output"
+    portal.rows(ASKED_AGAIN.format(task=tasks[0]))
+    page.wait_for_timeout(1500)
+    assert moved(page) == [], "a question"
+    portal.rows(ENDED.format(task=tasks[2], phase="failed", failure="It broke."))
+    page.wait_for_timeout(1500)
+    assert moved(page) == [], "a failure"
+    portal.rows(ASK + RUNNING)
+    page.wait_for_timeout(1500)
+    assert moved(page) == [], "a new task"
