@@ -67,6 +67,7 @@ def connect(order: RunOrder) -> Iterator[Connection]:
     with _proxy_lock:
         proxy = _proxy()
     with proxy.run_token(limits) as (token, meter):
+        meter.budget_usd = order.budget_usd
         connection = Connection(api_key=token, base_url=proxy.url, meter=meter)
         if not (environment.rehearsal or environment.anthropic_api_key):
             login = environment.claude_oauth_token or ""

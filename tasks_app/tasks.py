@@ -1,34 +1,79 @@
-"""Huey's jobs. A job only says “check task N”; it may be lost, repeated or late."""
+"""Huey's jobs. A job only says “there is work”; it may be lost, repeated or late."""
 
 from __future__ import annotations
 
 import threading
+import time
+from collections import Counter
+from dataclasses import replace
 
-from huey.contrib.djhuey import db_task
+from huey.contrib.djhuey import HUEY, db_task
 
+from tasks_app.core.labels import Labels
+from tasks_app.engine.intake import Intake
 from tasks_app.engine.stopping import StopReason
 
 #: Set when this worker is told to stop, so that runs are put back for the next one.
 stopping = threading.Event()
+#: What this worker has, and whether it takes tasks, as its command says.
+labels: Labels = frozenset()
+intake = Intake()
+
+#: How often this process passes an entry on for one task between two sweeps, and what its thread waits then,
+#: so that another worker takes the entry. The sweeper of the worker that may take it needs no entry.
+MOST_PASSED_ON = 20
+PASS_ON_PAUSE = 0.1
+
+
+class PassingOn:
+    """Counts the entries that this worker leaves to others, so that they do not go round for ever."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._times: Counter[int] = Counter()
+
+    def __call__(self, task_id: int) -> None:
+        with self._lock:
+            self._times[task_id] += 1
+            if self._times[task_id] > MOST_PASSED_ON:
+                return
+        notify_worker(task_id)
+        time.sleep(PASS_ON_PAUSE)
+
+    def forget(self) -> None:
+        """Begin to count anew, as the sweeper does."""
+        with self._lock:
+            self._times.clear()
+
+
+passing_on = PassingOn()
 
 
 @db_task()  # type: ignore[untyped-decorator]
 def look_at(task_id: int) -> None:
+    """Work on the tasks whose turn it is; `task_id` is the one that somebody was woken for."""
     # Imported late: every process can queue jobs, but few run agents, whose SDK takes 0.5 s and 50 MB.
     from tasks_app import composition
-    from tasks_app.engine.advance import advance
+    from tasks_app.engine.turns import Bell, take_turns
 
-    advance(task_id, owner=composition.owner(), context=composition.worker_context(_stop_signal))
+    context = replace(composition.worker_context(_stop_signal), labels=labels)
+    bell = Bell(ring=notify_worker, pass_on=passing_on, pending=HUEY.pending_count)
+    take_turns(owner=composition.owner(), context=context, bell=bell, goes_on=lambda: intake.is_open)
 
 
 def notify_worker(task_id: int) -> None:
-    """Tell some worker to look at the task."""
+    """Tell some worker that the task is due."""
     look_at(task_id)
 
 
 def notify_worker_later(task_id: int, seconds: float) -> None:
-    """Tell some worker to look at the task in so many seconds."""
+    """Tell some worker in so many seconds that the task is due."""
     look_at.schedule((task_id,), delay=seconds)
+
+
+def notify_this_worker(task_id: int) -> None:
+    """Tell this process that the task is due, without the queue that it shares with others."""
+    HUEY.storage.enqueue_here(HUEY.serialize_task(look_at.s(task_id)))
 
 
 def _stop_signal() -> StopReason | None:

@@ -33,6 +33,7 @@ FOR_MEMBERS = {
         "task_resume",
         "task_retry",
         "task_threshold",
+        "task_priority",
         "task_publish",
         "task_merge",
     ),

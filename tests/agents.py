@@ -30,6 +30,7 @@ class MemoryRecorder:
         self.events: list[AgentEvent] = []
         self.used: list[tuple[Usage, str]] = []
         self.transcripts: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
+        self.budget: float | None = None
         self.looked: Callable[[], None] = lambda: None
         self.heard: Callable[[AgentEvent], None] = lambda event: None
 
@@ -40,6 +41,9 @@ class MemoryRecorder:
 
     def record_usage(self, usage: Usage, model: str) -> None:
         self.used.append((usage, model))
+
+    def budget_left(self) -> float | None:
+        return self.budget
 
     def tick(self) -> None:
         self.looked()

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import shutil
 import signal
+import time
 import warnings
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
@@ -55,6 +56,8 @@ MESSAGE_LIMIT = 64 * 1024 * 1024
 STDERR_LINES = 20
 #: How long a run may take to end after its process was killed.
 STOP_SECONDS = 2.0
+#: How often a run looks how much is left of the month's budgets: other runs spend them, too.
+BUDGET_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
@@ -187,6 +190,7 @@ class _ClaudeRun:
         self._stderr: list[str] = []
         self._bridge = Bridge(tick=self._tick)
         self._recorded_usage = Usage()
+        self._next_budget = 0.0
         self._transport: _ObservedTransport | None = None
         self._command: SandboxedCommand | None = None
         self._watch: Watch | None = None
@@ -231,7 +235,16 @@ class _ClaudeRun:
             self._watch = self._command.watch(process.pid)
         if self._watch is not None and (problem := self._watch.problem()):
             raise OverLimit(problem)
+        self._follow_budget()
         self._recorder.tick()
+
+    def _follow_budget(self) -> None:
+        """Have the proxy refuse requests once the budget for the month is spent, by whichever run."""
+        meter, now = self._connection.meter, time.monotonic()
+        if meter is not None and now >= self._next_budget:
+            self._next_budget = now + BUDGET_SECONDS
+            left = self._recorder.budget_left()
+            meter.budget_usd = None if left is None else self._recorded_usage.cost_usd + left
 
     def _record(self, events: Sequence[AgentEvent]) -> None:
         self._record_usage()

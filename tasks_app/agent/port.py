@@ -65,7 +65,8 @@ class RunOrder:
     With `resume` and no prompt the session continues at its deferred tool call, for which `decisions` (by
     tool_use_id) holds the decision. `cost_before` is the session's cost so far: the agent reports totals.
     `allow_write` are the globs that the step may write (None: anywhere), `allowed_tools` its permissions
-    (None: every tool of the agent). `max_cost_usd` limits this run. `network` is what its processes may
+    (None: every tool of the agent). `max_cost_usd` limits this run, and so does `budget_usd`, which is what
+    was left of the month's budgets when it began. `network` is what its processes may
     reach. `timeout` is in seconds. `ask_before` are patterns of tool calls that a human must approve first.
     With `planning` the agent may only read, until a human approves its plan. `halting` are the tools that the
     session began with (None: it begins now). `threads` are the numbers of the threads that it may reply to.
@@ -88,6 +89,7 @@ class RunOrder:
     cost_before: float = 0.0
     max_turns: int | None = None
     max_cost_usd: float | None = None
+    budget_usd: float | None = None
     timeout: float = 3600.0
     network: Network = "full"
     threads: tuple[int, ...] = ()
@@ -123,6 +125,7 @@ class Ending(StrEnum):
     ASKED = "asked"
     FAILED = "failed"
     LIMIT = "limit"
+    BUDGET = "budget"  # the budget for the month was spent during the run
     STOPPED = "stopped"
     LOST = "lost"  # the session could not be resumed
     KILLED = "killed"  # a signal from outside: the kernel ran out of memory, or an operator sent it
@@ -170,6 +173,9 @@ class Recorder(TranscriptStore, Protocol):
 
     def record_usage(self, usage: Usage, model: str) -> None:
         """Store the usage that was counted outside the agent so far, and the model that was used most."""
+
+    def budget_left(self) -> float | None:
+        """Return the dollars that are left of the month's budgets, beyond the recorded usage of all runs."""
 
     def tick(self) -> None:
         """Called about once a second during the run. May raise Stop."""

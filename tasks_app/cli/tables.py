@@ -16,6 +16,7 @@ from tasks_app.core.types import Usage
 from tasks_app.history import statistics
 from tasks_app.history.statistics import Metrics
 from tasks_app.models import Project, Question, Sequence, Step, Task
+from tasks_app.reporting.schemas.queue import QueuedTaskOut
 from tasks_app.services.publish_settings import author_of, forge_address_of, stored_credential, target_of
 from tasks_app.services.settings import SettingInEffect
 
@@ -64,6 +65,14 @@ def sequences_table(sequences: Listed[Sequence]) -> Table:
             duration_in_words(metrics[sequence.pk].duration.total),
             dollars(metrics[sequence.pk].usage.cost_usd),
         )
+    return rows
+
+
+def queue_table(entries: Listed[QueuedTaskOut]) -> Table:
+    rows = table("PLACE", "ID", "TASK", "PRIORITY", "WHAT IT WAITS FOR")
+    for entry in entries:
+        place = "–" if entry.position is None else str(entry.position)
+        rows.add_row(place, str(entry.task), entry.name, entry.priority, Text(strip_controls(entry.sentence)))
     return rows
 
 

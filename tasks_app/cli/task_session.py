@@ -165,7 +165,7 @@ class TaskSession:
             text = fault
         elif phase is Phase.WAITING_FOR_RESET and task.resets_at:
             words = reset_words(task.resets_at, now=timezone.now())
-            limit = "The project’s budget is spent." if task.waits_for_budget else "Usage limit reached."
+            limit = "The budget for this month is spent." if task.waits_for_budget else "Usage limit reached."
             text = f"{limit} {words} The task then resumes by itself."
         elif held and not is_this_process(task.lease_owner):
             text = (

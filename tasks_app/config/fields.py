@@ -14,6 +14,7 @@ from tasks_app.agent.gate.patterns import LONGEST_PATTERN, call_pattern_fault
 from tasks_app.config.faults import fault, shown
 from tasks_app.config.threshold import HIGHEST, LOWEST, threshold_fault
 from tasks_app.core.errors import BadInput
+from tasks_app.core.labels import MOST_LABELS, label_fault
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 # No leading dash, no blanks: the name becomes an argument of the agent's command line.
@@ -104,6 +105,12 @@ def _check_call_pattern(text: str) -> str:
     return text
 
 
+def _check_label(text: str) -> str:
+    if reason := label_fault(text):
+        raise fault(f"{reason}, not {shown(text)}")
+    return text
+
+
 def _check_threshold(value: object) -> object:
     if reason := threshold_fault(value):
         raise fault(reason)
@@ -156,5 +163,8 @@ ShellCommand = Annotated[Text, AfterValidator(_check_command)]
 InsidePath = Annotated[Text, AfterValidator(_check_path)]
 CallPattern = Annotated[Text, AfterValidator(_check_call_pattern)]
 Glob = Annotated[Text, AfterValidator(_check_glob)]
+WorkerLabels = Annotated[
+    tuple[Annotated[Text, AfterValidator(_check_label)], ...], Field(max_length=MOST_LABELS)
+]
 Threshold = Annotated[int, Field(ge=LOWEST, le=HIGHEST), BeforeValidator(_check_threshold)]
 Seconds = Annotated[int, BeforeValidator(_to_seconds, json_schema_input_type=int | str)]

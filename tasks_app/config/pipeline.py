@@ -22,6 +22,7 @@ from tasks_app.config.fields import (
     Seconds,
     ShellCommand,
     Threshold,
+    WorkerLabels,
 )
 from tasks_app.config.pipeline_faults import pipeline_problems
 from tasks_app.config.publish import Publish, PublishConfig
@@ -112,6 +113,10 @@ class StepConfig(FileModel):
     )
     network: Network | None = Field(
         default=None, description="What this step's agent and checks may reach: full, model or none."
+    )
+
+    runs_on: WorkerLabels | None = Field(
+        default=None, description="Labels that a worker must have to run this step; absent: the project's."
     )
 
     def within(self, limits: Limits, *, network: Network) -> StepConfig:
@@ -278,6 +283,15 @@ class RepositorySettings(FileModel):
             ),
         ),
     ] = None
+    runs_on: Annotated[
+        WorkerLabels,
+        Setting(
+            kind=setting.LABELS,
+            label="Runs on",
+            help="Labels that a worker must have for steps that name none, such as gpu.",
+            default=lambda config, environment: "any worker",
+        ),
+    ] = ()
     limits: Limits = Field(default_factory=Limits, description="Bounds on turns, cost and time.")
 
 
@@ -311,6 +325,10 @@ class ProjectConfig(RepositorySettings):
     def network_of(self, step: StepConfig) -> Network:
         """Return what the step may reach: its own setting, else the file's, else all, up to the limit."""
         return least_network(step.network or self.network or "full", self.network_limit or "full")
+
+    def labels_of(self, step: StepConfig) -> tuple[str, ...]:
+        """Return the labels that a worker must have to run the step."""
+        return self.runs_on if step.runs_on is None else step.runs_on
 
 
 BUILT_IN_PIPELINE = Pipeline(

@@ -15,7 +15,7 @@ from pydantic import ConfigDict, Field, create_model
 
 from tasks_app.config.fields import FileModel
 from tasks_app.config.pipeline import ProjectConfig, RepositorySettings
-from tasks_app.config.setting import DOLLARS, Setting
+from tasks_app.config.setting import COUNT, DOLLARS, Setting
 
 #: Settings that only the portal has: whoever can commit to the repository must not be able to raise them.
 PORTAL_SETTINGS = (
@@ -25,6 +25,13 @@ PORTAL_SETTINGS = (
         label="Dollars a month",
         help="Once the project has cost this in a calendar month (UTC), no run begins: tasks wait for the "
         "next month, or until this is raised. A change applies at once, also to existing tasks.",
+    ),
+    Setting(
+        name="max_running_tasks",
+        kind=COUNT,
+        label="Running tasks",
+        help="How many of the project’s tasks workers work on at the same time; others wait. A change "
+        "applies at once and stops none that is running.",
     ),
 )
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import AfterValidator, Field, GetJsonSchemaHandler, Strict, TypeAdapter, ValidationError
 
 from tasks_app.agent.gate.patterns import call_pattern_fault
-from tasks_app.config.faults import describe, shown
+from tasks_app.config.faults import describe, fault, shown
 from tasks_app.config.fields import (
     LONGEST_SECONDS,
     Flag,
@@ -29,6 +29,7 @@ from tasks_app.config.tool_names import unknown_tool
 from tasks_app.core.durations import duration_in_words
 from tasks_app.core.environment import Environment
 from tasks_app.core.errors import BadInput
+from tasks_app.core.labels import STORED_LENGTH, labels_from_text
 from tasks_app.core.types import NETWORKS, JsonObject
 
 if TYPE_CHECKING:
@@ -183,6 +184,20 @@ def _model_or_none(text: str) -> str:
     return check_model(text) if text else text
 
 
+def _labels_text(text: str) -> str:
+    try:
+        return ", ".join(labels_from_text(text))
+    except ValueError as error:
+        raise BadInput(str(error)) from None
+
+
+def _labels_or_fault(text: str) -> str:
+    try:
+        return _labels_text(text)
+    except BadInput as error:
+        raise fault(error.message) from None
+
+
 def _whole_number(text: str) -> int:
     if not re.fullmatch("-?[0-9]{1,18}", text):
         raise BadInput(f"must be a whole number, not {shown(text)}")
@@ -241,6 +256,16 @@ DURATION = Kind(
     in_words=_duration_in_words,
     text_hint="Enter 90s, 15m or 2h.",
     json_hint="In seconds.",
+)
+LABELS = Kind(
+    stored=Annotated[_Text, Field(max_length=STORED_LENGTH), AfterValidator(_labels_or_fault)],
+    widget="line",
+    unset="",
+    from_text=_labels_text,
+    to_config=labels_from_text,
+    in_words=lambda value: value if isinstance(value, str) else ", ".join(value or ()),
+    text_hint="With commas between them.",
+    json_hint="With commas between them.",
 )
 CALL_PATTERNS = Kind(
     stored=Annotated[_Text, Field(max_length=10_000)],

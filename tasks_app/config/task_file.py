@@ -25,6 +25,7 @@ MAX_TITLE = 120
 MAX_FRONT_MATTER = 20_000
 
 Resume = Literal["session", "replay"]
+PriorityName = Literal["low", "normal", "high"]
 
 _FENCE = re.compile(r"---[ \t]*")
 _END_FENCE = re.compile(r"(---|\.\.\.)[ \t]*")
@@ -43,6 +44,9 @@ class FrontMatter(FileModel):
     resume: Resume = Field(
         default="session", description="Go on in the agent's session, or replay what it did."
     )
+    priority: PriorityName = Field(
+        default="normal", description="How early it has its turn among the tasks that wait."
+    )
 
 
 @dataclass(frozen=True)
@@ -55,6 +59,7 @@ class TaskDefinition:
     threshold: int | None = None
     model: str | None = None
     resume: Resume = "session"
+    priority: PriorityName = "normal"
 
 
 def read_task_file(path: Path) -> tuple[str, TaskDefinition]:
@@ -82,6 +87,7 @@ def parse_task(text: str, *, where: str) -> TaskDefinition:
         threshold=settings.interaction_threshold,
         model=settings.model,
         resume=settings.resume,
+        priority=settings.priority,
     )
 
 

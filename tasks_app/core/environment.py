@@ -18,6 +18,7 @@ import dj_database_url
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from tasks_app.core.errors import BadSetting
+from tasks_app.core.labels import labels_from_text
 from tasks_app.core.private_files import stored_secret_key, stored_url
 
 #: The checkout, or the folder in which the packages are installed.
@@ -180,6 +181,10 @@ def _networks(value: Any) -> Any:
         raise ValueError(f"must be networks as in 10.1.0.0/16, fd00::/8 ({error})") from error
 
 
+def _labels(value: Any) -> Any:
+    return labels_from_text(value) if isinstance(value, str) else value
+
+
 def _parse_size(value: Any) -> Any:
     """Parse a size: `4G`, `512M`, or 0 for no limit."""
     if not isinstance(value, str):
@@ -236,6 +241,12 @@ class Environment(BaseModel):
     prompt_cache: Literal["auto", "5m", "1h"] = Field("auto", alias="CATHERDER_PROMPT_CACHE")
     git_memory: int = Field(4096, alias="CATHERDER_GIT_MEMORY", ge=512, le=1_048_576)
     workers: int = Field(4, alias="CATHERDER_WORKERS", ge=1, le=64)
+    worker_labels: Annotated[tuple[str, ...], BeforeValidator(_labels)] = Field(
+        (),
+        alias="CATHERDER_WORKER_LABELS",
+        description="What this worker has, as steps ask for it in runsOn.",
+    )
+    tasks_per_person: int = Field(0, alias="CATHERDER_TASKS_PER_PERSON", ge=0, le=10_000)
     agent_memory: Size = Field(default_factory=_default_agent_memory, alias="CATHERDER_AGENT_MEMORY")
     agent_processes: int = Field(500, alias="CATHERDER_AGENT_PROCESSES", ge=0, le=100_000)
     agent_disk: Size = Field(20 * 1024**3, alias="CATHERDER_AGENT_DISK")

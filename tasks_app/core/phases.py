@@ -50,11 +50,10 @@ FACTS: dict[Phase, PhaseFacts] = {
     Phase.CANCELLED: PhaseFacts("cancelled", "Cancelled. It can be resumed.", "quiet", "slash"),
 }
 
-#: How `waiting_for_reset` is shown for a task that waits for its project's budget, not for a usage limit.
+#: How `waiting_for_reset` is shown for a task that waits for a budget, not for a usage limit.
 WAITING_FOR_BUDGET = PhaseFacts(
     "waiting for budget",
-    "The project has spent its budget for this month. It resumes by itself next month (UTC), or when the "
-    "budget is raised.",
+    "It resumes by itself next month (UTC), or when the budget is raised.",
     "quiet",
     "clock",
 )

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from functools import partial
 
 from django.db import connection
 from django.utils import timezone
 
 from tasks_app.core.errors import CatHerderError, IllegalMove, LeaseLost
+from tasks_app.core.labels import labels_in_words, labels_of
 from tasks_app.core.phases import Phase
 from tasks_app.engine.conclude import fail, postpone
 from tasks_app.engine.crashpoints import crash_point
@@ -22,23 +24,28 @@ from tasks_app.engine.workspace import commit_for_sequence, tidy_repository
 from tasks_app.history.statistics import paused_until_now
 from tasks_app.history.transitions import move
 from tasks_app.models import Outcome, Run, Step, Task, paths
+from tasks_app.services.scheduling import labels_needed
 from tasks_app.services.sending_back import hand_over_waiting
 from tasks_app.services.sequences import look_for_next, proceed
 
 logger = logging.getLogger(__name__)
 
 
-def advance(task_id: int, *, owner: str, context: WorkerContext) -> bool:
+def advance(
+    task_id: int, *, owner: str, context: WorkerContext, when_claimed: Callable[[], None] = lambda: None
+) -> bool:
     """Work on the task until it must wait or has ended. Return whether there was anything to do.
 
     The worker, the sweeper and the terminal all call it. Whatever happens to a task only makes it worth
     calling again, and calling it twice is harmless: the holder of the lease works, and any other caller
-    returns at once.
+    returns at once. `when_claimed` is called once, when the lease was claimed.
     """
     if renewer.holds(task_id):
         return False
     worked = False
-    while (lease := _claim_lease(task_id, owner)) is not None:
+    while (lease := _claim_lease(task_id, owner, context)) is not None:
+        if not worked:
+            when_claimed()
         worked = True
         crash_point("claimed")
         try:
@@ -63,10 +70,17 @@ def advance(task_id: int, *, owner: str, context: WorkerContext) -> bool:
     return worked
 
 
-def _claim_lease(task_id: int, owner: str) -> Lease | None:
-    """Claim the lease if there is work to do. Return None while the database cannot be written, too."""
+def _claim_lease(task_id: int, owner: str, context: WorkerContext) -> Lease | None:
+    """Claim the lease if there is work to do. Return None while the database cannot be written, too.
+
+    A worker needs the labels of the next step and a place under the limits; a terminal needs neither.
+    """
     try:
-        return Lease.claim(task_id, owner=owner)
+        if context.labels is None:
+            return Lease.claim(task_id, owner=owner)
+        if not labels_needed(task_id) <= context.labels:
+            return None
+        return Lease.claim_place(task_id, owner=owner)
     except Exception as error:
         if not (fault := temporary_fault(error)):
             raise
@@ -104,9 +118,8 @@ def _work(lease: Lease, context: WorkerContext) -> None:
 
 def _run_steps(lease: Lease, context: WorkerContext) -> None:
     """Run the task's steps with its files at hand: a worker host fetches them first."""
-    with lease.fenced() as held:
-        pass  # what follows is slow, and no transaction may be open meanwhile
-    with paths.repository(held.project).held_for(lease.key, branch=held.branch):
+    task = lease.task()
+    with paths.repository(task.project).held_for(lease.key, branch=task.branch):
         _run_steps_here(lease, context)
 
 
@@ -118,10 +131,20 @@ def _run_steps_here(lease: Lease, context: WorkerContext) -> None:
     finished = False
     while not finished:
         for step in task.steps.exclude(phase=Phase.DONE).select_related("task__project"):
-            if not work_on(step, lease, context):
+            if _leave_to_other_worker(step, lease, context) or not work_on(step, lease, context):
                 return
         finished = _finish_task(task, lease, context)
     crash_point("task-done")
+
+
+def _leave_to_other_worker(step: Step, lease: Lease, context: WorkerContext) -> bool:
+    """Put the task back if its next step needs labels that this worker lacks. Return whether it does."""
+    if context.labels is None or not (missing := labels_of(step.runs_on) - context.labels):
+        return False
+    with lease.fenced() as task:
+        reason = f"step “{step}” needs a worker with {labels_in_words(missing)}"
+        move(task, Phase.PENDING, reason=reason[:300], epoch=lease.epoch)
+    return True
 
 
 def _failure_reason(lease: Lease, error: Exception) -> str:
@@ -195,7 +218,7 @@ def _start_task(lease: Lease) -> Task:
 def _end_wait_for_reset(task: Task, lease: Lease) -> None:
     reason = "the usage limit has been reset"
     if task.waits_for_budget:
-        reason = "looks whether the project has some of its budget left"
+        reason = "looks whether some of the budget is left"
     for step in task.steps.filter(phase=Phase.WAITING_FOR_RESET):
         move(step, Phase.PENDING, reason=reason, epoch=lease.epoch)
     paused = paused_until_now(task)

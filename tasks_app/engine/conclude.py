@@ -42,6 +42,7 @@ OUTCOMES = {
     Ending.ASKED: Outcome.ASKED,
     Ending.FAILED: Outcome.FAILED,
     Ending.LIMIT: Outcome.LIMIT,
+    Ending.BUDGET: Outcome.LIMIT,
     Ending.STOPPED: Outcome.INTERRUPTED,
     Ending.LOST: Outcome.LOST,
     Ending.KILLED: Outcome.CRASHED,
@@ -51,7 +52,7 @@ OUTCOMES = {
 def store_result(run: Run, result: RunResult, recorder: RunRecorder) -> None:
     """Store the end of the run in its row, and which answers and reviews the agent has received.
 
-    Must be called inside `lease.fenced()`.
+    Must be called while the lease is locked.
     """
     run.outcome = OUTCOMES[result.ending]
     run.error = storable_text(result.error)
@@ -89,7 +90,7 @@ def halt(lease: Lease, run: Run, result: RunResult, recorder: RunRecorder) -> No
 def ask_humans(
     task: Task, run: Run, asks: Sequence[Ask], *, deferred: str, recorder: RunRecorder, epoch: int
 ) -> None:
-    """Store questions and wait for their answers. Must be called inside `lease.fenced()`.
+    """Store questions and wait for their answers. Must be called while the lease is locked.
 
     `deferred` is the call whose result the session waits for. If somebody has cancelled the task meanwhile,
     the questions are stored as withdrawn and are asked when the task is resumed.
@@ -214,7 +215,7 @@ def _move_both(step: Step, task: Task, target: Phase, *, reason: str, epoch: int
 
 def may_try_again(step: Step, lease: Lease, failure: str) -> bool:
     """Count a failed attempt and return whether another one is left. If none is, fail the step (P6)."""
-    with lease.fenced():
+    with lease.locked():
         counted = Step.objects.filter(pk=step.pk, phase=Phase.RUNNING).update(failures=F("failures") + 1)
         if not counted:  # cancelled meanwhile, and perhaps resumed with fresh attempts
             raise IllegalMove(f"Step “{step}”", "no longer running", Phase.FAILED)

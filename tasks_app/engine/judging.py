@@ -49,7 +49,7 @@ def judge(run: Run, lease: Lease, context: WorkerContext) -> bool | None:
     if leave_out_plan(run.step):
         publish_without(PLAN_FILE, run, lease)
     commit_checkpoint(run, lease, context)
-    with lease.fenced():
+    with lease.locked():
         move(run.step, Phase.DONE, epoch=lease.epoch)
     crash_point("step-done")
     return True
@@ -86,7 +86,7 @@ def _recording_failed(what: str, reason: str) -> CheckReport:
 
 
 def _store_reports(run: Run, reports: Iterable[CheckReport], lease: Lease, recorder: RunRecorder) -> None:
-    with lease.fenced():
+    with lease.locked():
         run.checks = [asdict(report) for report in reports]
         run.save(update_fields=["checks"])
         for report in reports:

@@ -15,6 +15,7 @@ from tasks_app.core.errors import LeaseLost
 from tasks_app.core.phases import ENDED
 from tasks_app.models import Task
 from tasks_app.models.task import LEASE_SECONDS
+from tasks_app.services.scheduling import has_place
 
 logger = logging.getLogger(__name__)
 
@@ -44,6 +45,15 @@ class Lease:
         return None if epoch is None else cls(task_id, owner, epoch)
 
     @classmethod
+    def claim_place(cls, task_id: int, *, owner: str) -> Lease | None:
+        """Do as `claim` does, unless the limits of project and person leave no place for the task.
+
+        Of two workers that want the last place, one gets it.
+        """
+        with transaction.atomic():
+            return cls.claim(task_id, owner=owner) if has_place(task_id) else None
+
+    @classmethod
     def claim_ended(cls, task_id: int, *, owner: str) -> Lease | None:
         """Claim a task that has ended, so that nobody resumes it meanwhile. Return None if it is held."""
         epoch = Task.objects.filter(phase__in=ENDED).take(task_id, owner=owner, seconds=SECONDS)
@@ -63,13 +73,20 @@ class Lease:
             yield task
 
     @contextmanager
-    def held(self) -> Iterator[None]:
-        """The same as `fenced` for writes that need nothing of the task, such as an agent's many events."""
+    def locked(self) -> Iterator[None]:
+        """Do as `fenced` without reading the row: for writes that need nothing of the task."""
         with transaction.atomic():
             row = Task.objects.held(self.task_id, epoch=self.epoch).select_for_update()
             if row.values_list("pk").first() is None:
                 raise self._loss()
             yield
+
+    def task(self) -> Task:
+        """Return the task, by a plain read. Raises LeaseLost if somebody else holds it."""
+        task = Task.objects.held(self.task_id, epoch=self.epoch).select_related("project").first()
+        if task is None:
+            raise self._loss()
+        return task
 
     def phase(self) -> str:
         """Return the task's phase, by a plain read. Raises LeaseLost if somebody else holds the task."""

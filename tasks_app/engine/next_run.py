@@ -36,6 +36,7 @@ from tasks_app.prompting.feedback import (
     AnsweredQuestion,
     Feedback,
     answer_feedback,
+    budget_feedback,
     crash_feedback,
     failed_check_feedback,
     interruption_feedback,
@@ -345,6 +346,8 @@ def _why_again(step: Step, last: Run, answers: Sequence[Question]) -> Feedback:
             passed_already=report.get("exit_code") == 0 and not report["passed"],
             attempts=attempts_left_of(step),
         )
+    if last.outcome == Outcome.LIMIT and step.task.waits_for_budget:
+        return budget_feedback()
     if last.outcome == Outcome.LIMIT:
         return usage_limit_feedback(reset_at=step.task.resets_at)
     if last.outcome == Outcome.FAILED:

@@ -40,14 +40,14 @@ def recover(lease: Lease) -> list[RecoveredRun]:
 
 
 def close_crashed_run(task: Task, recovered: RecoveredRun, lease: Lease) -> None:
-    """Close a run whose worker died. Must be called inside `lease.fenced()`."""
+    """Close a run whose worker died. Must be called while the lease is locked."""
     note = "The worker of this run died. The next run continues from here."
     if _close_run(task, recovered, lease, Outcome.CRASHED, note=note):
         fail_if_hopeless(recovered.run.step, lease)
 
 
 def close_interrupted_run(task: Task, recovered: RecoveredRun, lease: Lease, fault: str) -> None:
-    """Close a run that a temporary fault interrupted. Must be called inside `lease.fenced()`."""
+    """Close a run that a temporary fault interrupted. Must be called while the lease is locked."""
     note = f"{fault}. The run was interrupted and is tried again."
     _close_run(task, recovered, lease, Outcome.INTERRUPTED, note=note)
 

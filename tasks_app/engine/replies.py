@@ -22,7 +22,7 @@ class ReplyCollector:
         spooled = spooled_replies(self._home, known=self._seen)
         if spooled.replies:
             replies = [AgentReply(reply.number, reply.text, reply.key) for reply in spooled.replies]
-            with self._lease.held():
+            with self._lease.locked():
                 store_agent_replies(self._run, replies)
         self._seen |= spooled.keys
 

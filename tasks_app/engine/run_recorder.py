@@ -23,6 +23,7 @@ from tasks_app.engine.stopping import Stopped, StopReason, StopSignal
 from tasks_app.engine.temporary_faults import PATIENCE, retry_during_faults
 from tasks_app.history.events.append import NewEvent, append
 from tasks_app.models import EventKind, Run, SessionEntry
+from tasks_app.services.budgets import budgets_of_task
 
 T = TypeVar("T")
 
@@ -71,7 +72,7 @@ class RunRecorder(DatabaseTranscriptStore):
         self._seq = self._wait_for(lambda: self._append(events), lambda: self._append_once(events))
 
     def _append(self, events: Sequence[NewEvent]) -> int:
-        with self._lease.held():
+        with self._lease.locked():
             return append(self._run, events, seq=self._seq)
 
     def _append_once(self, events: Sequence[NewEvent]) -> int:
@@ -81,12 +82,15 @@ class RunRecorder(DatabaseTranscriptStore):
 
     def record_usage(self, usage: Usage, model: str) -> None:
         def store() -> None:
-            with self._lease.held():
+            with self._lease.locked():
                 Run.objects.filter(pk=self._run.pk).update(
                     metered=True, model=storable_text(model)[:100], **asdict(usage)
                 )
 
         self._wait_for(store)
+
+    def budget_left(self) -> float | None:
+        return self._wait_for(lambda: budgets_of_task(self._lease.task_id).left)
 
     def append_transcript(self, key: Mapping[str, str], entries: list[dict[str, Any]]) -> None:
         def append_once() -> None:
@@ -97,7 +101,7 @@ class RunRecorder(DatabaseTranscriptStore):
         crash_point("transcript-stored")
 
     def _append_entries(self, key: Mapping[str, str], entries: list[dict[str, Any]]) -> None:
-        with self._lease.held():
+        with self._lease.locked():
             super().append_transcript(key, entries)
 
     def load_transcript(self, key: Mapping[str, str]) -> list[dict[str, Any]] | None:

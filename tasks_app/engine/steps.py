@@ -36,8 +36,8 @@ from tasks_app.engine.workspace import prepare_workspace, record_work
 from tasks_app.history import statistics
 from tasks_app.history.events.append import NewEvent
 from tasks_app.history.transitions import move
-from tasks_app.models import EventKind, Outcome, Project, Run, Step, paths
-from tasks_app.services.budgets import is_used_up, next_month
+from tasks_app.models import EventKind, Outcome, Run, Step, paths
+from tasks_app.services.budgets import budgets_of_task, next_month
 
 #: Maximum number of consecutive runs that may end with set-aside calls.
 SET_ASIDE = 5
@@ -45,7 +45,7 @@ SET_ASIDE = 5
 
 def work_on(step: Step, lease: Lease, context: WorkerContext) -> bool:
     """Advance the step as far as possible now. Return whether it is done."""
-    with lease.fenced():
+    with lease.locked():
         if step.phase == Phase.PENDING:
             move(step, Phase.RUNNING, epoch=lease.epoch)
     lease.phase()  # raises LeaseLost: only the holder may kill processes
@@ -103,14 +103,13 @@ def _fail_if_cost_limit_reached(step: Step, lease: Lease) -> bool:
 
 
 def _wait_if_budget_used_up(step: Step, lease: Lease) -> bool:
-    """Let the task wait if its project has spent its budget for this month. Return whether it waits."""
-    project = Project.objects.get(pk=step.task.project_id)  # somebody may have changed it meanwhile
-    if not is_used_up(project):
+    """Let the task wait if a budget for this month is spent. Return whether it waits."""
+    problem = budgets_of_task(step.task_id).problem
+    if not problem:
         return False
     now = timezone.now()
     pause(
-        lease, step, Phase.WAITING_FOR_RESET,
-        f"The project has spent its budget for this month (${project.monthly_budget_usd:,.2f}).",
+        lease, step, Phase.WAITING_FOR_RESET, problem,
         resets_at=max(next_month(now), now + SHORTEST_WAIT), waits_for_budget=True,
     )  # fmt: skip
     return True
@@ -135,7 +134,7 @@ def _dollars_spent(step: Step) -> float:
 
 
 def _open_run(step: Step, planned: NextRun, lease: Lease, context: WorkerContext) -> Run:
-    with lease.fenced():
+    with lease.locked():
         run = Run.objects.create(
             step=step,
             number=step.runs.count() + 1,
@@ -183,6 +182,7 @@ def _order_for(run: Run, planned: NextRun, timeout: float) -> RunOrder:
         cost_before=planned.cost_before,
         max_turns=task.max_turns,
         max_cost_usd=None if task.max_cost_usd is None else task.max_cost_usd - _dollars_spent(run.step),
+        budget_usd=budgets_of_task(task.pk).left,
         timeout=timeout,
         network=network_of(run.step),
         threads=task.threads.numbers(),
@@ -199,7 +199,7 @@ def _conclude(
         crash_point("halted")
         record_work(run, lease, context)
         return not result.asks and not _fail_if_always_set_aside(run.step, lease)
-    with lease.fenced():
+    with lease.locked():
         store_result(run, result, recorder)
     crash_point("result-stored")
     if result.ending is Ending.KILLED:
@@ -211,6 +211,8 @@ def _conclude(
     if result.ending in {Ending.FINISHED, Ending.LOST}:
         return True
     record_work(run, lease, context)
+    if result.ending is Ending.BUDGET:
+        return not _wait_if_budget_used_up(run.step, lease)
     return not _fail_if_cost_limit_reached(run.step, lease) and may_try_again(run.step, lease, result.error)
 
 
@@ -254,7 +256,7 @@ def _conclude_stopped(
     if result.asks:
         halt(lease, run, replace(result, ending=Ending.ASKED), recorder)
     else:
-        with lease.fenced():
+        with lease.locked():
             store_result(run, result, recorder)
             recorder.write(NewEvent(EventKind.NOTE, {"text": f"The run was stopped: {stopped.reason}."}))
     if stopped.reason is not StopReason.SHUTDOWN:  # a shutdown is urgent, and the next worker records
@@ -275,6 +277,6 @@ def _pause_or_retry(run: Run, reason: StopReason, lease: Lease) -> bool:
 def _retry_after_timeout(run: Run, lease: Lease) -> bool:
     run.outcome = Outcome.FAILED
     run.error = f"The run took longer than its {timeout_of(run.step):g} seconds."
-    with lease.fenced():
+    with lease.locked():
         run.save(update_fields=["outcome", "error"])
     return may_try_again(run.step, lease, run.error)

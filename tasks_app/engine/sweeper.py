@@ -5,13 +5,16 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import timedelta
 
 from django.db import close_old_connections
 
+from tasks_app.core.labels import Labels
 from tasks_app.engine.temporary_faults import temporary_fault
-from tasks_app.models import Change, IdempotencyKey, Task
+from tasks_app.models import Change, IdempotencyKey
 from tasks_app.services.budgets import end_waits_for_budgets
+from tasks_app.services.scheduling import next_turns
 
 logger = logging.getLogger(__name__)
 
@@ -20,35 +23,60 @@ CHANGES_KEPT = timedelta(hours=1)
 KEYS_KEPT = timedelta(hours=24)
 
 
-def sweep(enqueue: Callable[[int], None], *, pending: Callable[[], int]) -> int:
-    """Put every due task into the queue, the longest waiting first. Return their number.
+@dataclass(frozen=True)
+class ThisWorker:
+    """The labels of this process, and how a task gets into its own queue, which no other worker reads."""
+
+    labels: Labels
+    enqueue: Callable[[int], None]
+
+
+def sweep(
+    enqueue: Callable[[int], None], *, pending: Callable[[], int], here: ThisWorker | None = None
+) -> int:
+    """Put every task into the queue that is due and may be worked on, in their order. Return the number.
 
     `pending` returns how many queue entries no worker has taken yet. While they outnumber the due tasks,
-    nothing is added: all workers are busy, and each sweep would only make the queue longer.
+    nothing is added: all workers are busy, and each sweep would only make the queue longer. A task that needs
+    labels goes into this worker's own queue if it has them: in the other one any worker would find it.
     """
     end_waits_for_budgets()
-    due = list(Task.objects.due().order_by("queued_at", "pk").values_list("pk", flat=True))
+    due = next_turns()
     if pending() > len(due):
         return 0
-    for task_id in due:
-        enqueue(task_id)
+    for task in due:
+        if here is None or not task.labels:
+            enqueue(task.task_id)
+        elif task.labels <= here.labels:
+            here.enqueue(task.task_id)
     return len(due)
 
 
 class Sweeper(threading.Thread):
     """Sweeps at the start and then every SECONDS until it is stopped. A sweep that fails is logged."""
 
-    def __init__(self, enqueue: Callable[[int], None], *, pending: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        enqueue: Callable[[int], None],
+        *,
+        pending: Callable[[], int],
+        here: ThisWorker | None = None,
+        before: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`before` is called before each sweep."""
         super().__init__(name="sweeper", daemon=True)
         self._enqueue = enqueue
         self._pending = pending
+        self._here = here
+        self._before = before
         self._stop_wanted = threading.Event()
 
     def run(self) -> None:
         while True:
             try:
                 close_old_connections()
-                sweep(self._enqueue, pending=self._pending)
+                self._before()
+                sweep(self._enqueue, pending=self._pending, here=self._here)
                 Change.objects.prune_changes(CHANGES_KEPT)
                 IdempotencyKey.objects.prune(KEYS_KEPT)
             except Exception as error:

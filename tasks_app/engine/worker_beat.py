@@ -12,6 +12,7 @@ from django.conf import settings
 from django.db import close_old_connections, connection
 from django.db.models.functions import Now
 
+from tasks_app.core.labels import Labels
 from tasks_app.core.version import version
 from tasks_app.engine.intake import DRAINED, Intake
 from tasks_app.engine.temporary_faults import temporary_fault
@@ -47,11 +48,17 @@ class Heartbeat(threading.Thread):
     """
 
     def __init__(
-        self, *, slots: int, intake: Intake | None = None, find_problem: Callable[[], str] = lambda: ""
+        self,
+        *,
+        slots: int,
+        intake: Intake | None = None,
+        find_problem: Callable[[], str] = lambda: "",
+        labels: Labels = frozenset(),
     ) -> None:
         """`find_problem` says why this worker cannot work, or ""; then, and when drained, `intake` closes."""
         super().__init__(name="heartbeat", daemon=True)
         self._slots = slots
+        self._labels = labels
         self._intake = intake or Intake()
         self._find_problem = find_problem
         self._beats = 0
@@ -85,7 +92,11 @@ class Heartbeat(threading.Thread):
             if not self._has_beaten:
                 WorkerBeat.objects.prune()
             self._drained = beat(
-                slots=self._slots, ended=ended, problem=self._intake.problem, started=not self._has_beaten
+                slots=self._slots,
+                ended=ended,
+                problem=self._intake.problem,
+                started=not self._has_beaten,
+                labels=self._labels,
             )
             self._has_beaten = True
             self._close_or_open()  # told with the next beat, which counts what was taken until now
@@ -94,7 +105,14 @@ class Heartbeat(threading.Thread):
             logger.error("a heartbeat failed (%s); the next is in %s s", error, BEAT_SECONDS, exc_info=trace)
 
 
-def beat(*, slots: int, ended: bool = False, problem: str = "", started: bool = False) -> bool:
+def beat(
+    *,
+    slots: int,
+    ended: bool = False,
+    problem: str = "",
+    started: bool = False,
+    labels: Labels = frozenset(),
+) -> bool:
     """Store one beat of this process, with the number of tasks that it holds and why it takes none.
 
     Returns whether it was told to take no more tasks.
@@ -109,4 +127,5 @@ def beat(*, slots: int, ended: bool = False, problem: str = "", started: bool = 
         ended=ended,
         problem=problem,
         started=started,
+        labels=labels,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tasks_app.agent.port import Agent
+from tasks_app.core.labels import Labels
 from tasks_app.engine.stopping import StopSignal
 from tasks_app.sandbox import Sandbox
 
@@ -15,9 +16,13 @@ class WorkerContext:
 
     `queues_next` says whether the next task of a sequence goes to the queue. It is false for a process that
     takes up the next task itself.
+
+    `labels` are those of the worker, which takes only tasks that need no others, and only within the limits
+    of projects and people. None: a person chose the task for this process.
     """
 
     agent: Agent
     sandbox: Sandbox
     stop_signal: StopSignal
     queues_next: bool = True
+    labels: Labels | None = None

@@ -157,7 +157,7 @@ def _snapshot(
 def _add_note(run: Run | None, lease: Lease, note: str) -> None:
     """Add a sentence of the portal to the log of a run that has ended, if there is one."""
     if run is not None:
-        with lease.fenced():
+        with lease.locked():
             append_one(run, EventKind.NOTE, {"text": note})
 
 
@@ -191,14 +191,14 @@ def _put_files_back(step: Step, lease: Lease, context: WorkerContext) -> None:
                 raise
             _move_aside(step, lease, label, error)
     merged = merged_into(task, commit)
-    with lease.fenced():
+    with lease.locked():
         set_head(task, commit)
         Task.objects.filter(pk=task.pk).update(merged_commit=merged)
     lease.phase()  # a worker that was suspended for long must not remove its successor's workspace
     paths.remove_folder(workspace.path)
     workspace.create(base=commit)
     workspace.publish(commit)
-    with lease.fenced():
+    with lease.locked():
         Step.objects.filter(pk=step.pk).update(base_commit=commit, base_ignored=EMPTY_LIST)
         Task.objects.filter(pk=task.pk).update(reset_to="")
         if last := runs_in_workspace(task).last():
@@ -240,7 +240,7 @@ def record_after_checks(run: Run, lease: Lease, context: WorkerContext) -> str:
             raise
         logger.warning("task %s: %s", run.step.task_id, error)
         return str(error)
-    with lease.fenced():
+    with lease.locked():
         run.checked_commit, run.checked_ignored = made.commit, made.manifest
         run.save(update_fields=["checked_commit", "checked_ignored"])
     return ""
@@ -268,7 +268,7 @@ def record_work(run: Run, lease: Lease, context: WorkerContext) -> str:
         if temporary_fault(error):
             raise
         logger.warning("task %s: %s", step.task_id, error)
-        with lease.fenced():  # an answer may have been noted in the run since it halted
+        with lease.locked():  # an answer may have been noted in the run since it halted
             append_one(run, EventKind.ERROR, {"text": f"The work could not be recorded: {error}"})
         return str(error)
     _store_snapshot(run, lease, made)

@@ -91,6 +91,9 @@ class Project(models.Model):
     monthly_budget_usd = models.FloatField(
         null=True, blank=True, validators=[SettingValidator("monthly_budget_usd")]
     )
+    max_running_tasks = models.PositiveIntegerField(
+        null=True, blank=True, validators=[SettingValidator("max_running_tasks")]
+    )
     step_timeout = models.PositiveIntegerField(
         null=True, blank=True, validators=[SettingValidator("step_timeout")]
     )
@@ -103,6 +106,9 @@ class Project(models.Model):
         validators=[SettingValidator("ask_before")],
     )
     network = models.CharField(max_length=10, blank=True, validators=[SettingValidator("network")])
+    runs_on = models.CharField(
+        max_length=SETTINGS["runs_on"].kind.max_length, blank=True, validators=[SettingValidator("runs_on")]
+    )
     # Where results go. Not in cat-herder.yaml: a change of a repository must not redirect the credential.
     publish_url = models.CharField(
         max_length=500, blank=True, help_text="Where results are published; empty: to the source."

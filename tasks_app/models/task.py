@@ -12,6 +12,8 @@ from django.db import models
 from django.db.models import F, Q
 from django.db.models.functions import Now
 
+from tasks_app.config.task_file import PriorityName
+from tasks_app.core.labels import STORED_LENGTH
 from tasks_app.core.phases import ENDED, WAITING_FOR_BUDGET, Phase, PhaseFacts
 from tasks_app.core.types import JsonObject
 from tasks_app.models.installation import new_folder_key
@@ -31,6 +33,22 @@ LONGEST_RETRY_SECONDS = 300.0
 #: A lease that ends more than this factor times its length from now was written before the clock was set
 #: back. Twice the length, because a statement may wait for a row lock while its "now" grows old.
 _MAX_LEASE_FACTOR = 2
+
+
+class Priority(models.IntegerChoices):
+    """How early a waiting task has its turn: the order among a person's tasks, a head start among people."""
+
+    LOW = -1, "low"
+    NORMAL = 0, "normal"
+    HIGH = 1, "high"
+
+
+def priority_name(value: int) -> PriorityName:
+    """Return the name of a stored priority, as people and programs write it."""
+    names: dict[int, PriorityName] = {
+        Priority.LOW: "low", Priority.NORMAL: "normal", Priority.HIGH: "high"
+    }  # fmt: skip
+    return names[value]
 
 
 class TaskQuerySet(models.QuerySet["Task"]):
@@ -55,6 +73,14 @@ class TaskQuerySet(models.QuerySet["Task"]):
         may_retry = Q(retry_at=None) | Q(retry_at__lte=Now()) | Q(retry_at__gt=too_far)
         settled = Q(undo_until=None) | Q(undo_until__lte=Now()) | Q(undo_until__gt=too_far)
         return self.free().filter(((queued | limit_reset) & may_retry & settled) | Q(phase=Phase.RUNNING))
+
+    def worked_on(self) -> Self:
+        """Return tasks that count under the limits of projects and people: running, or just claimed.
+
+        A running task that has lost its worker keeps its place, because it goes on as soon as one takes it.
+        """
+        claimed = Q(lease_expires__gt=Now(), phase__in=(Phase.PENDING, Phase.WAITING_FOR_RESET))
+        return self.filter(Q(phase=Phase.RUNNING) | claimed)
 
     def claim(self, task_id: int, *, owner: str, seconds: float) -> int | None:
         """Claim the lease of a due task; return the new epoch, or None if it is not due."""
@@ -180,7 +206,7 @@ class Task(Phased):
     resets_at = models.DateTimeField(null=True, blank=True)
     waits_for_budget = models.BooleanField(
         default=False, editable=False,
-        help_text="What it waits for, if it waits for a reset, is the project's budget of the next month.",
+        help_text="What it waits for, if it waits for a reset, is a budget of the next month.",
     )  # fmt: skip
     fault = models.TextField(
         blank=True,
@@ -198,6 +224,9 @@ class Task(Phased):
         null=True, blank=True, editable=False,
         help_text="No worker claims it before, so that the last answer can be taken back.",
     )  # fmt: skip
+    priority = models.SmallIntegerField(
+        choices=Priority.choices, default=Priority.NORMAL, help_text="Its place among the tasks that wait."
+    )
     paused_seconds = models.FloatField(default=0, help_text="Time spent waiting for humans and for limits.")
     lease_owner = models.CharField(max_length=100, blank=True, editable=False)
     lease_epoch = models.PositiveIntegerField(default=0, editable=False)
@@ -216,6 +245,7 @@ class Task(Phased):
                 fields=["created_by", "form_key"], condition=~Q(form_key=""), name="one_task_per_form"
             ),
             models.CheckConstraint(condition=Q(threshold__lte=5), name="threshold_from_0_to_5"),
+            models.CheckConstraint(condition=Q(priority__in=(-1, 0, 1)), name="priority_is_known"),
         ]
         indexes = [
             models.Index(fields=["created_at"]),
@@ -269,6 +299,9 @@ class Step(Phased):
     position = models.PositiveSmallIntegerField()
     name = models.CharField(max_length=100)
     config = models.JSONField()
+    runs_on = models.CharField(
+        max_length=STORED_LENGTH, blank=True, help_text="Labels that a worker must have, with commas."
+    )
     failures = models.PositiveSmallIntegerField(
         default=0, help_text="Failed attempts since a human last said go on."
     )

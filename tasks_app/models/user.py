@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from django.contrib.auth.models import AbstractUser
+from django.core.validators import MinValueValidator
 from django.db import models
 
 if TYPE_CHECKING:
@@ -25,6 +26,14 @@ class User(AbstractUser):
         max_length=64,
         blank=True,
         help_text="For quiet hours and digests, and for times on pages if the browser does not say its own.",
+    )
+    monthly_budget_usd = models.FloatField(
+        "dollars a month",
+        null=True,
+        blank=True,
+        validators=[MinValueValidator(0)],
+        help_text="Once the tasks that this person created have cost this in a calendar month (UTC), they "
+        "wait for the next month, or until this is raised. Empty for no limit.",
     )
     first_steps_dismissed = models.BooleanField(default=False, editable=False)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import timedelta
 from typing import Self
 
@@ -47,6 +48,7 @@ class WorkerBeatQuerySet(models.QuerySet["WorkerBeat"]):
         ended: bool = False,
         problem: str = "",
         started: bool = False,
+        labels: Iterable[str] = (),
     ) -> bool:
         """Record that this worker is alive, or that it has just ended. Return whether it is to be drained.
 
@@ -54,6 +56,7 @@ class WorkerBeatQuerySet(models.QuerySet["WorkerBeat"]):
         """
         values = {
             "slots": slots,
+            "labels": sorted(labels),
             "busy": busy,
             "version": version,
             "ended": ended,
@@ -78,6 +81,9 @@ class WorkerBeat(models.Model):
     pid = models.PositiveIntegerField()
     version = models.CharField(max_length=40, blank=True)
     slots = models.PositiveSmallIntegerField(help_text="Tasks that it can work on at the same time.")
+    labels: models.JSONField[list[str], list[str]] = models.JSONField(
+        default=list, blank=True, help_text="What it has, as steps ask for it in runsOn."
+    )
     busy = models.PositiveSmallIntegerField(default=0, help_text="Tasks that it works on now.")
     started_at = models.DateTimeField()
     seen_at = models.DateTimeField(db_index=True)

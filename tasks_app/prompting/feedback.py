@@ -152,6 +152,14 @@ def usage_limit_feedback(*, reset_at: datetime | None) -> Feedback:
     )
 
 
+def budget_feedback() -> Feedback:
+    """Tell that the work stopped because the budget for the month was spent."""
+    return Feedback(
+        "Your work stopped because the budget for the month was spent. There is some again. Nothing is wrong "
+        "with what you did, but your last action may be incomplete: look before you go on."
+    )
+
+
 def interruption_feedback() -> Feedback:
     """Tell that a person stopped the work and has now resumed it."""
     return Feedback(

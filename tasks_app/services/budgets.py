@@ -1,19 +1,66 @@
-"""A project's budget for the calendar month in UTC: what was spent of it, and who waits for the next (M8)."""
+"""Budgets of projects and people for the calendar month in UTC: what is spent, and whose wait ends (M8)."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from django.db.models import Sum
+from django.db.models import QuerySet, Sum
 from django.db.models.functions import Now
 from django.utils import timezone
 
+from tasks_app.core.dollars import dollars
 from tasks_app.core.phases import Phase
-from tasks_app.models import Project, Run, Task
+from tasks_app.models import Project, Run, Task, User
+
+#: Sums of the same costs in another order differ by less than this.
+_ROUNDING = 1e-6
+
+
+@dataclass(frozen=True)
+class Budget:
+    """The dollars of a project or a person for this month, and how many of them are spent."""
+
+    dollars: float
+    spent: float
+
+    @property
+    def is_used_up(self) -> bool:
+        """Whether no run may begin."""
+        return self.left <= _ROUNDING
+
+    @property
+    def left(self) -> float:
+        """Dollars that are left; negative if more was spent."""
+        return self.dollars - self.spent
+
+
+@dataclass(frozen=True)
+class Budgets:
+    """The budgets that limit what one person's tasks in one project cost; None where there is none."""
+
+    project: Budget | None = None
+    person: Budget | None = None
+
+    @property
+    def left(self) -> float | None:
+        """Dollars that are left of the tightest budget; None if nothing limits them."""
+        return min((one.left for one in (self.project, self.person) if one), default=None)
+
+    @property
+    def problem(self) -> str:
+        """Which budget is spent, in a sentence; empty if runs may begin."""
+        if self.project and self.project.is_used_up:
+            return f"The project has spent its budget for this month ({dollars(self.project.dollars)})."
+        if self.person and self.person.is_used_up:
+            spent = dollars(self.person.dollars)
+            return f"The person who created the task has spent their budget for this month ({spent})."
+        return ""
 
 
 def month_start(at: datetime) -> datetime:
-    return datetime(at.astimezone(UTC).year, at.astimezone(UTC).month, 1, tzinfo=UTC)
+    """Return when the calendar month of this time began, in UTC."""
+    return at.astimezone(UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
 
 
 def next_month(at: datetime) -> datetime:
@@ -21,21 +68,45 @@ def next_month(at: datetime) -> datetime:
     return month_start(month_start(at) + timedelta(days=31))
 
 
-def spent_this_month(project: Project) -> float:
-    """Return the dollars of the project's runs that started in this month."""
-    runs = Run.objects.filter(step__task__project=project, started_at__gte=month_start(timezone.now()))
-    return float(runs.order_by().aggregate(spent=Sum("cost_usd"))["spent"] or 0.0)
+def budget_of(owner: Project | User) -> Budget | None:
+    """Return the owner's budget with what runs of this month have cost, or None if they have none.
+
+    A person's budget counts the runs of the tasks that they created, in every project.
+    """
+    if owner.monthly_budget_usd is None:
+        return None
+    runs = Run.objects.filter(started_at__gte=month_start(timezone.now()))
+    if isinstance(owner, Project):
+        runs = runs.filter(step__task__project=owner)
+    else:
+        runs = runs.filter(step__task__created_by=owner)
+    spent = runs.order_by().aggregate(spent=Sum("cost_usd"))["spent"]
+    return Budget(dollars=float(owner.monthly_budget_usd), spent=float(spent or 0))
 
 
-def is_used_up(project: Project) -> bool:
-    """Return whether no run may begin: the project has spent its budget for this month."""
-    budget = project.monthly_budget_usd
-    return budget is not None and spent_this_month(project) >= budget
+def budgets_of(project: Project, user: User | None) -> Budgets:
+    """Return the budgets for the tasks that this person creates in the project."""
+    return Budgets(project=budget_of(project), person=budget_of(user) if user else None)
+
+
+def budgets_of_task(task_id: int) -> Budgets:
+    """Return the budgets of a task, read anew: somebody may have changed them since it was read."""
+    task = Task.objects.select_related("project", "created_by").only("project", "created_by").get(pk=task_id)
+    return budgets_of(task.project, task.created_by)
 
 
 def end_waits_for_budgets() -> None:
-    """Make tasks due that wait for the budget of a project that has some again, however it came to it."""
-    waiting = Task.objects.filter(phase=Phase.WAITING_FOR_RESET, waits_for_budget=True)
-    for project in Project.objects.filter(pk__in=waiting.order_by().values("project")):
-        if not is_used_up(project):
-            waiting.filter(project=project, resets_at__gt=Now()).update(resets_at=Now())
+    """Make tasks due whose project and creator have some of their budgets left, however they came to it."""
+    waiting = Task.objects.filter(
+        phase=Phase.WAITING_FOR_RESET, waits_for_budget=True, resets_at__gt=Now()
+    ).order_by()
+    if not waiting.exists():
+        return
+    projects = _without_budget(Project.objects.filter(pk__in=waiting.values("project")))
+    users = _without_budget(User.objects.filter(pk__in=waiting.values("created_by")))
+    waiting.exclude(project__in=projects).exclude(created_by__in=users).update(resets_at=Now())
+
+
+def _without_budget(owners: QuerySet[Project] | QuerySet[User]) -> list[int]:
+    """Return the ids of those who have spent their budget."""
+    return [one.pk for one in owners if (budget := budget_of(one)) and budget.is_used_up]

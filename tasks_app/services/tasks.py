@@ -18,6 +18,7 @@ from tasks_app.config.publish import publish_to_json
 from tasks_app.config.task_file import TaskDefinition, front_matter, parse_task
 from tasks_app.config.threshold import resolve_threshold, threshold_fault
 from tasks_app.core.errors import BadInput, IllegalMove
+from tasks_app.core.labels import labels_as_stored
 from tasks_app.core.phases import CANCELLABLE, ENDED, RESUMABLE, Phase
 from tasks_app.core.types import JsonObject
 from tasks_app.git import branch_name
@@ -38,6 +39,7 @@ from tasks_app.models import (
     User,
     paths,
 )
+from tasks_app.models.task import Priority
 from tasks_app.permissions import Principal, require_actor
 from tasks_app.services.fetching import fetch
 from tasks_app.services.settings import overrides_of, repository_settings
@@ -176,6 +178,7 @@ def store_task(
             pipeline=plan.pipeline.name,
             threshold=plan.threshold,
             resume=plan.definition.resume,
+            priority=priority_of(plan.definition.priority),
             model=plan.definition.model or plan.config.model or "",
             wait_for_reset=plan.config.wait_for_rate_limit_reset,
             auto_commit=plan.config.auto_commit,
@@ -195,6 +198,7 @@ def store_task(
                 task=task,
                 position=position,
                 name=step.name,
+                runs_on=labels_as_stored(plan.config.labels_of(step)),
                 config=step_to_json(step.within(plan.config.limits, network=plan.config.network_of(step))),
             )
             for position, step in enumerate(plan.pipeline.steps, start=1)
@@ -289,6 +293,34 @@ def change_threshold(task: Task, value: int, *, by: Principal) -> None:
         task.save(update_fields=["threshold"])
         Change.objects.create(task=task, kind=ChangeKind.TASK)
         record(Action.TASK_CHANGED, by=by.user, task=task, threshold=[before, value])
+
+
+def change_priority(task: Task, name: str, *, by: Principal) -> None:
+    """Set the priority of a task that has not ended: low, normal or high.
+
+    Raises NotAllowed, or BadInput for another word and for a task that has ended.
+    """
+    require_actor(by, task.project)
+    value = priority_of(name)
+    with transaction.atomic():
+        task = locked(task)
+        if task.is_ended:
+            raise BadInput("the task has ended, so its priority means nothing", where="priority")
+        if task.priority == value:
+            return
+        before, task.priority = task.priority, value
+        task.save(update_fields=["priority"])
+        Change.objects.create(task=task, kind=ChangeKind.TASK)
+        named = [Priority(number).label for number in (before, value)]
+        record(Action.TASK_CHANGED, by=by.user, task=task, priority=named)
+
+
+def priority_of(name: str) -> Priority:
+    """Return the priority of this name. Raises BadInput."""
+    for priority in Priority:
+        if priority.label == name.strip().lower():
+            return priority
+    raise BadInput(f"must be low, normal or high, not “{name[:40]}”", where="priority")
 
 
 def locked(task: Task) -> Task:

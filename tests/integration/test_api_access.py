@@ -112,6 +112,7 @@ LINES = {
     "get_task": Line(),
     "change_task": writes({"threshold": 2}),
     "start_task": writes(),
+    "get_queue": everybody(),
     "cancel_task": writes(),
     "resume_task": writes(member=409),
     "list_steps": Line(),

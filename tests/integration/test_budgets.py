@@ -10,8 +10,16 @@ from django.utils import timezone
 from tasks_app.agent.fake_script import Limit, Turn, ask, say
 from tasks_app.core.phases import Phase
 from tasks_app.engine.sweeper import sweep
-from tasks_app.models import Project, Reason, Role, Run, Task
-from tasks_app.services.budgets import is_used_up, month_start, next_month, spent_this_month
+from tasks_app.models import Project, Reason, Role, Run, Task, User
+from tasks_app.services.budgets import (
+    Budget,
+    Budgets,
+    budget_of,
+    budgets_of,
+    budgets_of_task,
+    month_start,
+    next_month,
+)
 from tests.api import Script
 from tests.browser import signed_in
 from tests.factories import MembershipFactory, ProjectFactory, RunFactory, TaskFactory
@@ -60,11 +68,46 @@ def test_what_the_project_s_runs_cost_this_month_counts_alone() -> None:
     spend(project, 1.5)
     spend(project, 100, at=start - timedelta(seconds=1))
     spend(ProjectFactory.create(), 100)
-    assert spent_this_month(project) == 2.5 and not is_used_up(project)
+    found = budget_of(project)
+    assert found == Budget(dollars=3, spent=2.5) and not found.is_used_up
     spend(project, 0.5)
-    assert is_used_up(project)
+    found = budget_of(project)
+    assert found and found.is_used_up
     project.monthly_budget_usd = None
-    assert not is_used_up(project)
+    assert budget_of(project) is None
+
+
+def test_a_person_s_budget_counts_their_tasks_in_every_project() -> None:
+    first, second = MembershipFactory.create(), MembershipFactory.create()
+    user = first.user
+    user.monthly_budget_usd = 3
+    for project, creator, cost in [
+        (first.project, user, 1), (second.project, user, 1.5), (second.project, second.user, 100)
+    ]:  # fmt: skip
+        RunFactory.create(
+            task=TaskFactory.create(project=project, created_by=creator, phase=Phase.DONE), cost_usd=cost
+        )
+    assert budget_of(user) == Budget(dollars=3, spent=2.5)
+    second.project.monthly_budget_usd = 200
+    assert budgets_of(second.project, user).left == 0.5
+    assert budgets_of(first.project, None) == Budgets() and Budgets().left is None
+
+
+def test_the_same_costs_summed_in_another_order_are_the_same() -> None:
+    assert Budget(dollars=0.3, spent=0.1 + 0.2).is_used_up and Budget(dollars=0.1 + 0.2, spent=0.3).is_used_up
+
+
+def test_a_task_waits_for_the_budget_of_the_person_who_created_it(runner: Runner) -> None:
+    task = runner.task([say("Done.")])
+    assert task.created_by
+    User.objects.filter(pk=task.created_by.pk).update(monthly_budget_usd=0)
+    waiting = runner.advance(task)
+    assert (waiting.phase, runs(task), due()) == (Phase.WAITING_FOR_RESET, [], [])
+    reason = waiting.transitions.filter(step=None).order_by("-pk")[0].reason
+    assert reason == "The person who created the task has spent their budget for this month ($0.00)."
+    assert budgets_of_task(task.pk).left == 0
+    User.objects.filter(pk=task.created_by.pk).update(monthly_budget_usd=5)
+    assert due() == [task.pk] and runner.advance(task).phase == Phase.DONE
 
 
 def test_no_run_begins_once_the_budget_is_spent(waiting: Task) -> None:
@@ -109,7 +152,8 @@ def test_a_step_ends_and_the_next_one_waits(runner: Runner) -> None:
     task = runner.task([say("Done.")], config=TWO_STEPS)
     budget(task.project, 0.001)
     assert runner.advance(task).phase == Phase.WAITING_FOR_RESET
-    assert spent_this_month(task.project) > 0.001, "a run that has begun ends by itself"
+    used = budget_of(task.project)
+    assert used is not None and used.spent > 0.001, "a run that has begun ends by itself"
     assert [one.phase for one in task.steps.all()] == [Phase.DONE, Phase.WAITING_FOR_RESET]
     budget(task.project, 100)
     assert due() == [task.pk] and runner.advance(task).phase == Phase.DONE

@@ -344,7 +344,7 @@ def test_the_keeper_notices_that_a_lease_is_lost_and_the_work_stops(
         assert renewer.holds(other.task_id)
         with pytest.raises(LeaseLost):
             lost.phase()
-    for fence in (lost.fenced, lost.held):
+    for fence in (lost.fenced, lost.locked):
         with pytest.raises(LeaseLost), fence():
             raise AssertionError("not reached")
 

@@ -463,6 +463,20 @@ class TestBudget:
                 assert sorted(answer.result()[0] for answer in answers) == [200, 200, 402, 402]
             assert meter.usage.cost_usd == pytest.approx(0.021)
 
+    def test_a_budget_that_is_spent_meanwhile_holds_at_once_and_may_be_raised(
+        self, proxy: ApiKeyProxy, upstream: Upstream
+    ) -> None:
+        upstream.go_on.set()
+        with proxy.run_token() as (token, meter):
+            assert post(proxy, token)[0] == 200
+            meter.budget_usd = 0.01  # other runs have spent the rest
+            status, kind, message = refusal(post(proxy, token))
+            assert (status, kind, meter.over_budget) == (402, "billing_error", True)
+            assert message == "The budget for this month is spent. The task goes on when there is some again."
+            meter.budget_usd = 0.5
+            assert post(proxy, token)[0] == 200
+        assert len(upstream.seen) == 2
+
     def test_a_model_without_a_price_counts_as_the_dearest(
         self, proxy: ApiKeyProxy, upstream: Upstream
     ) -> None:

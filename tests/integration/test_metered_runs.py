@@ -18,6 +18,7 @@ from tasks_app.core.phases import Phase
 from tasks_app.models import Outcome, Run
 from tasks_app.rehearsal.server import RehearsalServer
 from tasks_app.sandbox import Sandbox
+from tasks_app.services.budgets import end_waits_for_budgets
 from tests.agents import Bench, rehearsal
 from tests.runner import Runner
 
@@ -91,6 +92,31 @@ def test_dollars_are_held_against_curl(metered: Runner, server: RehearsalServer)
     assert 0.07 <= spent < 0.1
     results = json.dumps([event.payload for run in Run.objects.all() for event in run.events.all()])
     assert "billing_error" in results
+
+
+@pytest.mark.bubblewrap
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.once(on="sqlite")
+@pytest.mark.parametrize("whose", ["project", "created_by"])
+def test_a_run_stops_when_the_month_s_budget_is_spent_and_goes_on_with_the_same_session(
+    metered: Runner, whose: str
+) -> None:
+    """M8: the proxy refuses what comes next; that is no failed attempt, and nothing recorded is lost."""
+    task = metered.task(text="# Ask\n\nrehearsal: ask-the-model-often\n")
+    owner = getattr(task, whose)
+    owner.monthly_budget_usd = 0.07
+    owner.save()
+    assert metered.advance(task).phase == Phase.WAITING_FOR_RESET
+    assert task.waits_for_budget
+    [first] = Run.objects.all()
+    assert (first.outcome, first.step.failures) == (Outcome.LIMIT, 0)
+    assert 0.07 <= first.cost_usd < 0.1
+    assert "budget for this month is spent" in json.dumps([one.payload for one in first.events.all()])
+    owner.monthly_budget_usd = 5
+    owner.save()
+    end_waits_for_budgets()
+    assert metered.advance(task).phase == Phase.DONE
+    assert Run.objects.get(number=2).session_id == first.session_id
 
 
 @pytest.mark.bubblewrap

@@ -52,6 +52,7 @@ def given(**changed: Any) -> dict[str, Any]:
         "max_turns": "",
         "max_cost_usd": "",
         "monthly_budget_usd": "",
+        "max_running_tasks": "",
         "step_timeout": "",
         "check_timeout": "",
         **changed,

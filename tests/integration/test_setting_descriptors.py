@@ -38,6 +38,7 @@ EXAMPLES: Mapping[int, tuple[object, str]] = {
     id(kinds.COUNT): (7, "7"),
     id(kinds.DOLLARS): (2.5, "2.5"),
     id(kinds.DURATION): (900, "15m"),
+    id(kinds.LABELS): ("gpu, linux", "gpu,linux"),
     id(kinds.CALL_PATTERNS): ("Bash(git push*)\nWebFetch", "Bash(git push*)\r\nWebFetch\r\n"),
 }
 VALUES = {name: EXAMPLES[id(one.kind)][0] for name, one in SETTINGS.items()}
@@ -99,7 +100,7 @@ def test_a_key_of_the_file_is_overridden(setting: Setting) -> None:
 
 def test_a_setting_of_the_portal_alone_leaves_the_configuration_as_the_file_has_it() -> None:
     alone = {one.name: VALUES[one.name] for one in SETTINGS.values() if not file_key(one)}
-    assert list(alone) == ["monthly_budget_usd"]
+    assert list(alone) == ["monthly_budget_usd", "max_running_tasks"]
     assert effective(config(), Overrides(**alone)) == config()
     assert value_in_file(SETTINGS["monthly_budget_usd"], config()) is None
 

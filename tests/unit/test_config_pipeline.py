@@ -371,6 +371,7 @@ def test_p2_a_snapshot_speaks_the_words_of_the_file() -> None:
         "askBefore": [],
         "planApproval": False,
         "network": None,
+        "runsOn": None,
     }
 
 
@@ -394,6 +395,7 @@ def test_p1_the_schema_for_editors_knows_every_key_and_describes_it() -> None:
         "limits",
         "network",
         "publishPlan",
+        "runsOn",
     }
     step = schema["$defs"]["StepConfig"]
     assert set(step["properties"]) == {
@@ -408,6 +410,7 @@ def test_p1_the_schema_for_editors_knows_every_key_and_describes_it() -> None:
         "askBefore",
         "planApproval",
         "network",
+        "runsOn",
     }
     assert schema["additionalProperties"] is False
     assert all("description" in key for key in [*schema["properties"].values(), *step["properties"].values()])

@@ -55,6 +55,8 @@ DEFAULTS = {
     "prompt_cache": "auto",
     "git_memory": 4096,
     "workers": 4,
+    "worker_labels": (),
+    "tasks_per_person": 0,
     "database_url": None,
     "redis_url": None,
     "worker_token": None,

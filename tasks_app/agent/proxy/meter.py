@@ -97,6 +97,10 @@ class RunMeter:
     limits: RunLimits = field(default_factory=RunLimits)
     resets_at: datetime | None = None
     refused_models: set[str] = field(default_factory=set)
+    #: Dollars that the budgets of the month allow for the whole run, None for no limit; it may change.
+    budget_usd: float | None = None
+    #: Whether a request was refused because a budget is spent.
+    over_budget: bool = False
     _by_model: dict[str, Usage] = field(default_factory=lambda: defaultdict(Usage))
     _open: dict[int, Exchange] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -132,17 +136,12 @@ class RunMeter:
         self._check_request(request)
         may_cost = highest_cost(request.model, body_bytes=request.size, max_tokens=request.max_tokens)
         with self._lock:
-            limit = self.limits.max_cost_usd
-            if limit is not None:
+            limits = [one for one in (self.limits.max_cost_usd, self.budget_usd) if one is not None]
+            if limits:
                 spent = sum(self._usage_by_model().values(), Usage()).cost_usd
-                if spent >= limit:
-                    raise Refused(
-                        402,
-                        "billing_error",
-                        f"This run has cost the {dollars(limit)} that were left for it (limits.maxCostUsd).",
-                    )
+                self._check_dollars(spent)
                 reserved = sum(one.reserved for one in self._open.values())
-                if reserved and spent + reserved + may_cost > limit:
+                if reserved and spent + reserved + may_cost > min(limits):
                     return None
             exchange = Exchange(request.model, request.size, may_cost, sent=True)
             self._open[id(exchange)] = exchange
@@ -178,6 +177,16 @@ class RunMeter:
                 "permission_error",
                 f"This step has no network (network: none), so it may not use {named[:200]}.",
             )
+
+    def _check_dollars(self, spent: float) -> None:
+        limit = self.limits.max_cost_usd
+        if limit is not None and spent >= limit:
+            sentence = f"This run has cost the {dollars(limit)} that were left for it (limits.maxCostUsd)."
+            raise Refused(402, "billing_error", sentence)
+        if self.budget_usd is not None and spent >= self.budget_usd:
+            self.over_budget = True
+            sentence = "The budget for this month is spent. The task goes on when there is some again."
+            raise Refused(402, "billing_error", sentence)
 
     def _usage_by_model(self) -> dict[str, Usage]:
         by_model = defaultdict(Usage, self._by_model)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from django.db import transaction
 from django.db.models import QuerySet
 from django.http import HttpRequest, StreamingHttpResponse
 from django.shortcuts import get_object_or_404
@@ -29,7 +30,7 @@ from tasks_app.reporting.streaming import stream_text
 from tasks_app.services import tasks as actions
 from tasks_app.services.difference import difference_of
 from tasks_app.services.retries import retry_from
-from tasks_app.services.tasks import change_threshold
+from tasks_app.services.tasks import change_priority, change_threshold
 
 router = Router(tags=["Tasks"])
 
@@ -124,9 +125,15 @@ def get_task(request: HttpRequest, task_id: TaskId) -> TaskDetail:
 
 @router.patch("/tasks/{task_id}", response=responses(TaskDetail, 404), auth=authenticators(Scope.WRITE))
 def change_task(request: HttpRequest, task_id: TaskId, body: TaskPatch) -> TaskDetail:
-    """Change a task's threshold, in any phase. It applies from the next run on."""
+    """Change a task's threshold, in any phase, or its priority, until it has ended."""
     principal = principal_of(request)
-    change_threshold(permissions.task_or_404(principal, task_id), body.threshold, by=principal)
+    task = permissions.task_or_404(principal, task_id)
+    permissions.require_actor(principal, task.project)
+    with transaction.atomic():
+        if "threshold" in body.model_fields_set:
+            change_threshold(task, body.threshold, by=principal)
+        if "priority" in body.model_fields_set:
+            change_priority(task, body.priority, by=principal)
     return _detail(permissions.task_or_404(principal_of(request), task_id))
 
 

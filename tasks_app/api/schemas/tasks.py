@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from ninja import Schema
 from pydantic import Field
 
 from tasks_app.api.schemas.base import Flag, Input, Storable, Threshold
 from tasks_app.config.project_settings import SETTINGS
+from tasks_app.config.task_file import PriorityName
 from tasks_app.reporting.schemas.tasks import EventOut, StepOut, TaskOut
 
 
@@ -39,10 +40,21 @@ class NewTask(TaskDraft):
     start: Flag = Field(False, description="Start the task at once.")
 
 
-class TaskPatch(Input):
-    """The changes of a task."""
+def _left_out() -> Any:
+    """Return what stands for a field that was left out: nobody reads it, see model_fields_set."""
+    return None
 
-    threshold: Threshold = Field(description=f"{SETTINGS['threshold'].help} It applies from the next run on.")
+
+class TaskPatch(Input):
+    """The changes of a task. Fields that are left out stay as they are; none of them can be null."""
+
+    threshold: Threshold = Field(
+        default_factory=_left_out,
+        description=f"{SETTINGS['threshold'].help} It applies from the next run on.",
+    )
+    priority: PriorityName = Field(
+        default_factory=_left_out, description="How early it has its turn among the tasks that wait."
+    )
 
 
 class Retry(Input):

@@ -14,8 +14,10 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from tasks_app.core.environment import Bind, misspelt_variables
 from tasks_app.core.errors import CatHerderError
+from tasks_app.core.labels import Labels, labels_as_stored
 from tasks_app.core.private_files import store_url
 from tasks_app.management.first_start import NewAdmin, ensure_admin, ensure_sample
+from tasks_app.management.labels import add_labels_option, labels_option
 from tasks_app.management.preconditions import (
     database_errors_as_sentences,
     exclusive_data_dir,
@@ -45,13 +47,16 @@ class Command(BaseCommand):
             help="start no worker; `worker` starts one, as another service of this machine",
         )
 
+        add_labels_option(parser)
+
     def handle(self, *args: Any, **options: Any) -> None:
+        labels = None if options["labels"] is None else labels_option(options["labels"])
         for sentence in misspelt_variables(os.environ):
             self.stderr.write(sentence)
         with exclusive_data_dir():
-            self._run(sample=not options["no_sample"], worker=not options["no_worker"])
+            self._run(sample=not options["no_sample"], worker=not options["no_worker"], labels=labels)
 
-    def _run(self, *, sample: bool, worker: bool) -> None:
+    def _run(self, *, sample: bool, worker: bool, labels: Labels | None) -> None:
         try:
             sandbox = local_sandbox.sandbox()
             listener = _listen()
@@ -73,7 +78,7 @@ class Command(BaseCommand):
         host, port, *_ = listener.getsockname()
         bound = Bind(host=host, port=port)
         store_url(Path(settings.DATA_DIR), bound.address)
-        supervisor = Supervisor(children(listener, worker=worker), self._say)
+        supervisor = Supervisor(children(listener, worker=worker, labels=labels), self._say)
         supervisor.run(ready=lambda: _responds(bound), when_ready=lambda: self._print_ready(bound))
 
     def _ensure_sample(self) -> None:
@@ -110,14 +115,17 @@ class Command(BaseCommand):
         self.stdout.flush()
 
 
-def children(listener: socket.socket, *, worker: bool = True) -> list[Child]:
+def children(listener: socket.socket, *, worker: bool = True, labels: Labels | None = None) -> list[Child]:
     """Return the web server on the given socket, and the worker unless it is a service of its own."""
     web = [sys.executable, "-P", "-m", "uvicorn", "--app-dir", str(settings.BASE_DIR)]
     web += ["catherder_site.asgi:application", "--fd", str(listener.fileno())]
     web += ["--lifespan", "on", "--no-access-log", "--log-level", "warning"]
     web += ["--timeout-graceful-shutdown", "3", *server_options()]
     server = Child("web server", web, fds=(listener.fileno(),), file_limit=WEB_FILE_LIMIT)
-    return [server, Child("worker", in_new_process("worker"))] if worker else [server]
+    if not worker:
+        return [server]
+    chosen = [] if labels is None else [f"--labels={labels_as_stored(labels)}"]
+    return [server, Child("worker", in_new_process("worker", *chosen))]
 
 
 def server_options() -> list[str]:

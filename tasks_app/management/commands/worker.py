@@ -16,9 +16,10 @@ from tasks_app import composition, tasks
 from tasks_app.core.errors import CatHerderError, WrongDataDirectory
 from tasks_app.engine.intake import STARTING, Intake, TakingConsumer
 from tasks_app.engine.publisher import Publisher
-from tasks_app.engine.sweeper import Sweeper
+from tasks_app.engine.sweeper import Sweeper, ThisWorker
 from tasks_app.engine.worker_beat import Heartbeat
 from tasks_app.management.draining import add_drain_options, drain_or_take_again
+from tasks_app.management.labels import add_labels_option, labels_option
 from tasks_app.management.preconditions import database_errors_as_sentences, require_git, require_services
 from tasks_app.models import Installation, paths
 from tasks_app.notifications.dispatcher import Dispatcher
@@ -37,10 +38,12 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         add_drain_options(parser)
+        add_labels_option(parser)
 
     def handle(self, *args: Any, **options: Any) -> None:
         if drain_or_take_again(self.stdout, **options):
             return
+        tasks.labels = labels_option(options["labels"])
         try:
             composition.worker_sandbox()  # CATHERDER_SANDBOX=require must stop the start, not the first task
             require_git()
@@ -51,9 +54,20 @@ class Command(BaseCommand):
                 _require_data_dir()
         except CatHerderError as error:
             raise CommandError(str(error), returncode=2) from None
-        sweeper = Sweeper(tasks.notify_worker, pending=HUEY.pending_count)
+        sweeper = Sweeper(
+            tasks.notify_worker,
+            pending=HUEY.pending_count,
+            here=ThisWorker(tasks.labels, tasks.notify_this_worker),
+            before=tasks.passing_on.forget,
+        )
         intake = Intake(STARTING)  # the first beat opens it, or says why not
-        heartbeat = Heartbeat(slots=settings.ENVIRONMENT.workers, intake=intake, find_problem=worker_problem)
+        tasks.intake = intake
+        heartbeat = Heartbeat(
+            slots=settings.ENVIRONMENT.workers,
+            intake=intake,
+            find_problem=worker_problem,
+            labels=tasks.labels,
+        )
         heartbeat.start()
         if settings.ENVIRONMENT.worker_token:
             self._say_what_is_left_to_the_portal()

@@ -20,6 +20,7 @@ class WorkerOut(Out):
     version: str = Field(description="The version of its code.")
     slots: int = Field(description="How many tasks it works on at once, at most.")
     busy: int = Field(description="How many tasks it works on now.")
+    labels: list[str] = Field(description="What it has, as steps ask for it in runsOn.")
     problem: str = Field(description="Why it takes no tasks; empty if it does.")
     started: DateTime = Field(description="When it started.")
     seen: DateTime = Field(description="When it was heard of last.")
@@ -32,6 +33,7 @@ class WorkerOut(Out):
             version=worker.version,
             slots=worker.slots,
             busy=worker.busy,
+            labels=worker.labels,
             problem=worker.problem,
             started=worker.started_at,
             seen=worker.seen_at,

@@ -9,10 +9,12 @@ from typing import Any, Literal, Self
 from pydantic import Field
 
 from tasks_app.config.project_settings import SETTINGS
+from tasks_app.config.task_file import PriorityName
 from tasks_app.core.phases import Phase
 from tasks_app.history import statistics
 from tasks_app.history.statistics import Metrics
 from tasks_app.models import Event, EventKind, Outcome, PullRequest, Question, Reason, Run, Step, Task
+from tasks_app.models.task import priority_name
 from tasks_app.reporting.commands import fetch_command_for
 from tasks_app.reporting.schemas.base import (
     DateTime,
@@ -39,6 +41,7 @@ class TaskOut(HasTimes, HasMetrics):
     failure: str = Field(description="Why it failed; else empty.")
     pipeline: str = Field(description="The pipeline that it runs through.")
     threshold: int = Field(description=SETTINGS["threshold"].help)
+    priority: PriorityName = Field(description="How early it has its turn among the tasks that wait.")
     publish: Json | None = Field(
         description="How the pipeline publishes the result, as cat-herder.yaml has it; null: it does not."
     )
@@ -48,7 +51,8 @@ class TaskOut(HasTimes, HasMetrics):
         description="When the usage limit resets that it waits for, or the next month begins."
     )
     waits_for_budget: bool = Field(
-        description="Whether it waits because its project has spent its budget for this month."
+        description="Whether it waits because its project, or the person who created it, has spent their"
+        " budget for this month."
     )
     fault: str = Field(description="What is in the way that passes by itself, like a full disk; else empty.")
     retry_at: DateTime | None = Field(description="When it is tried again after such a fault.")
@@ -91,6 +95,7 @@ class TaskOut(HasTimes, HasMetrics):
             failure=task.failure,
             pipeline=task.pipeline,
             threshold=task.threshold,
+            priority=priority_name(task.priority),
             publish=task.publish,
             question=questions[0] if questions else None,
             questions=questions,

@@ -1,0 +1,84 @@
+"""A worker's free slot: it takes one task after the other, each the one whose turn it is (M4)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from functools import partial
+
+from tasks_app.core.labels import Labels
+from tasks_app.engine.advance import advance
+from tasks_app.engine.temporary_faults import temporary_fault
+from tasks_app.engine.worker_context import WorkerContext
+from tasks_app.services.scheduling import DueTask, next_turns, some_worker_has
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Bell:
+    """How a slot wakes others: `ring` and `pass_on` add an entry to the queue, `pending` counts its entries.
+
+    All are hints. An entry says only that there is work; whoever takes it looks whose turn it is. `ring` is
+    for any worker; `pass_on` for a task that this one may not take, and it may refuse.
+    """
+
+    ring: Callable[[int], None]
+    pass_on: Callable[[int], None]
+    pending: Callable[[], int]
+
+
+def take_turns(
+    *, owner: str, context: WorkerContext, bell: Bell, goes_on: Callable[[], bool] = lambda: True
+) -> list[int]:
+    """Work on due tasks until there is none that this worker may take. Return those that it worked on.
+
+    No task is tried twice in one call: one that ends at once because of a temporary fault would keep the slot
+    busy. With each task that is claimed the next slot is woken if more is left, so that one entry is enough
+    for all of them, and there are never more entries than claims.
+    """
+    tried: set[int] = set()
+    worked: list[int] = []
+    while not context.stop_signal():
+        if not goes_on():
+            _wake([task.task_id for task in _next_turns()] if worked else [], bell)
+            break
+        mine = [task.task_id for task in _next_turns(tried) if may_take(task.labels, context)]
+        if not mine:
+            _leave_to_others([task for task in _next_turns() if not may_take(task.labels, context)], bell)
+            break
+        tried.add(mine[0])
+        if advance(mine[0], owner=owner, context=context, when_claimed=partial(_wake, mine[1:], bell)):
+            worked.append(mine[0])
+    return worked
+
+
+def may_take(labels: Labels, context: WorkerContext) -> bool:
+    """Return whether the worker has all of the labels; a terminal works on whatever it is told to."""
+    return context.labels is None or labels <= context.labels
+
+
+def _next_turns(tried: Collection[int] = ()) -> list[DueTask]:
+    try:
+        return next_turns(without=tried)
+    except Exception as error:
+        if not (fault := temporary_fault(error)):
+            raise
+        logger.warning("the next task cannot be looked for now: %s", fault)
+        return []
+
+
+def _wake(more: list[int], bell: Bell) -> None:
+    """Wake another slot if more tasks wait, unless an entry is there already: then somebody will look."""
+    if more and not bell.pending():
+        bell.ring(more[0])
+
+
+def _leave_to_others(turns: list[DueTask], bell: Bell) -> None:
+    """Wake somebody for the first task that only other workers may take, if one of them has a free slot."""
+    for task in turns:
+        if some_worker_has(task.labels):
+            if not bell.pending():
+                bell.pass_on(task.task_id)
+            return

@@ -1,0 +1,162 @@
+"""The queue: where each task that waits stands, and what it waits for (M4)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property
+from itertools import islice
+
+from django.db.models import Q
+from django.utils import timezone
+
+from tasks_app.core.labels import Labels, labels_in_words, labels_of
+from tasks_app.core.phases import Phase
+from tasks_app.engine.wait_sentences import fault_words
+from tasks_app.models import Task, WorkerBeat
+from tasks_app.models.task import TaskQuerySet
+from tasks_app.permissions import Principal, tasks_visible_to
+from tasks_app.services.scheduling import DueTask, Places, due_tasks, in_order, next_labels, places
+
+#: Tasks that a page or a response shows, at most.
+MOST = 200
+_ORDINALS = ("Next", "Second", "Third", "Fourth", "Fifth", "Sixth", "Seventh", "Eighth", "Ninth", "Tenth")
+
+
+class WaitsFor(StrEnum):
+    """What a task waits for."""
+
+    WORKER = "worker"  # a free slot
+    LABELS = "labels"  # a worker with its labels, and none runs
+    PROJECT_LIMIT = "project_limit"
+    PERSON_LIMIT = "person_limit"
+    RESET = "reset"  # of a usage limit
+    BUDGET = "budget"
+    FAULT = "fault"  # that passes by itself
+    MOMENT = "moment"  # it goes on within seconds
+
+
+@dataclass(frozen=True)
+class QueuedTask:
+    """A task that waits. `position` counts the tasks that are due, from 1; None if it is none of them."""
+
+    task: Task
+    position: int | None
+    waits_for: WaitsFor
+    sentence: str
+
+
+@dataclass(frozen=True)
+class Slots:
+    """What the running workers can do together."""
+
+    workers: int
+    slots: int
+    busy: int
+
+
+class Queue:
+    """The queue at one moment. Each part is read once, when it is first needed."""
+
+    @cached_property
+    def _due(self) -> dict[int, tuple[int, DueTask]]:
+        """The due tasks by their ids, with their positions."""
+        return {task.task_id: (n, task) for n, task in enumerate(in_order(due_tasks()), start=1)}
+
+    @cached_property
+    def _places(self) -> Places:
+        return places()
+
+    @cached_property
+    def _workers(self) -> list[WorkerBeat]:
+        return list(WorkerBeat.objects.alive())
+
+    @property
+    def _taking(self) -> list[WorkerBeat]:
+        return [worker for worker in self._workers if not worker.problem]
+
+    @cached_property
+    def waiting(self) -> int:
+        """How many tasks wait, of all projects."""
+        return _waiting(Task.objects.all()).count()
+
+    @cached_property
+    def running(self) -> int:
+        return Task.objects.filter(phase=Phase.RUNNING).count()
+
+    @property
+    def slots(self) -> Slots:
+        slots, busy = (sum(getattr(one, name) for one in self._taking) for name in ("slots", "busy"))
+        return Slots(len(self._taking), slots, busy)
+
+    def seen_by(self, principal: Principal, *, most: int = MOST) -> list[QueuedTask]:
+        """Return the waiting tasks that the principal may see: in line, then those that cannot begin yet."""
+        found = _waiting(tasks_visible_to(principal)).select_related("project", "created_by", "sequence")
+        rows = found.defer("text", "body").annotate(needs=next_labels()).order_by("queued_at", "pk")
+        entries = [self.entry(task, labels_of(task.needs)) for task in rows]  # type: ignore[attr-defined]
+        entries.sort(key=lambda entry: (entry.position is None, entry.position or 0))
+        return list(islice(entries, most))
+
+    def count_seen_by(self, principal: Principal) -> int:
+        return _waiting(tasks_visible_to(principal)).count()
+
+    def entry(self, task: Task, labels: Labels) -> QueuedTask:
+        position, due = self._due.get(task.pk, (None, None))
+        if due is None:
+            return QueuedTask(task, None, *_not_due(task))
+        waits_for, words = self._what(task, due, labels)
+        return QueuedTask(task, position, waits_for, f"{_in_line(position or 1)}: {words}.")
+
+    def _what(self, task: Task, due: DueTask, labels: Labels) -> tuple[WaitsFor, str]:
+        if not due.has_place and self._places.project_is_full(due):
+            running = f"{self._places.of_project[due.project]} of {due.project_limit}"
+            return WaitsFor.PROJECT_LIMIT, f"its project has {running} tasks running"
+        if not due.has_place and self._places.person_is_full(due):
+            running = f"{self._places.of_person[due.person]} of {self._places.per_person}"
+            who = task.created_by.shown_name if task.created_by else "its creator"
+            return WaitsFor.PERSON_LIMIT, f"{who} has {running} tasks running"
+        return self._which_worker(labels)
+
+    def _which_worker(self, labels: Labels) -> tuple[WaitsFor, str]:
+        what = f" with {labels_in_words(labels)}" if labels else ""
+        if not self._workers:
+            return WaitsFor.WORKER, f"waits for a worker{what}, and no worker is running"
+        if not self._taking:
+            return WaitsFor.WORKER, f"waits for a worker{what}, and no worker takes tasks"
+        able = [worker for worker in self._taking if labels <= frozenset(worker.labels)]
+        if not able:
+            return WaitsFor.LABELS, f"waits for a worker{what}, and none is running"
+        if any(worker.busy < worker.slots for worker in able):
+            return WaitsFor.WORKER, f"waits for a worker{what}, which will take it within seconds"
+        return WaitsFor.WORKER, f"waits for a free worker{what}"
+
+
+def queue_sentence(task: Task) -> str:
+    """Return where a task stands in the queue and what it waits for; "" if it does not wait there."""
+    found = _waiting(Task.objects.filter(pk=task.pk)).annotate(needs=next_labels())
+    needs = found.values_list("needs", flat=True).first()
+    return "" if needs is None else Queue().entry(task, labels_of(needs)).sentence
+
+
+def _waiting(tasks: TaskQuerySet) -> TaskQuerySet:
+    """Return tasks that wait for anything but a person, also running ones that lost their worker."""
+    started = Q(phase=Phase.PENDING, queued_at__isnull=False) | Q(phase=Phase.WAITING_FOR_RESET)
+    return tasks.filter(started) | tasks.free().filter(phase=Phase.RUNNING)
+
+
+def _in_line(position: int) -> str:
+    return f"{_ORDINALS[position - 1] if position <= len(_ORDINALS) else f'Number {position}'} in line"
+
+
+def _not_due(task: Task) -> tuple[WaitsFor, str]:
+    """Return what a task waits for that cannot begin now."""
+    if fault := fault_words(task):
+        return WaitsFor.FAULT, fault
+    if task.phase == Phase.WAITING_FOR_RESET and task.resets_at:
+        until = f"until {task.resets_at:%Y-%m-%d %H:%M} UTC"
+        if task.waits_for_budget:
+            return WaitsFor.BUDGET, f"Waits for a budget, {until} or until it is raised."
+        return WaitsFor.RESET, f"Waits for the usage limit to reset, {until}."
+    if task.undo_until and task.undo_until > timezone.now():
+        return WaitsFor.MOMENT, "Goes on within seconds, when its answer can no longer be taken back."
+    return WaitsFor.MOMENT, "A worker is taking it."

@@ -1,0 +1,171 @@
+"""Which waiting task has the next turn, and what keeps a task from having one (M4).
+
+No process schedules. A worker asks for the next task whenever it has a free slot, and claims it with one
+conditional UPDATE. What is read here is a moment's view; only `has_place` is exact, within the claim.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+from django.conf import settings
+from django.db.models import Count, DurationField, ExpressionWrapper, F, OuterRef, Q, Subquery, Sum, Value
+from django.db.models.functions import Coalesce, Now
+from django.utils import timezone
+
+from tasks_app.core.fair_shares import TURN_SECONDS, Account, WaitingTask, in_turn
+from tasks_app.core.labels import Labels, labels_of
+from tasks_app.core.phases import Phase
+from tasks_app.models import Project, Run, Step, Task, User, WorkerBeat
+
+#: How far back the use of workers counts for fair shares.
+SHARES_OVER = timedelta(hours=1)
+
+
+@dataclass(frozen=True)
+class DueTask(WaitingTask):
+    """A due task, with what it needs of a worker. One that lost its worker has its place under the limits."""
+
+    labels: Labels = frozenset()
+    project_limit: int | None = None
+    has_place: bool = False
+
+
+@dataclass
+class Places:
+    """How many tasks are worked on, and whether one more may be: by project and by person."""
+
+    per_person: int | None
+    of_project: dict[int, int] = field(default_factory=lambda: defaultdict(int))
+    of_person: dict[int | None, int] = field(default_factory=lambda: defaultdict(int))
+
+    def project_is_full(self, task: DueTask) -> bool:
+        return task.project_limit is not None and self.of_project[task.project] >= task.project_limit
+
+    def person_is_full(self, task: DueTask) -> bool:
+        limited = self.per_person is not None and task.person is not None
+        return limited and self.of_person[task.person] >= (self.per_person or 0)
+
+    def take(self, task: DueTask) -> bool:
+        """Take a place for the task. Return False if a limit leaves none."""
+        if task.has_place:
+            return True
+        if self.project_is_full(task) or self.person_is_full(task):
+            return False
+        self.of_project[task.project] += 1
+        self.of_person[task.person] += 1
+        return True
+
+
+def due_tasks() -> list[DueTask]:
+    """Return the due tasks, in no particular order."""
+    rows = Task.objects.due().annotate(needs=next_labels()).order_by()
+    fields = (
+        "pk", "created_by_id", "project_id", "queued_at", "created_at", "priority", "started_at", "needs",
+        "project__max_running_tasks", "phase",
+    )  # fmt: skip
+    return [
+        DueTask(
+            task_id=pk,
+            person=person,
+            project=project,
+            since=queued or created,
+            priority=priority,
+            started=started is not None,
+            labels=labels_of(needs),
+            project_limit=limit,
+            has_place=phase == Phase.RUNNING,
+        )
+        for pk, person, project, queued, created, priority, started, needs, limit, phase in rows.values_list(
+            *fields
+        )
+    ]
+
+
+def next_labels() -> Any:
+    """Return an expression for the labels that the next step of a task needs, as they are stored."""
+    steps = Step.objects.filter(task=OuterRef("pk")).exclude(phase=Phase.DONE).order_by("position")
+    return Coalesce(Subquery(steps.values("runs_on")[:1]), Value(""))
+
+
+def labels_needed(task_id: int) -> Labels:
+    """Return the labels that a worker must have to go on with the task."""
+    stored = Task.objects.filter(pk=task_id).annotate(needs=next_labels()).values_list("needs", flat=True)
+    return labels_of(stored.first() or "")
+
+
+def places() -> Places:
+    """Return how many tasks are worked on, of each project and person."""
+    found = Places(per_person=settings.ENVIRONMENT.tasks_per_person or None)
+    rows = Task.objects.worked_on().order_by().values_list("project_id", "created_by_id")
+    for project, person, number in rows.annotate(number=Count("pk")):
+        found.of_project[project] += number
+        found.of_person[person] += number
+    return found
+
+
+def used_seconds() -> dict[Account, float]:
+    """Return how much of the workers' time each person has used lately in each project."""
+    used: dict[Account, float] = defaultdict(float)
+    took = ExpressionWrapper(Coalesce("ended_at", Now()) - F("started_at"), output_field=DurationField())
+    runs = Run.objects.filter(started_at__gt=timezone.now() - SHARES_OVER).order_by()
+    accounts = runs.values_list("step__task__created_by_id", "step__task__project_id")
+    for person, project, total in accounts.annotate(total=Sum(took)):
+        used[person, project] += max(total.total_seconds(), 0.0)
+    working = Task.objects.worked_on().order_by().values_list("created_by_id", "project_id")
+    for person, project, number in working.annotate(number=Count("pk")):
+        used[person, project] += number * TURN_SECONDS
+    return used
+
+
+def in_order(tasks: Collection[DueTask]) -> Iterator[DueTask]:
+    """Return the tasks in the order of their turns."""
+    accounts = {(task.person, task.project) for task in tasks}
+    return in_turn(tasks, used_seconds() if len(accounts) > 1 else {})
+
+
+def next_turns(*, without: Collection[int] = ()) -> list[DueTask]:
+    """Return the due tasks that may be worked on now, in the order of their turns.
+
+    Of a project or person with a limit only as many as there are places. Those `without` have none.
+    """
+    due = [task for task in due_tasks() if task.task_id not in without]
+    if not due:
+        return []
+    free = places()
+    return [task for task in in_order(due) if free.take(task)]
+
+
+def some_worker_has(labels: Labels) -> bool:
+    """Return whether a worker with all of these labels takes tasks and has a free slot."""
+    rows = WorkerBeat.objects.alive().filter(problem="", busy__lt=F("slots"))
+    return any(labels <= frozenset(worker.labels) for worker in rows)
+
+
+def has_place(task_id: int) -> bool:
+    """Return whether the limits of project and person leave a place for the task.
+
+    Must be called in the transaction that claims the task: the rows of project and person are locked, so that
+    of two workers that want the last place one waits for the other and then sees that it is taken.
+    """
+    fields = ("phase", "project_id", "created_by_id", "project__max_running_tasks")
+    found = Task.objects.filter(pk=task_id).values_list(*fields).first()
+    if found is None or found[0] == Phase.RUNNING:
+        return True
+    _, project, person, limit = found
+    if limit is not None and not _leaves_place(Project.objects.filter(pk=project), Q(project=project), limit):
+        return False
+    per_person = settings.ENVIRONMENT.tasks_per_person
+    if not per_person or person is None:
+        return True
+    return _leaves_place(User.objects.filter(pk=person), Q(created_by=person), per_person)
+
+
+def _leaves_place(row: Any, own: Q, limit: int) -> bool:
+    """Lock the row until the end of the transaction, then count."""
+    row.select_for_update(no_key=True).order_by().values_list("pk").first()
+    return Task.objects.worked_on().filter(own).count() < limit

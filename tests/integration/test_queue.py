@@ -1,0 +1,259 @@
+"""M4: the queue says where each task stands and what it waits for; a task's priority."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+from tasks_app.core.errors import BadInput, NotAllowed
+from tasks_app.core.phases import Phase
+from tasks_app.models import Action, AuditEntry, Project, Role, Step, Task, User
+from tasks_app.models.task import Priority
+from tasks_app.permissions import Principal
+from tasks_app.reporting.queue import Queue, queue_sentence
+from tasks_app.services.tasks import change_priority
+from tests.api import Script
+from tests.browser import signed_in
+from tests.factories import MembershipFactory, ProjectFactory, TaskFactory, UserFactory, WorkerBeatFactory
+from tests.integration.conftest import Manage
+from tests.people import acting
+from tests.runner import Runner
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def member() -> User:
+    return MembershipFactory.create(project=ProjectFactory.create(name="shop"), role=Role.MEMBER).user
+
+
+@pytest.fixture
+def shop(member: User) -> Project:
+    return Project.objects.get(name="shop")
+
+
+def queued(project: Project, *, minutes: int = 0, labels: str = "", **fields: Any) -> Task:
+    """A task that was started so many minutes ago."""
+    task = TaskFactory.create(
+        project=project, queued_at=timezone.now() - timedelta(minutes=minutes), **fields
+    )
+    Step.objects.filter(task=task).update(runs_on=labels)
+    return task
+
+
+def worker(*labels: str, busy: int = 4, **fields: Any) -> None:
+    WorkerBeatFactory.create(labels=list(labels), busy=busy, **fields)
+
+
+def running(project: Project, **fields: Any) -> Task:
+    soon = timezone.now() + timedelta(seconds=20)
+    return TaskFactory.create(
+        project=project, phase=Phase.RUNNING, lease_owner="w", lease_expires=soon, **fields
+    )
+
+
+def sentences(user: User) -> list[str]:
+    return [entry.sentence for entry in Queue().seen_by(Principal.unrestricted(user))]
+
+
+def test_m4_it_says_the_place_in_line_and_that_all_workers_are_busy(member: User, shop: Project) -> None:
+    worker()
+    for minutes in range(12):
+        queued(shop, minutes=30 - minutes)
+    said = sentences(member)
+    assert said[:3] == [
+        "Next in line: waits for a free worker.",
+        "Second in line: waits for a free worker.",
+        "Third in line: waits for a free worker.",
+    ]
+    assert said[10].startswith("Number 11 in line: ")
+
+
+def test_m4_it_names_the_labels_and_whether_such_a_worker_runs(member: User, shop: Project) -> None:
+    worker("linux")
+    task = queued(shop, labels="gpu,linux")
+    assert queue_sentence(task) == "Next in line: waits for a worker with gpu and linux, and none is running."
+    worker("gpu", "linux", "big")
+    assert queue_sentence(task) == "Next in line: waits for a free worker with gpu and linux."
+    worker("gpu", "linux", busy=0)
+    assert "which will take it within seconds" in queue_sentence(task)
+
+
+def test_m4_it_says_that_no_worker_runs_or_takes_tasks(shop: Project) -> None:
+    task = queued(shop)
+    assert "no worker is running" in queue_sentence(task)
+    worker(problem="No disk.")
+    assert "no worker takes tasks" in queue_sentence(task)
+
+
+def test_m4_it_says_which_limit_is_reached(shop: Project, settings: Any) -> None:
+    worker()
+    Project.objects.update(max_running_tasks=2)
+    ann = UserFactory.create(first_name="Ann")
+    running(shop, created_by=ann)
+    task = queued(shop, created_by=ann)
+    assert "waits for a free worker" in queue_sentence(task)
+    running(shop)
+    assert queue_sentence(task) == "Next in line: its project has 2 of 2 tasks running."
+    Project.objects.update(max_running_tasks=None)
+    settings.ENVIRONMENT = settings.ENVIRONMENT.model_copy(update={"tasks_per_person": 1})
+    assert queue_sentence(task) == "Next in line: Ann has 1 of 1 tasks running."
+
+
+def test_m4_what_cannot_begin_yet_says_until_when(member: User, shop: Project) -> None:
+    worker()
+    december = datetime(2999, 12, 1, tzinfo=UTC)
+    reset = {"phase": Phase.WAITING_FOR_RESET, "resets_at": december}
+    soon = timezone.now() + timedelta(seconds=60)
+    for fields in (
+        {**reset, "waits_for_budget": True},
+        reset,
+        {"undo_until": soon},
+        {"retry_at": soon, "fault": "The disk is full", "fault_at": timezone.now()},
+        {"lease_owner": "w", "lease_expires": timezone.now() + timedelta(seconds=20)},
+    ):
+        Task.objects.filter(pk=queued(shop).pk).update(**fields)
+    assert sentences(member)[0] == "Waits for a budget, until 2999-12-01 00:00 UTC or until it is raised."
+    assert sentences(member)[1] == "Waits for the usage limit to reset, until 2999-12-01 00:00 UTC."
+    assert "can no longer be taken back" in sentences(member)[2]
+    assert sentences(member)[3].startswith("The disk is full")
+    assert sentences(member)[4] == "A worker is taking it."
+    assert all(entry.position is None for entry in Queue().seen_by(Principal.unrestricted(member)))
+
+
+def test_m4_only_what_waits_is_in_the_queue(member: User, shop: Project) -> None:
+    for phase in Phase:
+        TaskFactory.create(project=shop, phase=phase)
+    running(shop)
+    lost = queued(shop, phase=Phase.RUNNING)
+    TaskFactory.create(project=shop)
+    listed = [entry.task.pk for entry in Queue().seen_by(Principal.unrestricted(member))]
+    assert lost.pk in listed
+    assert set(Task.objects.filter(pk__in=listed).values_list("phase", flat=True)) == {
+        Phase.RUNNING,
+        Phase.WAITING_FOR_RESET,
+    }
+    assert queue_sentence(TaskFactory.create(project=shop)) == "", "nobody has started it"
+
+
+def test_m4_who_may_not_see_a_task_learns_only_that_there_is_one(member: User, shop: Project) -> None:
+    worker()
+    hidden = ProjectFactory.create(name="hidden-project")
+    first = queued(
+        hidden, minutes=9, title="hidden-title", created_by=UserFactory.create(username="hidden-ann")
+    )
+    own = queued(shop, title="Mine", created_by=first.created_by)
+    page = signed_in(member).get("/queue/").text
+    assert "Mine" in page and "Second in line" in page
+    assert "hidden-project" not in page and "hidden-title" not in page
+    assert "1 of the waiting is in projects that you do not see" in page
+    said = Script(member).get("/queue").json()
+    assert (said["waiting"], [item["task"] for item in said["items"]]) == (2, [own.pk])
+    assert said["items"][0]["position"] == 2 and "hidden-title" not in json.dumps(said)
+    outsider = UserFactory.create()
+    assert Script(outsider).get("/queue").json()["items"] == []
+    assert "2 of the waiting are in projects" in signed_in(outsider).get("/queue/").text
+
+
+def test_m4_a_task_s_page_says_it_and_leads_to_the_queue(member: User, shop: Project) -> None:
+    worker("linux")
+    task = queued(shop, labels="gpu")
+    page = signed_in(member).get(f"/tasks/{task.pk}/").text
+    assert "Next in line: waits for a worker with gpu, and none is running." in page
+    assert 'href="/queue/"' in page
+
+
+def test_m4_an_empty_queue_says_what_would_be_there(member: User) -> None:
+    page = signed_in(member).get("/queue/").text
+    assert "No waiting tasks" in page and "0 tasks wait" in page
+
+
+def test_m4_the_terminal_shows_the_queue(member: User, shop: Project, manage: Manage) -> None:
+    worker()
+    task = queued(shop, priority=Priority.HIGH)
+    code, out, _ = manage("queue", "--as", member.get_username())
+    assert code == 0 and "1 waiting, 0 running; 4 of 4 slots in use, 1 worker" in out
+    assert "Next in line" in out and "high" in out
+    _, out, _ = manage("queue", "--json", "--as", member.get_username())
+    (item,) = json.loads(out)["items"]
+    assert (item["task"], item["position"], item["waits_for"], item["priority"]) == (
+        task.pk,
+        1,
+        "worker",
+        "high",
+    )
+
+
+def test_m4_the_terminal_changes_a_priority(member: User, shop: Project, manage: Manage) -> None:
+    task = queued(shop)
+    user = ("--as", member.get_username())
+    code, _, said = manage("queue", task.pk, "--priority", "high", *user)
+    assert code == 0 and "high priority. Next in line" in said
+    assert Task.objects.get(pk=task.pk).priority == Priority.HIGH
+    code, _, said = manage("queue", task.pk, "--priority", "urgent", *user)
+    assert code == 2 and "must be low, normal or high, not “urgent”" in said
+    code, _, said = manage("queue", "--priority", "low", *user)
+    assert code == 2 and "say which task" in said
+
+
+def test_m4_page_and_api_change_a_priority_while_the_task_waits(member: User, shop: Project) -> None:
+    first, second = queued(shop, minutes=9), queued(shop)
+    client = signed_in(member)
+    answer = client.post(f"/tasks/{second.pk}/priority/", {"priority": "high", "back": "queue"})
+    assert answer.headers["Location"] == "/queue/"
+    assert [entry.task.pk for entry in Queue().seen_by(Principal.unrestricted(member))] == [
+        second.pk,
+        first.pk,
+    ]
+    script = Script(member)
+    assert script.send("patch", f"/tasks/{second.pk}", {"priority": "low"}).json()["priority"] == "low"
+    for bad in ("urgent", None, 1):
+        assert script.send("patch", f"/tasks/{second.pk}", {"priority": bad}).status_code == 400
+    assert script.send("patch", f"/tasks/{second.pk}", {}).json()["priority"] == "low"
+    assert client.post(f"/tasks/{second.pk}/priority/", {"priority": "normal"}).headers["Location"] == (
+        f"/tasks/{second.pk}/"
+    )
+    entry = AuditEntry.objects.filter(action=Action.TASK_CHANGED, task=second).latest("pk")
+    assert entry.detail["priority"] == ["low", "normal"]
+
+
+def test_m4_viewers_change_no_priority_and_nobody_that_of_an_ended_task(member: User, shop: Project) -> None:
+    viewer = MembershipFactory.create(project=shop, role=Role.VIEWER).user
+    task = queued(shop)
+    with pytest.raises(NotAllowed):
+        change_priority(task, "high", by=acting(viewer))
+    assert 'value="high"' not in signed_in(viewer).get("/queue/").text
+    done = TaskFactory.create(project=shop, phase=Phase.DONE)
+    with pytest.raises(BadInput, match="has ended"):
+        change_priority(done, "high", by=acting(member))
+
+
+@pytest.mark.django_db(transaction=True)
+def test_m4_a_task_file_may_say_the_priority(runner: Runner) -> None:
+    assert runner.task([], text="---\npriority: high\n---\n# It\n\nDo it.\n").priority == Priority.HIGH
+    assert runner.task([]).priority == Priority.NORMAL
+    with pytest.raises(BadInput, match="priority"):
+        runner.task([], text="---\npriority: urgent\n---\n# It\n")
+
+
+def test_m4_the_page_asks_as_often_for_many_tasks_as_for_one(member: User, shop: Project) -> None:
+    def asked() -> int:
+        with CaptureQueriesContext(connection) as queries:
+            assert signed_in_member.get("/queue/").status_code == 200
+        return len(queries)
+
+    worker()
+    signed_in_member = signed_in(member)
+    queued(shop, created_by=member)
+    queued(ProjectFactory.create(), created_by=UserFactory.create())
+    signed_in_member.get("/queue/")
+    once = asked()
+    for _ in range(10):
+        queued(shop, created_by=UserFactory.create())
+    assert asked() == once
