@@ -10,6 +10,7 @@ from django.utils import timezone
 from tasks_app.agent.orphaned_processes import Claim, kill_earlier_processes
 from tasks_app.agent.port import Ending, RunOrder, RunPaths, RunResult
 from tasks_app.config.pipeline import step_from_json
+from tasks_app.core.errors import IllegalMove
 from tasks_app.core.phases import Phase
 from tasks_app.engine.conclude import (
     fail,
@@ -45,8 +46,10 @@ SET_ASIDE = 5
 
 def work_on(step: Step, lease: Lease, context: WorkerContext) -> bool:
     """Advance the step as far as possible now. Return whether it is done."""
-    with lease.locked():
+    with lease.fenced() as task:
         if step.phase == Phase.PENDING:
+            if task.phase != Phase.RUNNING:  # cancelled meanwhile, which leaves pending steps as they are
+                raise IllegalMove(f"Task “{task}”", task.phase, Phase.RUNNING)
             move(step, Phase.RUNNING, epoch=lease.epoch)
     lease.phase()  # raises LeaseLost: only the holder may kill processes
     # Processes of earlier holders must not change the workspace while it is recorded and checked.

@@ -321,6 +321,26 @@ def test_a_cancel_while_the_agent_ends(rows: Rows, project: Project) -> None:
         assert [run.outcome for run in runs(task)].count(Outcome.FINISHED) == 1
 
 
+def test_a_cancel_before_the_first_step_begins(
+    rows: Rows, project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No step of a cancelled task runs, and the step begins when the task is resumed."""
+    rows.agent = FakeAgent(lambda prompt: [say("Done.")])
+    task = due(rows, project)
+
+    def cancels_at(point: str) -> None:
+        if point == "begun":
+            cancel_task(task, by=acting(rows.user))
+
+    with monkeypatch.context() as patch:
+        patch.setattr("tasks_app.engine.advance.crash_point", cancels_at)
+        worker(rows, task, "worker")()
+    assert_at_rest(task)
+    assert (task.phase, step(task).phase, len(runs(task))) == (Phase.CANCELLED, Phase.PENDING, 0)
+    finish(rows, task)
+    assert [run.outcome for run in runs(task)] == [Outcome.FINISHED]
+
+
 def test_a_cancel_while_the_agent_asks(rows: Rows, project: Project) -> None:
     """It is cancelled in any case; what was asked by then is withdrawn, and open again when it goes on."""
     rows.agent = FakeAgent(lambda prompt: ASKS)
