@@ -76,6 +76,36 @@ Run.objects.create(step=second, number=1, reason="first", session_id=uuid.uuid4(
 Change.objects.create(task=task, kind="question")
 """
 
+ANSWERED = """
+from django.utils import timezone
+Question.objects.filter(pk={question}).update(state="answered", answered_at=timezone.now())
+Change.objects.create(task=Question.objects.get(pk={question}).task, kind="question")
+"""
+
+NOT_STARTED = """
+from tasks_app.permissions import Principal
+from tasks_app.services.tasks import create_task
+admin = Principal.unrestricted(User.objects.get(username="admin"))
+result = create_task(Project.objects.get(name="sample"), "# Export customers", by=admin, where="test").pk
+"""
+STARTED = """
+import uuid
+from datetime import timedelta
+from django.utils import timezone
+task = Task.objects.get(pk={task})
+step = task.steps.first()
+Run.objects.create(step=step, number=1, reason="first", session_id=uuid.uuid4())
+step.phase, step.started_at = "running", timezone.now()
+step.save()
+now = timezone.now()
+lease = now + timedelta(seconds=35)
+Task.objects.filter(pk=task.pk).update(
+    phase="running", queued_at=now, started_at=now, lease_owner="elsewhere", lease_expires=lease
+)
+Transition.objects.create(task=task, source="queued", target="running")
+Change.objects.create(task=task, kind="phase")
+"""
+
 
 def settled(page: Page) -> None:
     page.wait_for_load_state("networkidle")
@@ -151,6 +181,20 @@ def test_the_next_step_moves_nothing(portal: UpPortal, sign_in: SignIn, size: tu
     portal.rows(NEXT_STEP.format(task=task))
     expect(page.locator(".step-current")).to_contain_text("implement")
     assert moved(page) == []
+
+
+@WIDTHS
+def test_a_start_elsewhere_moves_nothing(portal: UpPortal, sign_in: SignIn, size: tuple[int, int]) -> None:
+    page = opened(portal, sign_in, size)
+    task = portal.rows(NOT_STARTED)
+    watch(page, f"{portal.url}/tasks/{task}/")
+    portal.rows(STARTED.format(task=task))
+    expect(page.locator(".step-current")).to_be_visible()
+    assert moved(page) == [], "it starts"
+    for number in range(20):
+        say(portal, task, ("text", {"text": f"Line {number}"}))
+    expect(page.locator("#log-box")).to_contain_text("Line 19")
+    assert moved(page) == [], "the log begins"
 
 
 def test_the_reader_makes_room_for_what_arrived(portal: UpPortal, sign_in: SignIn) -> None:
@@ -244,3 +288,23 @@ def test_in_lists_nothing_moves(portal: UpPortal, sign_in: SignIn, size: tuple[i
     portal.rows(ASK + RUNNING)
     page.wait_for_timeout(1500)
     assert moved(page) == [], "a new task"
+
+
+@WIDTHS
+def test_a_question_that_somebody_else_answers_keeps_its_place(
+    portal: UpPortal, sign_in: SignIn, size: tuple[int, int]
+) -> None:
+    page = opened(portal, sign_in, size)
+    questions = [portal.rows(ASK)[1] for _ in range(3)]
+    watch(page, f"{portal.url}/inbox/")
+    left = page.locator(f".inbox-row:has(#inbox-row-{questions[1]})")
+    before = page.evaluate("[...document.querySelectorAll('.inbox-row > a')].map((row) => row.id)")
+    portal.rows(ANSWERED.format(question=questions[1]))
+    expect(left).to_contain_text("No longer open")
+    assert moved(page) == []
+    portal.rows(ANSWERED.format(question=questions[0]))
+    expect(page.locator(".inbox-row.is-gone")).to_have_count(2)
+    assert moved(page) == []
+    assert page.evaluate("[...document.querySelectorAll('.inbox-row > a')].map((row) => row.id)") == before
+    page.reload()
+    expect(left).to_have_count(0)

@@ -2,6 +2,8 @@
 // it. The selection moves at once and does not depend on the focus, so that a card that is still on its way, or
 // is fetched anew, takes no key press with it.
 //
+// A question that somebody else answered keeps its row, so that no row moves under the reader's hand.
+//
 // j and k move, which keys.js passes on. On a narrow screen the rows are links to a page with the card alone.
 (() => {
   "use strict";
@@ -12,7 +14,8 @@
   const cardOf = () => pane.querySelector("[data-question]");
 
   // `place` is where the selected row stands, or stood before its question was answered.
-  const state = { selected: cardOf()?.dataset.question || null, place: 0, wantsFocus: false };
+  // `sent`: the questions that were answered in this window.
+  const state = { selected: cardOf()?.dataset.question || null, place: 0, wantsFocus: false, sent: new Set() };
 
   function mark() {
     const all = rows();
@@ -67,6 +70,43 @@
     if (!wide.matches) return;
     event.preventDefault();
     move(event.detail);
+  });
+
+  // ---- a question that somebody else answered keeps its place ----
+
+  pane.addEventListener("submit", () => { if (cardOf()) state.sent.add(cardOf().dataset.question); });
+
+  function leave(item) {
+    const left = item.cloneNode(true);
+    left.classList.add("is-gone");
+    left.querySelector(".claim")?.remove();
+    const when = left.querySelector(".inbox-when");
+    if (when) when.textContent = "No longer open";
+    return left;
+  }
+
+  // The rows that were fetched, with those that went kept where they are; until the page is loaded again.
+  function keepPlaces(text) {
+    const made = document.createElement("template");
+    made.innerHTML = text;
+    const fetched = made.content.querySelector(".inbox-rows");
+    if (!fetched || document.hidden) return text;
+    let previous = null;
+    for (const row of rows()) {
+      const item = row.closest(".inbox-row");
+      const now = made.content.querySelector(`#${CSS.escape(row.id)}`)?.closest(".inbox-row");
+      if (now) { previous = now; continue; }
+      if (state.sent.has(row.dataset.row)) continue;
+      const left = leave(item);
+      if (previous) previous.after(left);
+      else fetched.prepend(left);
+      previous = left;
+    }
+    return made.innerHTML;
+  }
+
+  document.addEventListener("htmx:beforeSwap", (event) => {
+    if (event.detail.target === list && event.detail.shouldSwap) event.detail.serverResponse = keepPlaces(event.detail.serverResponse);
   });
 
   document.addEventListener("htmx:afterSwap", (event) => {
