@@ -192,9 +192,14 @@ class Connection(H11Protocol):
             self._timer = self.loop.call_later(BODY_SECONDS, self._check_body_timeout)
 
     def _expected_input(self) -> str:
-        if self.transport.is_closing():
+        if self.transport.is_closing() or self._is_taken_over:
             return ""
         return "headers" if self.waits_for_request else "body" if self._sends_body else ""
+
+    @property
+    def _is_taken_over(self) -> bool:
+        """Return whether this is a WebSocket now. uvicorn then leaves `conn` as if a body were to come."""
+        return self.transport.get_protocol() is not self
 
     @property
     def _sends_body(self) -> bool:

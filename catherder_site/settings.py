@@ -123,6 +123,8 @@ else:
         # A server that is gone, or hangs, must neither hold a worker's slot nor a page for minutes.
         "connect_timeout": 5,
         "answer_seconds": 20,
+        # Nor must a worker that is lost in a transaction keep others from its task; see LEASE_SECONDS.
+        "idle_seconds": 30,
         "keepalives_idle": 15,
         "keepalives_interval": 5,
         "keepalives_count": 3,

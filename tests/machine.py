@@ -124,12 +124,31 @@ def missing_disk() -> str:
     return ""
 
 
+def missing_hosts() -> str:
+    """Hosts in namespaces, see `hosts.py`."""
+    for program, package in (("ip", "iproute2"), ("unshare", "util-linux"), ("nsenter", "util-linux")):
+        if not shutil.which(program, path=f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"):
+            return f"{program} is not installed; on Debian: apt install {package}"
+    if os.geteuid() != 0:
+        return "only root may join the network of another process"
+    words = "ip link add name bridge type bridge && ip link add name cable type veth peer name eth0"
+    done = subprocess.run(
+        ["unshare", "--net", "--uts", "--mount", "--pid", "--fork", "--mount-proc", "sh", "-c", words],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    reason = (done.stderr.strip().splitlines() or [f"exit {done.returncode}"])[-1]
+    return f"hosts in namespaces are not permitted: {reason}" if done.returncode else ""
+
+
 #: By marker: why tests with that marker cannot run here; empty if they can. Found out once, when needed.
 MISSING: dict[str, Callable[[], str]] = {
     "browser": cache(missing_browser),
     "bubblewrap": cache(missing_bubblewrap),
     "disk": cache(missing_disk),
     "git_lfs": cache(missing_git_lfs),
+    "hosts": cache(missing_hosts),
     "node": cache(missing_node),
     "postgres": cache(missing_postgres),
     "redis": cache(missing_redis),

@@ -4,12 +4,16 @@ the real program does. A task's text names its script, as `rehearsal: NAME`."""
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
 import django
 from django.core.management import execute_from_command_line
 
+if TYPE_CHECKING:
+    from tasks_app.agent.fake_script import Script
 
-def main() -> None:
+
+def main(script: Script | None = None) -> None:
     django.setup()
     from tasks_app import composition
     from tasks_app.agent.fake import FakeAgent
@@ -19,7 +23,7 @@ def main() -> None:
     from tests.agents import script_by_name
 
     def worker_context(stop_signal: StopSignal) -> WorkerContext:
-        return WorkerContext(FakeAgent(script_by_name), Sandbox(None), stop_signal)
+        return WorkerContext(FakeAgent(script or script_by_name), Sandbox(None), stop_signal)
 
     composition.worker_context = worker_context
     execute_from_command_line(["manage.py", *sys.argv[1:]])

@@ -2,6 +2,9 @@
 
 The kernel of a host whose server hangs still acknowledges packets, so neither keepalives nor
 `tcp_user_timeout` notice, and `statement_timeout` is the server's own. The client has to stop waiting.
+
+The server in turn must not wait for a client that was lost or stopped in the middle of a transaction: its
+locks would keep all others from its task until the server's own keepalives notice, usually after two hours.
 """
 
 from __future__ import annotations
@@ -22,6 +25,9 @@ RV = TypeVar("RV")
 CANCEL_SECONDS = 2.0
 #: The key in `OPTIONS`: seconds that one statement may take; absent or 0: no bound.
 ANSWER_SECONDS = "answer_seconds"
+#: The key in `OPTIONS`: seconds without a statement after which the server ends a transaction; absent or 0:
+#: it waits.
+IDLE_SECONDS = "idle_seconds"
 
 
 class BoundedConnection(psycopg.Connection[Any]):
@@ -53,11 +59,12 @@ class BoundedConnection(psycopg.Connection[Any]):
 
 
 class DatabaseSchemaEditor(DjangoSchemaEditor):
-    """A schema editor without the timeout: migrations run once, and somebody watches."""
+    """A schema editor without the timeouts: migrations run once, and somebody watches."""
 
     def __enter__(self) -> Any:
         self.connection.ensure_connection()
         connection = self.connection.connection
+        _end_idle_transactions(connection, 0)
         self._answer_seconds, connection.answer_seconds = connection.answer_seconds, None
         return super().__enter__()
 
@@ -69,18 +76,32 @@ class DatabaseSchemaEditor(DjangoSchemaEditor):
                 self.connection.connection.answer_seconds = self._answer_seconds
 
 
+def _end_idle_transactions(connection: BoundedConnection, seconds: float) -> None:
+    """Have the server end a transaction that was idle for so long; 0: never.
+
+    A statement, because poolers such as PgBouncer refuse `options` of a connection that they do not know.
+    """
+    connection.execute(f"SET idle_in_transaction_session_timeout = {round(1000 * seconds)}")
+
+
 class DatabaseWrapper(base.DatabaseWrapper):
-    """Django's wrapper, with `OPTIONS["answer_seconds"]`."""
+    """Django's wrapper, with `OPTIONS["answer_seconds"]` and `OPTIONS["idle_seconds"]`."""
 
     SchemaEditorClass = DatabaseSchemaEditor
 
     def get_connection_params(self) -> dict[str, Any]:
         params: dict[str, Any] = super().get_connection_params()
         params.pop(ANSWER_SECONDS, None)
+        params.pop(IDLE_SECONDS, None)
         return params
 
     def get_new_connection(self, conn_params: dict[str, Any]) -> BoundedConnection:
         self.isolation_level = IsolationLevel.READ_COMMITTED
         connection = BoundedConnection.connect(**conn_params)
-        connection.answer_seconds = self.settings_dict["OPTIONS"].get(ANSWER_SECONDS)
+        options = self.settings_dict["OPTIONS"]
+        connection.answer_seconds = options.get(ANSWER_SECONDS)
+        if idle_seconds := options.get(IDLE_SECONDS):
+            connection.autocommit = True  # Django sets its own mode after this
+            _end_idle_transactions(connection, idle_seconds)
+            connection.autocommit = False
         return connection

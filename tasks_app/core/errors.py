@@ -92,6 +92,10 @@ class IllegalMove(CatHerderError):
         self.target = target
 
 
+class SetupFailed(CatHerderError):
+    """A command of the project's setup failed. The message has the command, its exit code and last lines."""
+
+
 class TranscriptDamaged(CatHerderError):
     """The stored transcript of a session cannot be read or resumed."""
 

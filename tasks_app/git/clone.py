@@ -19,7 +19,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tasks_app.core.errors import BadInput, RepositoryDamaged, WorkspaceError
-from tasks_app.git.durable import move_into_place
+from tasks_app.git.durable import (
+    move_file_into_place,
+    move_into_place,
+    sync_file_system,
+    temporary_name,
+)
 from tasks_app.git.locks import remove_locks
 from tasks_app.git.names import valid_branch, valid_commit
 from tasks_app.git.program import Git, init
@@ -70,6 +75,21 @@ class Workspace:
         """The last `.git` that could not be used, kept for people who want to rescue something."""
         return self.path.with_name(self.path.name + ".broken-git")
 
+    def is_ready(self, setup: str) -> bool:
+        """Return whether the setup with this digest has made the workspace ready since it was created."""
+        return _beginning_of_file(self._ready_mark) == setup
+
+    def mark_ready(self, setup: str) -> None:
+        """Note beside the workspace, where no agent can write, that the setup made it ready."""
+        sync_file_system(self.path)  # after a power cut, the files must not be less than the mark says
+        with temporary_name(self._ready_mark) as fresh:
+            fresh.write_text(setup, encoding="utf-8")
+            move_file_into_place(fresh, self._ready_mark, below=self._ready_mark.parent)
+
+    @property
+    def _ready_mark(self) -> Path:
+        return self.path.with_name(self.path.name + ".ready")
+
     def create(self, *, base: str) -> None:
         """Make the clone, with `branch` checked out at the commit `base`, unless it exists.
 
@@ -89,6 +109,7 @@ class Workspace:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         # A clone that no agent has seen yet contains no hook, filter or other program.
         self._init_git(fresh, base).run("checkout", "--quiet", "--force", self._checkout, "--")
+        self._ready_mark.unlink(missing_ok=True)
         move_into_place(fresh, self.path)
 
     def snapshot(

@@ -38,7 +38,7 @@ def move_into_place(fresh: Path, path: Path) -> None:
 
     So the folder at `path` is complete or missing after a power cut. Raises OSError.
     """
-    _sync_file_system(fresh)
+    sync_file_system(fresh)
     fresh.replace(path)
     sync_folder(path.parent)
 
@@ -68,7 +68,7 @@ def move_file_into_place(fresh: Path, path: Path, *, below: Path) -> None:
     sync_folders(folder for folder in path.parents if folder.is_relative_to(below))
 
 
-def _sync_file_system(folder: Path) -> None:
+def sync_file_system(folder: Path) -> None:
     """Sync the folder's whole file system at once if possible: a clone may have a hundred thousand files."""
     syncfs = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
     if syncfs is None:

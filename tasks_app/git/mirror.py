@@ -6,6 +6,7 @@ is recorded is pushed there before a row says so. Both go through git's smart HT
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -31,8 +32,19 @@ Key = tuple[int, int]
 _FACTS = (("data_dir", str), ("rehearsal", bool), ("git_filters", list), ("queue_secret", str))
 #: Seconds to connect to the portal, and to wait for its answer.
 _TIMEOUT = (5.0, 60.0)
-#: Seconds before each further attempt at an exchange that failed.
-_PAUSES = (1.0, 4.0, 15.0)
+#: Seconds before each further attempt at fetching. After that another host may try.
+_FETCH_PAUSES = (1.0, 4.0, 15.0)
+#: The same for pushing. No other host has what this one has made, so it waits as for a database that is away.
+_PUSH_PAUSES = (1.0, 4.0, *(15.0,) * 20)
+
+#: Statuses that depend on what was sent alone, so that it would be refused again. For requests of git 400 is
+#: none of them: the portal also answers so if its git ended early, for example for want of memory.
+_FINAL_STATUSES = frozenset({413, 414, 415, 422})
+#: How git names the status of a response.
+_STATUS = re.compile(r"(?:\bHTTP |returned error: )(\d{3})\b")
+_TOO_LARGE = "exceeds maximum allowed size"
+#: What the portal's git and its hooks say of a push whose objects they will never take.
+_NOT_TAKEN = re.compile(r"^remote: (.*(?:fsck error|is not part of this push).*?)\s*$", re.M)
 
 _held: ContextVar[Key | None] = ContextVar("held", default=None)
 
@@ -44,6 +56,10 @@ def incoming_ref(key: Key) -> str:
 
 class TokenRefused(TemporaryFault):
     """The portal does not accept the worker's token."""
+
+
+class Refused(WorkspaceError):
+    """The portal does not take what was sent, and would not take it again."""
 
 
 @dataclass(frozen=True)
@@ -107,6 +123,8 @@ class Portal:
             raise TokenRefused(f"The portal at {self.url} does not accept CATHERDER_WORKER_TOKEN")
         if answer.status_code == 403:
             raise LeaseLost(answer.text.strip()[:300])
+        if method == "POST" and answer.status_code in (400, *_FINAL_STATUSES):
+            raise Refused(f"The portal at {self.url} refuses {path}: {answer.text.strip()[:300]}")
         if answer.status_code not in (200, 404) or (answer.status_code == 404 and method == "GET"):
             raise TemporaryFault(f"The portal at {self.url} answers {path} with {answer.status_code}")
         return answer
@@ -115,6 +133,23 @@ class Portal:
         """Add the token. requests would replace a plain header by what it finds in ~/.netrc."""
         request.headers["Authorization"] = f"Bearer {self.token}"
         return request
+
+
+def _refusal(error: Exception) -> Refused | None:
+    """Return why the exchange would fail again, or None if another attempt may succeed."""
+    if isinstance(error, Refused):
+        return error
+    message = str(error)
+    status = next((int(one) for one in _STATUS.findall(message) if int(one) in _FINAL_STATUSES), 0)
+    if status == 413 or _TOO_LARGE in message:
+        return Refused(
+            "The portal does not take what was recorded, because it is too large: it takes at most 2 GB at"
+            " once, and a reverse proxy in front of it may take less. Have .gitignore name large files that"
+            " are no part of the result."
+        )
+    if found := _NOT_TAKEN.search(message):
+        return Refused(f"The portal does not take what was recorded: {found[1]}.")
+    return Refused(f"The portal refuses to exchange files (HTTP {status}).") if status else None
 
 
 def _task_path(key: Key) -> str:
@@ -130,7 +165,7 @@ class Mirror(Repository):
     @contextmanager
     def held_for(self, key: Key, *, branch: str) -> Iterator[None]:
         """Fetch what a task with this branch needs; until the context ends, push under its lease."""
-        self._exchange(key, lambda: self._fetch_task(key, branch))
+        self._exchange(key, lambda: self._fetch_task(key, branch), _FETCH_PAUSES)
         token = _held.set(key)
         try:
             yield
@@ -145,7 +180,7 @@ class Mirror(Repository):
         key = _held.get()
         if key is None:
             raise WorkspaceError("A worker host records only work on tasks that it holds.")
-        self._exchange(key, lambda: self._set_at_portal(key, commit, refs))
+        self._exchange(key, lambda: self._set_at_portal(key, commit, refs), _PUSH_PAUSES)
         super().set_refs(commit, *refs)
 
     def _fetch_task(self, key: Key, branch: str) -> Fetched:
@@ -175,24 +210,28 @@ class Mirror(Repository):
         if not self.portal.set_refs(key, target, refs):
             raise WorkspaceError(f"The portal has not received {target[:10]}.")
 
-    def _exchange(self, key: Key, action: Callable[[], T]) -> T:
-        """Return what `action` returns, after some more attempts if it fails.
+    def _exchange(self, key: Key, action: Callable[[], T], pauses: tuple[float, ...]) -> T:
+        """Return what `action` returns, with an attempt after each of these `pauses` if it fails.
 
-        Raises LeaseLost, or TemporaryFault: a route that fails is no fault of the task.
+        Raises LeaseLost; Refused, at once, for what would fail again; else TemporaryFault, because a route
+        that fails is no fault of the task.
         """
         fault: Exception
-        for pause in (*_PAUSES, 0.0):
+        for pause in (*pauses, None):
             try:
                 return action()
             except (WorkspaceError, TemporaryFault) as error:
-                fault = error
+                fault, final = error, _refusal(error)
             try:
                 self.portal.require_held(key)  # git does not say whether it was refused, and why
             except TokenRefused:
                 raise
             except TemporaryFault as error:
                 fault = error
-            time.sleep(pause)
+            if final is not None:
+                raise final from fault
+            if pause is not None:
+                time.sleep(pause)
         if isinstance(fault, TemporaryFault):
             raise fault
         raise TemporaryFault(f"Files cannot be exchanged with the portal: {fault}") from fault

@@ -56,6 +56,9 @@ _SQLITE = {
 _POSTGRES = {
     "08": DatabaseFailure("The connection to the database was lost", "try again in a moment"),
     "25006": DatabaseFailure("The database takes no writes now", "let the portal use the primary server"),
+    "25P03": DatabaseFailure(
+        "The database ended a transaction that had been idle for long", "try again in a moment"
+    ),
     "28": DatabaseFailure("The database refuses the login", "check user and password in DATABASE_URL"),
     "3D": DatabaseFailure("The database does not exist", "create it, or correct DATABASE_URL"),
     "40": DatabaseFailure("The database was busy with a conflicting transaction", "try again in a moment"),

@@ -12,13 +12,15 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import dj_database_url
 import psycopg
 import pytest
-from django.db import OperationalError, ProgrammingError, connection
+from django.db import DatabaseError, OperationalError, ProgrammingError, connection
+from django.db.utils import ConnectionHandler
 from django.test import Client
 
 from catherder_site.postgresql.base import BoundedConnection
-from tasks_app.models.database_errors import explain, is_unavailable
+from tasks_app.models.database_errors import database_failure, explain, is_unavailable
 from tests import forkserver, machine
 from tests.portal import WebServer
 
@@ -203,6 +205,45 @@ def test_a_statement_that_takes_too_long_is_ended_on_the_server_as_well() -> Non
                 break
             threading.Event().wait(0.05)
         assert left == (0,)
+
+
+@pytest.mark.postgres
+@pytest.mark.django_db
+def test_m3_a_client_that_is_lost_in_a_transaction_keeps_nobody_out(postgres_url: str) -> None:
+    """Its host says nothing any more, or it was stopped: the server only sees that no statement comes."""
+    databases = {"default": dj_database_url.parse(postgres_url)}
+    databases["default"] |= {"ENGINE": "catherder_site.postgresql", "OPTIONS": {"idle_seconds": 0.3}}
+    handler = ConnectionHandler(databases)
+    lost, other = handler.create_connection("default"), handler.create_connection("default")
+    with lost.cursor() as cursor:
+        cursor.execute("CREATE TABLE held (owner text)")
+        cursor.execute("INSERT INTO held VALUES ('nobody')")
+        lost.set_autocommit(False)
+        cursor.execute("UPDATE held SET owner = 'lost'")
+        with other.cursor() as waiting:
+            waiting.execute("UPDATE held SET owner = 'other' WHERE owner = 'nobody'")
+            assert waiting.rowcount == 1
+        with pytest.raises(DatabaseError) as raised:
+            cursor.execute("SELECT 1")
+    failure = database_failure(raised.value)
+    assert failure and failure.temporary and "idle" in failure.sentence
+    for one in (lost, other):
+        one.close()
+
+
+@pytest.mark.postgres
+def test_m3_each_connection_of_the_portal_tells_the_server_not_to_wait(
+    postgres_url: str, tmp_path: Path
+) -> None:
+    code = (
+        "from django.db import connection\n"
+        "cursor = connection.cursor()\n"
+        "cursor.execute('SHOW idle_in_transaction_session_timeout')\n"
+        "sys.stdout.write(f'{cursor.fetchone()[0]} {connection.get_autocommit()}')"
+    )
+    env = {"PATH": os.environ["PATH"], "DATABASE_URL": postgres_url, "CATHERDER_DATA_DIR": str(tmp_path)}
+    env["DJANGO_SETTINGS_MODULE"] = "catherder_site.settings"
+    assert forkserver.run(forkserver.with_django(code), env).stdout == "30s True"
 
 
 @pytest.mark.postgres

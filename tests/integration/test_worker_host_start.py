@@ -391,7 +391,7 @@ def test_m6_a_worker_host_that_loses_its_portal_fails_no_task(
 ) -> None:
     """It is postponed, and its page says why."""
     task = runner.task(PLAY)
-    monkeypatch.setattr(mirror, "_PAUSES", ())
+    monkeypatch.setattr(mirror, "_FETCH_PAUSES", ())
     values = {"worker_token": TOKEN, "url": "http://127.0.0.1:1"}
     settings.ENVIRONMENT = settings.ENVIRONMENT.model_copy(update=values)
     task = runner.advance(task)

@@ -13,7 +13,7 @@ import threading
 import zlib
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -27,10 +27,11 @@ from django.utils import timezone
 
 from catherder_site import git_service
 from catherder_site.git_service import GitService
+from catherder_site.plain_text import answer
 from catherder_site.worker_hosts import WorkerHosts
 from tasks_app.core.errors import BadInput, LeaseLost, NotAllowed, TemporaryFault, WorkspaceError
 from tasks_app.git import Repository, mirror, recording
-from tasks_app.git.mirror import Mirror, Portal, TokenRefused, incoming_ref
+from tasks_app.git.mirror import Mirror, Portal, Refused, TokenRefused, incoming_ref
 from tasks_app.models import Action, AuditEntry, Task, User, WorkerToken, paths
 from tasks_app.services import worker_hosts
 from tasks_app.services.worker_hosts import make_worker_token, revoke_worker_token, worker_token_of
@@ -40,6 +41,8 @@ from tests.runner import Runner
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.django_db(transaction=True)
+
+PAUSES_BEFORE_FETCHES, PAUSES_BEFORE_PUSHES = mirror._FETCH_PAUSES, mirror._PUSH_PAUSES
 
 
 async def no_page(scope: Any, receive: Any, send: Any) -> None:
@@ -97,13 +100,14 @@ class Host:
         blob = git.run("hash-object", "-w", "--stdin", stdin=text.encode()).decode().strip()
         tree = git.run("mktree", stdin=f"100644 blob {blob}\tpaint.txt\n".encode()).decode().strip()
         names = ("-c", "user.name=A", "-c", "user.email=a@example.org")
-        words = ("commit-tree", "-p", self.task.base_commit, "-m", text, tree)
+        words = ("commit-tree", "-p", self.task.base_commit, "-m", text[:50], tree)
         return git.run(*names, *words).decode().strip()
 
 
 @pytest.fixture
 def host(runner: Runner, monkeypatch: pytest.MonkeyPatch) -> Iterator[Host]:
-    monkeypatch.setattr(mirror, "_PAUSES", ())
+    monkeypatch.setattr(mirror, "_FETCH_PAUSES", ())
+    monkeypatch.setattr(mirror, "_PUSH_PAUSES", ())
     task = held(runner.task(), "build-2@there:7:Worker-1")
     token = make_worker_token("build-2", by=acting(runner.user))
     with serving() as url:
@@ -509,6 +513,113 @@ def test_a_push_leaves_the_disk_as_free_as_the_portal_keeps_it(host: Host, setti
         made = host.commit("blue")
         host.mirror.set_refs(made, snapshot_ref(host.task))
     assert made and not host.repository.has(made)
+
+
+def limited(monkeypatch: pytest.MonkeyPatch, *, body: int, pack: int) -> None:
+    """The portal takes packs up to a size for pushing, and bodies up to another."""
+    original = GitService._git
+
+    def git(self: GitService) -> Any:
+        made = original(self)
+        return replace(made, settings=(*made.settings, f"receive.maxInputSize={pack}"))
+
+    monkeypatch.setattr(GitService, "_git", git)
+    monkeypatch.setitem(git_service.BODY_LIMITS, "git-receive-pack", body)
+
+
+@pytest.fixture
+def pushes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The pushes that have reached the portal; a pause before another attempt would take an hour."""
+    monkeypatch.setattr(mirror, "_PUSH_PAUSES", (3600.0,))
+    seen: list[str] = []
+    original = GitService.respond
+
+    async def respond(self: GitService, *arguments: Any) -> None:
+        if self.service == "git-receive-pack" and not self.advertise:
+            seen.append(self.service)
+        await original(self, *arguments)
+
+    monkeypatch.setattr(GitService, "respond", respond)
+    return seen
+
+
+@pytest.mark.parametrize(("body", "pack"), [(100_000, 10**8), (10**8, 100_000)], ids=["body", "pack"])
+def test_what_is_too_large_for_the_portal_is_pushed_once(
+    host: Host, monkeypatch: pytest.MonkeyPatch, pushes: list[str], body: int, pack: int
+) -> None:
+    limited(monkeypatch, body=body, pack=pack)
+    with host.mirror.held_for(host.key, branch=host.task.branch):
+        made = host.commit(os.urandom(4_000_000).hex())  # it cannot be compressed to less than a half
+        with pytest.raises(Refused, match=r"too large: .* at most 2 GB .*\.gitignore"):
+            host.mirror.set_refs(made, snapshot_ref(host.task))
+    assert len(pushes) == 2, "git sends an empty request before a large one"
+    assert not host.repository.has(made) and host.repository.refs("refs/cat-herder/") == ()
+
+
+def test_what_the_portal_will_never_take_is_pushed_once(host: Host, pushes: list[str]) -> None:
+    with host.mirror.held_for(host.key, branch=host.task.branch):
+        text = commit_text(host.mirror.tree(host.task.base_commit), host.task.base_commit)
+        broken = text.replace(b"<a@example.org>", b"<a@example.org")
+        words = ("hash-object", "-w", "-t", "commit", "--literally", "--stdin")
+        made = host.mirror.git.run(*words, stdin=broken).decode().strip()
+        with pytest.raises(Refused, match=r"does not take what was recorded: .*fsck error"):
+            host.mirror.set_refs(made, snapshot_ref(host.task))
+    assert len(pushes) == 1 and host.repository.refs("refs/cat-herder/") == ()
+
+
+def test_a_reference_that_the_portal_refuses_is_asked_for_once(host: Host, pushes: list[str]) -> None:
+    with (
+        host.mirror.held_for(host.key, branch=host.task.branch),
+        pytest.raises(Refused, match="is no reference of task"),
+    ):
+        host.mirror.set_refs(host.task.base_commit, "refs/heads/main")
+    assert not pushes
+
+
+@pytest.mark.parametrize("status", [500, 502, 503, 408, 429, 400, 404])
+def test_what_may_pass_is_tried_again(host: Host, monkeypatch: pytest.MonkeyPatch, status: int) -> None:
+    """What a portal that restarts, or its proxy, answers."""
+    monkeypatch.setattr(mirror, "_PUSH_PAUSES", (0.0,))
+    seen: list[int] = []
+    original = GitService.respond
+
+    async def respond(self: GitService, scope: Any, receive: Any, send: Any) -> None:
+        if self.service == "git-receive-pack":
+            seen.append(status)
+            if len(seen) == 1:
+                await answer(scope, send, status, b"Not now.\n")
+                return
+        await original(self, scope, receive, send)
+
+    monkeypatch.setattr(GitService, "respond", respond)
+    with host.mirror.held_for(host.key, branch=host.task.branch):
+        made = host.commit("blue")
+        host.mirror.set_refs(made, snapshot_ref(host.task))
+    assert len(seen) > 1 and host.repository.refs(snapshot_ref(host.task)) == (made,)
+
+
+def test_work_is_kept_until_a_portal_that_is_away_for_long_is_back(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No other host has it. Fetching is given up sooner: that another host may do."""
+    away = TemporaryFault("The portal cannot be reached")
+    faults = [away] * (len(PAUSES_BEFORE_PUSHES) - 1)
+
+    def set_refs(self: Portal, *arguments: Any) -> bool:
+        if faults:
+            raise faults.pop()
+        return original(self, *arguments)
+
+    original = Portal.set_refs
+    slept: list[float] = []
+    monkeypatch.setattr(mirror, "_PUSH_PAUSES", PAUSES_BEFORE_PUSHES)
+    monkeypatch.setattr("tasks_app.git.mirror.time.sleep", slept.append)
+    monkeypatch.setattr(Portal, "set_refs", set_refs)
+    with host.mirror.held_for(host.key, branch=host.task.branch):
+        made = host.commit("blue")
+        host.mirror.set_refs(made, snapshot_ref(host.task))
+    assert host.repository.refs(snapshot_ref(host.task)) == (made,)
+    assert sum(slept) > 4 * 60 > sum(PAUSES_BEFORE_FETCHES)
 
 
 def test_slow_clients_of_one_host_do_not_keep_out_another(

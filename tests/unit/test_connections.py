@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from uvicorn.config import Config
 from uvicorn.server import ServerState
+from websockets.asyncio.client import connect
 
 from catherder_site import connections
 from catherder_site.connections import Connection, Register
@@ -89,6 +90,9 @@ class Server:
     bodies: list[int] = field(default_factory=list)
 
     async def application(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "websocket":
+            await self._echo(receive, send)
+            return
         length = 0
         while (message := await receive())["type"] == "http.request":
             length += len(message["body"])
@@ -101,6 +105,12 @@ class Server:
         headers = [(b"content-length", str(len(body)).encode())]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": body})
+
+    async def _echo(self, receive: Any, send: Any) -> None:
+        await receive()
+        await send({"type": "websocket.accept"})
+        while (message := await receive())["type"] == "websocket.receive":
+            await send({"type": "websocket.send", "text": message["text"]})
 
     async def call(self, sent: bytes) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
@@ -115,7 +125,10 @@ async def serving(most: int = 50) -> AsyncIterator[Server]:
     register = Register(most=most, most_of_one=most)
     before = connections.register
     connections.register = lambda: register  # type: ignore[assignment]
-    config = Config(server.application, log_config=None, lifespan="off", interface="asgi3")
+    config = Config(
+        server.application, log_config=None, lifespan="off", interface="asgi3", ws=connections.Socket
+    )
+    config.load()
     state = ServerState()
 
     def connection() -> Connection:
@@ -219,6 +232,17 @@ async def test_a_body_that_comes_slowly_may_come() -> None:
         assert server.made[0].transport.is_closing()
         assert await ended(reader) == b""
         writer.close()
+
+
+@in_a_loop
+async def test_a_silent_socket_stays_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its request has no body to wait for; every live page lost its socket after `BODY_SECONDS`."""
+    monkeypatch.setattr(connections, "BODY_SECONDS", 0.05)
+    async with serving() as server, connect(f"ws://127.0.0.1:{server.port}/") as socket:
+        assert (server.made[0]._awaited, server.made[0]._timer) == ("", None)
+        await asyncio.sleep(0.2)
+        await socket.send("still here")
+        assert await socket.recv() == "still here"
 
 
 @in_a_loop
