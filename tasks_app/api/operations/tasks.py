@@ -24,7 +24,16 @@ from tasks_app.history.events.logs import LogKind, render_log
 from tasks_app.models import Event, Scope, Step, Task, paths
 from tasks_app.reporting.downloads import PATCH_TYPE, download_patch
 from tasks_app.reporting.exports import TASK_COLUMNS, task_rows
-from tasks_app.reporting.schemas.tasks import Diff, EventOut, StepOut, TaskDetail, TaskPreview, tasks_out
+from tasks_app.reporting.schemas.costs import forecast_for, forecast_of
+from tasks_app.reporting.schemas.tasks import (
+    CreatedTask,
+    Diff,
+    EventOut,
+    StepOut,
+    TaskDetail,
+    TaskPreview,
+    tasks_out,
+)
 from tasks_app.reporting.search.filters import HistoryFilters
 from tasks_app.reporting.streaming import stream_text
 from tasks_app.services import tasks as actions
@@ -69,11 +78,13 @@ def list_tasks(request: HttpRequest, only: Query[TaskFilters], paging: Query[Pag
 
 
 @router.post(
-    "/tasks", response=responses(TaskDetail, 404, 409, 413, 422, status=201), auth=authenticators(Scope.WRITE)
+    "/tasks",
+    response=responses(CreatedTask, 404, 409, 413, 422, status=201),
+    auth=authenticators(Scope.WRITE),
 )
 @once
-def create_task(request: HttpRequest, body: NewTask) -> Status[TaskDetail]:
-    """Create a task from its text, and start it if `start` is true."""
+def create_task(request: HttpRequest, body: NewTask) -> Status[CreatedTask]:
+    """Create a task from its text, and start it if `start` is true. Says what it is likely to cost."""
     principal = principal_of(request)
     project = permissions.project_named_or_404(principal, body.project)
     task = actions.create_task(
@@ -81,7 +92,7 @@ def create_task(request: HttpRequest, body: NewTask) -> Status[TaskDetail]:
     )
     if body.start:
         actions.start_task(task, by=principal)
-    return Status(201, _detail(task))
+    return Status(201, CreatedTask.of(task, text=task.text, **dict(forecast_of(task))))
 
 
 @router.get(
@@ -100,7 +111,8 @@ def export_tasks(
 )
 def preview_task(request: HttpRequest, body: TaskDraft) -> TaskPreview:
     """Preview the task that a text would create, or its errors. Nothing is stored or fetched."""
-    project = permissions.project_named_or_404(principal_of(request), body.project)
+    principal = principal_of(request)
+    project = permissions.project_named_or_404(principal, body.project)
     commit = paths.repository(project).head(project.branch)
     plan = actions.plan_task(
         project, body.text, base=commit, where="task", threshold=body.threshold, pipeline=body.pipeline
@@ -114,6 +126,7 @@ def preview_task(request: HttpRequest, body: TaskDraft) -> TaskPreview:
         resume=plan.definition.resume,
         body=plan.definition.body,
         commit=commit,
+        **dict(forecast_for(project, pipeline=plan.pipeline.name, user=principal.user)),
     )
 
 

@@ -9,6 +9,7 @@ from django.core.management.base import CommandParser
 
 from tasks_app.cli.acting_user import acting_principal, add_user_argument
 from tasks_app.cli.command import TerminalCommand
+from tasks_app.cli.forecast import say_forecast
 from tasks_app.cli.lookup import find_task, find_unfinished_task
 from tasks_app.cli.options import (
     add_creation_arguments,
@@ -23,6 +24,7 @@ from tasks_app.config.task_file import read_task_file
 from tasks_app.core.errors import BadInput
 from tasks_app.models import Project, Task
 from tasks_app.permissions import Principal, tasks_visible_to
+from tasks_app.reporting.schemas.costs import HasForecast, forecast_of
 from tasks_app.services.tasks import create_task
 
 
@@ -59,11 +61,12 @@ examples:
 
     def work(self, options: dict[str, Any]) -> int:
         self._screen = self.screen_for(options)
+        self._forecast: HasForecast | None = None
         principal = acting_principal(options["username"])
         task = self._find_or_create(options, principal)
         code = run_task_locally(task, principal, self._screen, may_prompt=not options["no_input"])
         if options["json"]:
-            self.write_outcome(task, code)
+            self.write_outcome(task, code, forecast=self._forecast)
         return code
 
     def _find_or_create(self, options: dict[str, Any], principal: Principal) -> Task:
@@ -84,7 +87,10 @@ examples:
         if earlier:
             self._screen.say(f"Resuming task {earlier.pk} of this file (--new creates another).")
             return earlier
-        return create_task(project, text, by=principal, where=str(path), slug=path.stem, **like)
+        task = create_task(project, text, by=principal, where=str(path), slug=path.stem, **like)
+        self._forecast = forecast_of(task)
+        say_forecast(self._forecast, self._screen)
+        return task
 
 
 def _find_by_id(options: dict[str, Any], principal: Principal, project: Project | None) -> Task:
