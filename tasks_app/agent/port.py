@@ -37,13 +37,17 @@ class Decision:
 
 @dataclass(frozen=True)
 class RunPaths:
-    """The folders of one run, and the workspace's lock file. The agent can only read `answers` and `run`."""
+    """The folders of one run, and the workspace's lock file.
+
+    The agent can only read `answers`, `run` and `readable`.
+    """
 
     workspace: Path
     home: Path
     answers: Path
     run: Path
     lock: Path
+    readable: tuple[Path, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -88,7 +88,7 @@ def set_up_run(
     has_command = order.may_ask or bool(order.threads)
     if has_command:
         _write_script(inside / "bin" / "cat-herder", f"{_python()} {shlex.quote(str(inside / 'ask.py'))}")
-    readable = [inside, paths.answers, Path(argv[0]).parent]
+    readable = [inside, paths.answers, *paths.readable, Path(argv[0]).parent]
     command = sandbox.command(
         argv if model is None else with_forwarded_port(model, argv),
         workspace=paths.workspace,

@@ -29,6 +29,7 @@ from tasks_app.core.types import Json
 from tasks_app.history.audit import ActionOrigin, acting_from
 from tasks_app.models import Channel, Sequence, Task
 from tasks_app.models.database_errors import explain, is_unavailable
+from tasks_app.reporting.schemas.costs import HasForecast
 from tasks_app.reporting.schemas.sequences import outcome_of
 from tasks_app.services.data_directory import require_own_data_dir
 
@@ -92,10 +93,12 @@ class TerminalCommand(BaseCommand):
         plain = value.model_dump(mode="json") if isinstance(value, BaseModel) else value
         self.stdout.write(json.dumps(plain, ensure_ascii=False, indent=2) + "\n")
 
-    def write_outcome(self, thing: Task | Sequence, code: Exit) -> None:
+    def write_outcome(
+        self, thing: Task | Sequence, code: Exit, *, forecast: HasForecast | None = None
+    ) -> None:
         """Write the current state of a task or sequence, with the exit code, as JSON."""
         thing.refresh_from_db()
-        self.write_json(outcome_of(thing, exit_code=int(code)))
+        self.write_json(outcome_of(thing, exit_code=int(code), forecast=forecast))
 
     def _run(self, options: dict[str, Any]) -> int:
         try:

@@ -83,7 +83,7 @@ def _check_inside(text: str) -> str:
     return text
 
 
-def _check_path(text: str) -> str:
+def check_path(text: str) -> str:
     if _check_inside(text).strip("./") == "":
         raise fault(f"must name a file, not {shown(text)}")
     return text
@@ -160,7 +160,7 @@ ModelName = Annotated[Text, AfterValidator(check_model)]
 Reviewer = Annotated[Text, AfterValidator(_check_reviewer)]
 Line = Annotated[Text, AfterValidator(_check_line)]
 ShellCommand = Annotated[Text, AfterValidator(_check_command)]
-InsidePath = Annotated[Text, AfterValidator(_check_path)]
+InsidePath = Annotated[Text, AfterValidator(check_path)]
 CallPattern = Annotated[Text, AfterValidator(_check_call_pattern)]
 Glob = Annotated[Text, AfterValidator(_check_glob)]
 WorkerLabels = Annotated[

@@ -28,6 +28,7 @@ from tasks_app.config.pipeline_faults import pipeline_problems
 from tasks_app.config.publish import Publish, PublishConfig
 from tasks_app.config.reading import read_model
 from tasks_app.config.setting import Setting
+from tasks_app.config.setup import CacheConfig, Setup, SetupConfig
 from tasks_app.config.tool_names import tool_problems
 from tasks_app.config.yaml_text import read_yaml
 from tasks_app.core.durations import duration_in_words
@@ -293,6 +294,10 @@ class RepositorySettings(FileModel):
         ),
     ] = ()
     limits: Limits = Field(default_factory=Limits, description="Bounds on turns, cost and time.")
+    setup: Setup = Field(
+        default=None,
+        description="Commands that make a new workspace ready, such as npm ci: one, a list, or a mapping.",
+    )
 
 
 class ProjectFile(RepositorySettings):
@@ -325,6 +330,11 @@ class ProjectConfig(RepositorySettings):
     def network_of(self, step: StepConfig) -> Network:
         """Return what the step may reach: its own setting, else the file's, else all, up to the limit."""
         return least_network(step.network or self.network or "full", self.network_limit or "full")
+
+    @property
+    def setup_in_effect(self) -> SetupConfig | None:
+        """Return the setup with the network that it gets."""
+        return self.setup.within(network=self.network, limit=self.network_limit) if self.setup else None
 
     def labels_of(self, step: StepConfig) -> tuple[str, ...]:
         """Return the labels that a worker must have to run the step."""
@@ -369,6 +379,8 @@ def _model_at(location: Location) -> type[FileModel]:
         "fileAccess": FileAccess,
         "limits": Limits,
         "publish": PublishConfig,
+        "setup": SetupConfig,
+        "cache": CacheConfig,
         "none": NoCheck,
         "fileExists": FileExistsCheck,
         "shell": ShellCheck,

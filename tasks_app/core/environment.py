@@ -251,6 +251,7 @@ class Environment(BaseModel):
     agent_processes: int = Field(500, alias="CATHERDER_AGENT_PROCESSES", ge=0, le=100_000)
     agent_disk: Size = Field(20 * 1024**3, alias="CATHERDER_AGENT_DISK")
     agent_tmp: Size = Field(1024**3, alias="CATHERDER_AGENT_TMP")
+    setup_caches: Size = Field(10 * 1024**3, alias="CATHERDER_SETUP_CACHES")
     keep_free_disk: Size = Field(1024**3, alias="CATHERDER_KEEP_FREE_DISK")
     database_url: Annotated[str, BeforeValidator(_database)] | None = Field(None, alias="DATABASE_URL")
     redis_url: Annotated[str, BeforeValidator(_redis)] | None = Field(None, alias="REDIS_URL")

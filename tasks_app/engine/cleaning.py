@@ -116,7 +116,7 @@ def _is_recorded_elsewhere(task: Task) -> bool:
 def _remove(task: Task, path: Path, *, late: str) -> Cleaned:
     freed, kept = 0, ""
     broken_git = paths.workspace(task).broken_git
-    for folder in (path, broken_git, paths.home(task), paths.check_home(task)):
+    for folder in (path, broken_git, paths.home(task), paths.check_home(task), paths.setup_home(task)):
         size = _size_on_disk(folder)
         try:
             if folder.exists():

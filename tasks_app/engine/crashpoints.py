@@ -24,6 +24,14 @@ POINTS = (
     "step-done",
     "task-done",
 )
+#: The same for a worker that makes a new workspace ready.
+SETUP_POINTS = (
+    "setup-opened",
+    "setup-command-ended",
+    "setup-done",
+)
+#: The same for a worker that fills the cache of a setup.
+SETUP_CACHE_POINTS = ("setup-cache-copied",)
 #: The same for a worker that publishes a result.
 PUBLISHING_POINTS = (
     "publication-claimed",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable
 from dataclasses import asdict
 
@@ -17,6 +16,8 @@ from tasks_app.engine.merging import merge_report
 from tasks_app.engine.network import network_of
 from tasks_app.engine.plan import PLAN_FILE, leave_out_plan, store_plan
 from tasks_app.engine.run_recorder import RunRecorder
+from tasks_app.engine.setup import setup_folders
+from tasks_app.engine.ticker import Ticker
 from tasks_app.engine.worker_context import WorkerContext
 from tasks_app.engine.workspace import (
     commit_checkpoint,
@@ -58,7 +59,7 @@ def judge(run: Run, lease: Lease, context: WorkerContext) -> bool | None:
 def _run_guard_and_checks(run: Run, lease: Lease, context: WorkerContext) -> None:
     task = run.step.task
     recorder = RunRecorder(lease, run, stop_signal=context.stop_signal, timeout=float("inf"))
-    ticker = _Ticker(recorder)
+    ticker = Ticker(recorder.tick)
     guard_reports = [report for report in (plan_report(run), guard_report(run), merge_report(run)) if report]
     if not all(report.passed for report in guard_reports):
         _store_reports(run, guard_reports, lease, recorder)
@@ -68,6 +69,7 @@ def _run_guard_and_checks(run: Run, lease: Lease, context: WorkerContext) -> Non
         workspace=paths.workspace(task).path,
         sandbox=context.sandbox if network_of(run.step) == "full" else context.sandbox.without_network(),
         home=paths.check_home(task),
+        readable=setup_folders(task),
         # The next holder of the task finds processes of the checks by these variables and ends them.
         env=lease.as_claim.variables(paths.workspace(task).path),
         stop=ticker.should_stop,
@@ -92,30 +94,6 @@ def _store_reports(run: Run, reports: Iterable[CheckReport], lease: Lease, recor
         for report in reports:
             recorder.write(NewEvent(EventKind.CHECK, asdict(report)))
     crash_point("checked")
-
-
-class _Ticker:
-    """Calls the recorder's `tick` during a check, and ends the check when that raises."""
-
-    def __init__(self, recorder: RunRecorder) -> None:
-        self._recorder = recorder
-        self._next = 0.0
-        self._problem: Exception | None = None
-
-    def should_stop(self) -> bool:
-        """Return whether to end the check. Called ten times a second, it reads the rows once a second."""
-        if self._problem is None and time.monotonic() >= self._next:
-            self._next = time.monotonic() + 1.0
-            try:
-                self._recorder.tick()
-            except Exception as error:
-                self._problem = error
-        return self._problem is not None
-
-    def raise_problem(self) -> None:
-        """Raise what ended the check, which has no verdict then."""
-        if self._problem is not None:
-            raise self._problem
 
 
 def checks_of(config: StepConfig) -> list[Check]:

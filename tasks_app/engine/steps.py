@@ -30,6 +30,7 @@ from tasks_app.engine.next_run import NextRun, halting_tools, next_run, timeout_
 from tasks_app.engine.plan import begin_plan
 from tasks_app.engine.replies import ReplyCollector, collect_earlier_replies
 from tasks_app.engine.run_recorder import RunRecorder
+from tasks_app.engine.setup import setup_folders
 from tasks_app.engine.stopping import Stopped, StopReason
 from tasks_app.engine.wait_sentences import SHORTEST_WAIT, reset_words
 from tasks_app.engine.worker_context import WorkerContext
@@ -170,6 +171,7 @@ def _order_for(run: Run, planned: NextRun, timeout: float) -> RunOrder:
             answers=paths.answers_dir(task),
             run=folder,
             lock=paths.lock_file(task),
+            readable=setup_folders(task),
         ),
         prompt=planned.prompt,
         resume=planned.resume,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 from pathlib import Path
 
 from tasks_app.config.pipeline import step_from_json
@@ -11,6 +12,7 @@ from tasks_app.engine.crashpoints import crash_point
 from tasks_app.engine.lease import Lease
 from tasks_app.engine.merging import as_merge_commit, merged_into
 from tasks_app.engine.record_again import RECORDED_AGAIN, restore_lost_work
+from tasks_app.engine.setup import run_setup
 from tasks_app.engine.temporary_faults import temporary_fault
 from tasks_app.engine.worker_context import WorkerContext
 from tasks_app.git import AUTHOR, EMPTY_LIST, Snapshot
@@ -36,6 +38,7 @@ def prepare_workspace(step: Step, lease: Lease, context: WorkerContext) -> None:
         _put_files_back(step, lease, context)
     restore_lost_work(step, lease, context)
     is_new = _make_usable(task, lease, context)
+    run_setup(task, lease, context, when_done=partial(_store_base_after_setup, step, lease, context))
     if not step.base_commit:
         ignored = EMPTY_LIST if is_new else _ignored_before(step, lease, context)
         with lease.fenced() as current:
@@ -43,6 +46,18 @@ def prepare_workspace(step: Step, lease: Lease, context: WorkerContext) -> None:
             step.base_commit = left or _last_recorded(current)
             step.base_ignored = ignored
             step.save(update_fields=["base_commit", "base_ignored"])
+
+
+def _store_base_after_setup(step: Step, lease: Lease, context: WorkerContext) -> None:
+    """Let a guarded step start from what the setup left, so that it is not blamed for that."""
+    before = _snapshot_before(step, lease, context)
+    if before is None:
+        return
+    begun = step.base_commit not in ("", _last_recorded(step.task))
+    step.base_commit = step.base_commit if begun else before.commit
+    step.base_ignored = before.manifest
+    with lease.locked():
+        step.save(update_fields=["base_commit", "base_ignored"])
 
 
 def _remove_outdated(task: Task, lease: Lease) -> None:
@@ -109,19 +124,24 @@ def _ignored_before(step: Step, lease: Lease, context: WorkerContext) -> str:
 
     Empty if the list cannot be made. Then the step's guard does not look at ignored files, and says so.
     """
+    before = _snapshot_before(step, lease, context)
+    return before.manifest if before else ""
+
+
+def _snapshot_before(step: Step, lease: Lease, context: WorkerContext) -> Snapshot | None:
+    """Record the files before a guarded step, ignored ones included; None for others, and if it fails."""
     if not is_guarded(step):
-        return ""
+        return None
     try:
         label = f"{step.task_id}-{step.position:02d}-before"
-        before = _snapshot(step.task, context, lease, label=label, manifest=True)
+        return _snapshot(step.task, context, lease, label=label, manifest=True)
     except RECORDING_ERRORS as error:
         if temporary_fault(error):
             raise
         logger.warning("task %s: the files before step %s: %s", step.task_id, step.name, error)
         note = f"The files before step {step.name} could not be recorded: {error}"
         _add_note(runs_in_workspace(step.task).last(), lease, note)
-        return ""
-    return before.manifest
+        return None
 
 
 def is_guarded(step: Step) -> bool:

@@ -48,6 +48,7 @@ from tasks_app.models.review import (
 )
 from tasks_app.models.run import Event, EventKind, Outcome, Reason, Run
 from tasks_app.models.sequence import Sequence
+from tasks_app.models.setup import Setup, SetupCache, SetupOutcome
 from tasks_app.models.task import Step, Task
 from tasks_app.models.token import ApiToken, Scope
 from tasks_app.models.transcript import SessionEntry
@@ -103,6 +104,9 @@ __all__ = [
     "Sequence",
     "SequenceTransition",
     "SessionEntry",
+    "Setup",
+    "SetupCache",
+    "SetupOutcome",
     "Side",
     "Step",
     "Target",

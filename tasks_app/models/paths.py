@@ -74,6 +74,15 @@ def worker_data_dir_id() -> UUID | None:
     return stored_id(data_dir()) if settings.ENVIRONMENT.worker_token else None
 
 
+def setup_caches() -> Path:
+    """Return the folder with the caches of all projects' setups on this host."""
+    return data_dir() / "setup-caches"
+
+
+def setup_caches_of(project: Project) -> Path:
+    return setup_caches() / _folder_name(project)
+
+
 def task_dir(task: Task) -> Path:
     return data_dir() / "tasks" / _folder_name(task)
 
@@ -110,6 +119,11 @@ def home(task: Task) -> Path:
 def check_home(task: Task) -> Path:
     """Return the home directory of checks, which the agent cannot write to."""
     return task_dir(task) / "check-home"
+
+
+def setup_home(task: Task) -> Path:
+    """Return the home directory of the setup's commands, which agents and checks can only read."""
+    return shared_dir(task) / "setup-home"
 
 
 def answers_dir(task: Task) -> Path:

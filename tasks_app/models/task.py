@@ -172,6 +172,9 @@ class Task(Phased):
     ask_before: models.JSONField[list[str], list[str]] = models.JSONField(
         default=list, blank=True, help_text="Patterns of tool calls that a human must approve."
     )
+    setup: models.JSONField[JsonObject | None, JsonObject | None] = models.JSONField(
+        null=True, blank=True, help_text="How its workspace is made ready; null: it is not."
+    )
     branch = models.CharField(max_length=200)
     checkout = models.CharField(
         max_length=200, blank=True, help_text="The branch checked out in the workspace, if it is another."

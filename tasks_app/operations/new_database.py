@@ -45,6 +45,7 @@ def new_database(folder: Path, stamp: str) -> Iterator[BaseDatabaseWrapper]:
     with connection.cursor() as cursor:
         cursor.execute(f"CREATE SCHEMA {connection.ops.quote_name(schema)}")
     options = dict(connection.settings_dict["OPTIONS"])
+    options.pop("idle_seconds", None)  # the rows of a whole backup are written in one transaction
     options["options"] = f"{options.get('options', '')} -c search_path={schema}".strip()
     with open_connection(_ALIAS, OPTIONS=options) as fresh:
         yield fresh

@@ -52,6 +52,7 @@ def snapshot() -> Iterator[str]:
     options = dict(default.settings_dict["OPTIONS"])
     if default.vendor == "sqlite":
         options["transaction_mode"] = "DEFERRED"  # IMMEDIATE would block all writers
+    options.pop("idle_seconds", None)  # it has one transaction for the whole backup, and locks nothing
     with open_connection(_SNAPSHOT, OPTIONS=options) as connection, transaction.atomic(using=_SNAPSHOT):
         with connection.cursor() as cursor:
             if connection.vendor == "postgresql":

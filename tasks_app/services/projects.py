@@ -134,6 +134,7 @@ def remove_project(project: Project, *, by: Principal) -> None:
         folders = {
             repository.path,
             *repository.related_files(),
+            paths.setup_caches_of(project),
             *map(paths.task_dir, tasks),
             *map(paths.shared_dir, tasks),
         }

@@ -15,6 +15,7 @@ from django.utils.text import slugify
 from tasks_app.config.pipeline import Pipeline, ProjectConfig, choose_pipeline, step_to_json
 from tasks_app.config.project_settings import effective
 from tasks_app.config.publish import publish_to_json
+from tasks_app.config.setup import setup_to_json
 from tasks_app.config.task_file import TaskDefinition, front_matter, parse_task
 from tasks_app.config.threshold import resolve_threshold, threshold_fault
 from tasks_app.core.errors import BadInput, IllegalMove
@@ -184,6 +185,7 @@ def store_task(
             auto_commit=plan.config.auto_commit,
             publish_plan=plan.config.publish_plan,
             publish=plan.publish,
+            setup=setup_to_json(plan.config.setup_in_effect),
             ask_before=list(plan.config.ask_before),
             max_turns=plan.config.limits.max_turns,
             max_cost_usd=plan.config.limits.max_cost_usd,

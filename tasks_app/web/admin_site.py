@@ -18,7 +18,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     ),
     "Projects": ("Project", "PublishCredential"),
     "Tasks": (
-        *("Sequence", "Task", "Step", "Run", "Question"),
+        *("Sequence", "Task", "Step", "Run", "Setup", "Question"),
         *("Event", "SessionEntry", "Transition", "SequenceTransition"),
     ),
     "Reviews": ("Review", "ReviewThread", "ThreadComment", "ViewedFile"),

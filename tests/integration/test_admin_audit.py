@@ -55,6 +55,7 @@ from tasks_app.models import (
     Sequence,
     SequenceTransition,
     SessionEntry,
+    Setup,
     Step,
     Target,
     Task,
@@ -74,6 +75,7 @@ pytestmark = pytest.mark.django_db
 REGISTERED = sorted(admin.site._registry, key=lambda model: model.__name__)
 HISTORY: list[type[Model]] = [
     Run,
+    Setup,
     Sequence,
     Event,
     Question,
@@ -136,6 +138,7 @@ def make(name: str) -> Task:
     )
     step = Step.objects.create(task=task, position=1, name="plan", config={})
     run = Run.objects.create(step=step, number=1, reason=Reason.FIRST, session_id=uuid.uuid4())
+    Setup.objects.create(task=task, number=1, current=f"install {name}")
     Event.objects.create(run=run, seq=0, kind=EventKind.TEXT, at=timezone.now(), payload={"text": name})
     Question.objects.create(
         task=task,

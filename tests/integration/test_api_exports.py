@@ -97,6 +97,8 @@ def test_a_text_is_previewed_and_nothing_is_stored(ann: Script) -> None:
         "model": "",
         "resume": "replay",
         "body": "# Round prices\n\nAs the cashier.\n",
+        "forecast": {"tasks": 0, "cost_usd": None, "working_seconds": None},
+        "budgets": {"project": None, "person": None},
     }
     plain = ann.post("/tasks/preview", {"project": "shop", "text": "# Do it", "threshold": 0}).json()
     assert (plain["pipeline"], plain["threshold"]) == ("quick", 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -22,6 +23,7 @@ from tasks_app.config.pipeline import (
 )
 from tasks_app.config.publish import PublishConfig, publish_from_json, publish_to_json
 from tasks_app.config.schema import json_schema
+from tasks_app.config.setup import setup_from_json, setup_to_json
 from tasks_app.core.errors import BadInput
 
 FULL = """\
@@ -396,6 +398,7 @@ def test_p1_the_schema_for_editors_knows_every_key_and_describes_it() -> None:
         "network",
         "publishPlan",
         "runsOn",
+        "setup",
     }
     step = schema["$defs"]["StepConfig"]
     assert set(step["properties"]) == {
@@ -475,4 +478,53 @@ pipelines:
         "10: pipelines.d.publish.reviewers needs pullRequest: true beside it",
         "11: pipelines.limits.steps must be a list, not 3",
         "11: pipelines.limits.extra is not a known key",
+    ]
+
+
+@pytest.mark.parametrize(
+    "written", ["setup: npm ci", "setup: [npm ci]", "setup: {run: npm ci}", "setup: {run: [npm ci]}"]
+)
+def test_m5_a_setup_may_be_a_command_a_list_or_a_mapping(written: str) -> None:
+    setup = load_project_config(written).setup_in_effect
+    assert setup is not None and (setup.run, setup.timeout, setup.network) == (("npm ci",), 1800, "full")
+    snapshot = setup_to_json(setup)
+    assert snapshot is not None and setup_from_json(json.loads(json.dumps(snapshot))) == setup
+
+
+@pytest.mark.parametrize(
+    ("file", "limit", "gets"),
+    [
+        ("setup: a", None, "full"),
+        ("setup: a", "model", "none"),
+        ("setup: a\nnetwork: model", None, "none"),
+        ("setup: {run: a, network: full}\nnetwork: none", None, "full"),
+        ("setup: {run: a, network: full}", "none", "none"),
+        ("setup: {run: a, network: none}", "full", "none"),
+    ],
+)
+def test_a_setup_gets_no_more_network_than_the_project_allows(file: str, limit: Any, gets: str) -> None:
+    config = load_project_config(file).model_copy(update={"network_limit": limit})
+    assert config.setup_in_effect is not None and config.setup_in_effect.network == gets
+
+
+def test_faults_of_a_setup_are_named() -> None:
+    text = """\
+setup:
+  run: []
+  timout: 5m
+  network: model
+  cache:
+    key: ../package-lock.json
+    paths: [~/../.ssh, /etc, ~/]
+    path: x
+"""
+    assert faults_of(text) == [
+        "2: setup.run must have from 1 to 50 entries, not 0",
+        '3: setup.timout is not a known key; did you mean "timeout"?',
+        "4: setup.network must be 'full' or 'none', not \"model\"",
+        "6: setup.cache.key[0] must stay inside the repository, without '..', not \"../package-lock.json\"",
+        "7: setup.cache.paths[0] must stay inside the repository, without '..', not \"../.ssh\"",
+        '7: setup.cache.paths[1] must be relative to the repository, not "/etc"',
+        "7: setup.cache.paths[2] must not be empty",
+        '8: setup.cache.path is not a known key; did you mean "paths"?',
     ]

@@ -22,6 +22,7 @@ from tasks_app.api.app import document as openapi
 from tasks_app.config.pipeline import Limits, ProjectFile, StepConfig, load_project_config
 from tasks_app.config.publish import PublishConfig
 from tasks_app.config.reading import file_keys
+from tasks_app.config.setup import CacheConfig, SetupConfig
 from tasks_app.config.task_file import FrontMatter, parse_task
 from tasks_app.core.environment import Environment
 from tasks_app.models import Scope
@@ -214,6 +215,8 @@ def test_every_command_that_a_page_names_exists(page: Path) -> None:
         ("pipelines.md", "Key of a step", StepConfig),
         ("pipelines.md", "Key of the file", ProjectFile),
         ("pipelines.md", "Key of `limits`", Limits),
+        ("pipelines.md", "Key of `setup`", SetupConfig),
+        ("pipelines.md", "Key of `cache`", CacheConfig),
         ("pipelines.md", "Key of `publish`", PublishConfig),
         ("tasks.md", "Key of a task", FrontMatter),
     ],

@@ -54,6 +54,7 @@ DEFAULTS = {
     "log_format": "text",
     "prompt_cache": "auto",
     "git_memory": 4096,
+    "setup_caches": 10 * 1024**3,
     "workers": 4,
     "worker_labels": (),
     "tasks_per_person": 0,

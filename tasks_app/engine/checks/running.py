@@ -27,6 +27,7 @@ class _Context:
     home: Path
     env: Mapping[str, str]
     stop: Callable[[], bool] | None
+    readable: Sequence[Path]
 
 
 def run_checks(
@@ -37,13 +38,15 @@ def run_checks(
     home: Path,
     env: Mapping[str, str] | None = None,
     stop: Callable[[], bool] | None = None,
+    readable: Sequence[Path] = (),
 ) -> tuple[CheckReport, ...]:
     """Run `checks` in order up to the first that fails, whose report is then the last.
 
     `env` is added to the environment of the commands. `stop` ends a running command when it turns true, and
-    that check counts as failed. Raises SandboxError if a command cannot be put into the sandbox.
+    that check counts as failed. `readable` are folders that the commands may read besides. Raises
+    SandboxError if a command cannot be put into the sandbox.
     """
-    context = _Context(workspace, sandbox, home, env or {}, stop)
+    context = _Context(workspace, sandbox, home, env or {}, stop, readable)
     reports: list[CheckReport] = []
     for check in checks:
         reports.append(_run_check(check, context))
@@ -81,7 +84,11 @@ def _file_problem(path: str, workspace: Path) -> str:
 
 def _run_shell(check: Shell, context: _Context) -> CheckReport:
     command = context.sandbox.command(
-        [*_SHELL, check.command], workspace=context.workspace, env=context.env, home=context.home
+        [*_SHELL, check.command],
+        workspace=context.workspace,
+        env=context.env,
+        home=context.home,
+        readable=context.readable,
     )
     for _ in range(_TRIES):
         done = run(command, timeout=check.timeout, output_limit=_OUTPUT_BYTES, stop=context.stop)

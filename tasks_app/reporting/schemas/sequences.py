@@ -11,6 +11,7 @@ from tasks_app.history import statistics
 from tasks_app.history.statistics import Metrics
 from tasks_app.models import Sequence, Task
 from tasks_app.reporting.schemas.base import HasMetrics, HasTimes, metrics_fields, user_or_none
+from tasks_app.reporting.schemas.costs import HasForecast
 from tasks_app.reporting.schemas.tasks import TaskOut, TaskOutcome, tasks_out
 
 
@@ -71,8 +72,10 @@ class SequenceOutcome(SequenceWithTasks):
     exit_code: int = Field(description="The exit code of the command.")
 
 
-def outcome_of(thing: Task | Sequence, *, exit_code: int) -> TaskOutcome | SequenceOutcome:
-    """Return the output of a command that ran a task or sequence."""
+def outcome_of(
+    thing: Task | Sequence, *, exit_code: int, forecast: HasForecast | None = None
+) -> TaskOutcome | SequenceOutcome:
+    """Return the output of a command that ran a task or sequence; `forecast` is that of a created task."""
     if isinstance(thing, Task):
-        return TaskOutcome.of(thing, exit_code=exit_code)
+        return TaskOutcome.of(thing, exit_code=exit_code, **(dict(forecast) if forecast else {}))
     return SequenceOutcome.of(thing, exit_code=exit_code)

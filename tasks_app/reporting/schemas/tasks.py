@@ -13,7 +13,20 @@ from tasks_app.config.task_file import PriorityName
 from tasks_app.core.phases import Phase
 from tasks_app.history import statistics
 from tasks_app.history.statistics import Metrics
-from tasks_app.models import Event, EventKind, Outcome, PullRequest, Question, Reason, Run, Step, Task
+from tasks_app.models import (
+    Event,
+    EventKind,
+    Outcome,
+    PullRequest,
+    Question,
+    Reason,
+    Run,
+    Setup,
+    SetupCache,
+    SetupOutcome,
+    Step,
+    Task,
+)
 from tasks_app.models.task import priority_name
 from tasks_app.reporting.commands import fetch_command_for
 from tasks_app.reporting.schemas.base import (
@@ -25,6 +38,7 @@ from tasks_app.reporting.schemas.base import (
     metrics_fields,
     user_or_none,
 )
+from tasks_app.reporting.schemas.costs import BudgetsOut, ForecastOut, HasForecast
 from tasks_app.reporting.schemas.publications import PullRequestOut
 from tasks_app.reporting.schemas.questions import QuestionOut
 
@@ -132,8 +146,62 @@ def tasks_out(tasks: Collection[Task]) -> list[TaskOut]:
     ]
 
 
-class TaskDetail(TaskOut):
+class SetupReportOut(Out):
+    """A command of a setup that has ended."""
+
+    command: str = Field(description="The command line.")
+    output: str = Field(description="What it printed; the beginning is cut if it was long.")
+    exit_code: int | None = Field(description="Its exit code; null if it did not end by itself.")
+    problem: str = Field(description="Why it failed; empty if it succeeded.")
+    seconds: float = Field(description="How long it ran.")
+
+
+class SetupOut(Out):
+    """One pass of the setup's commands in one new workspace."""
+
+    number: int = Field(description="Counts the setups of the task from 1.")
+    outcome: SetupOutcome | Literal[""] = Field(description="How it ended; empty while it goes on.")
+    current: str = Field(description="The command that runs; empty when none does.")
+    cache: SetupCache | Literal[""] = Field(
+        description="What became of its cache: waits, used, filled or unused; empty if it has none."
+    )
+    reports: list[SetupReportOut] = Field(description="The commands that have ended, in order.")
+    problem: str = Field(description="Why it failed; else empty.")
+    started_at: DateTime = Field(description="When it began.")
+    ended_at: DateTime | None = Field(description="When it ended.")
+
+    @classmethod
+    def of(cls, setup: Setup) -> Self:
+        return cls(
+            number=setup.number,
+            outcome=SetupOutcome(setup.outcome) if setup.outcome else "",
+            current=setup.current,
+            cache=SetupCache(setup.cache) if setup.cache else "",
+            reports=[SetupReportOut(**report) for report in setup.reports],
+            problem=setup.problem,
+            started_at=setup.started_at,
+            ended_at=setup.ended_at,
+        )
+
+
+class TaskWithSetup(TaskOut):
+    setup: Json | None = Field(
+        description="How its workspace is made ready, as cat-herder.yaml has it; null: it is not."
+    )
+    setups: list[SetupOut] = Field(description="How its workspace was made ready, in order.")
+
+    @classmethod
+    def of(cls, task: Task, **more: Any) -> Self:
+        setups = [] if task.setup is None else [SetupOut.of(one) for one in task.setups.all()]
+        return super().of(task, setup=task.setup, setups=setups, **more)
+
+
+class TaskDetail(TaskWithSetup):
     text: str = Field(description="The task as it was written, front matter included.")
+
+
+class CreatedTask(TaskDetail, HasForecast):
+    """A task that was just created, with what is known of its cost."""
 
 
 class RunOut(Out):
@@ -201,7 +269,7 @@ class StepOut(Out):
         )
 
 
-class TaskWithSteps(TaskOut):
+class TaskWithSteps(TaskWithSetup):
     """Output of `manage.py status TASK --json`."""
 
     steps: list[StepOut] = Field(description="Its steps in order.")
@@ -211,6 +279,14 @@ class TaskOutcome(TaskOut):
     """Output of commands that run a task."""
 
     exit_code: int = Field(description="The exit code of the command.")
+    forecast: ForecastOut | None = Field(
+        None,
+        description="What done tasks of the same pipeline had cost and taken when the command created the"
+        " task; null if it existed.",
+    )
+    budgets: BudgetsOut | None = Field(
+        None, description="The budgets that limited it then; null if it existed."
+    )
 
 
 class EventOut(Out):
@@ -237,7 +313,7 @@ class EventOut(Out):
         )
 
 
-class TaskPreview(Out):
+class TaskPreview(HasForecast):
     """The task that a text would become, with the settings of the newest commit."""
 
     title: str = Field(description="Its title.")

@@ -1,10 +1,10 @@
-"""Runs and their events."""
+"""Runs and their events, and the setups of workspaces."""
 
 from __future__ import annotations
 
 from django.contrib import admin
 
-from tasks_app.models import Event, Run
+from tasks_app.models import Event, Run, Setup
 from tasks_app.web.admin.base import ReadOnly
 
 
@@ -40,3 +40,12 @@ class EventAdmin(ReadOnly):
     list_select_related = ["run__step"]
     search_fields = ["run__step__task__title", "run__step__name", "payload"]
     ordering = ["-pk"]
+
+
+@admin.register(Setup)
+class SetupAdmin(ReadOnly):
+    list_display = ["task", "number", "outcome", "current", "sandboxed", "started_at", "ended_at"]
+    list_filter = ["outcome", "sandboxed", "task__project"]
+    list_select_related = ["task"]
+    search_fields = ["task__title", "problem", "current"]
+    date_hierarchy = "started_at"

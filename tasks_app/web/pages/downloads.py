@@ -13,6 +13,7 @@ from django.urls import reverse
 
 from tasks_app.core.errors import WorkspaceError
 from tasks_app.history.events.logs import LogKind, render_log
+from tasks_app.history.setup_log import render_setup_log
 from tasks_app.reporting.downloads import download, download_difference, download_patch
 from tasks_app.web.pages.access import principal_of, sequence_or_404, step_or_404, task_or_404
 from tasks_app.web.pages.comparison import chosen_comparison
@@ -24,6 +25,11 @@ def step_log(request: HttpRequest, task_id: int, position: int, kind: str) -> St
         raise Http404(f"There is no log of kind “{kind}”.")
     name = f"task-{task_id}-step-{position}-{kind}.log"
     return download(render_log(step, LogKind(kind)), name=name, kind="text/plain")
+
+
+def setup_log(request: HttpRequest, task_id: int) -> StreamingHttpResponse:
+    task = task_or_404(request, task_id)
+    return download(render_setup_log(task), name=f"task-{task_id}-setup.log", kind="text/plain")
 
 
 def step_plan(request: HttpRequest, task_id: int, position: int) -> StreamingHttpResponse:

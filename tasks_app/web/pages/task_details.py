@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cached_property
 from itertools import zip_longest
 from typing import Any
@@ -17,7 +19,7 @@ from tasks_app.engine.plan import writes_plan
 from tasks_app.engine.wait_sentences import fault_words, reset_words
 from tasks_app.history import statistics
 from tasks_app.history.transitions import cancellation_of
-from tasks_app.models import Outcome, PullRequest, Run, Step, Task, Transition
+from tasks_app.models import Outcome, PullRequest, Run, Setup, SetupOutcome, Step, Task, Transition
 from tasks_app.reporting.commands import fetch_command
 from tasks_app.reporting.queue import queue_sentence
 from tasks_app.services.budgets import budgets_of_task
@@ -35,6 +37,7 @@ _ICONS = {
     Outcome.CRASHED: "cross",
     Outcome.LOST: "cross",
 }
+_TONES = {"cross": "bad", "check": "good", "play": "active"}
 _TAIL_LINES = 12
 _TAIL_LENGTH = 2_000
 
@@ -64,8 +67,7 @@ class RunDetails:
     @property
     def tail(self) -> str:
         """The last lines of the failed check's output."""
-        output = str((self.failed_check or {}).get("output", "")).strip()
-        return "\n".join(output[-_TAIL_LENGTH:].split("\n")[-_TAIL_LINES:])
+        return _tail(self.failed_check or {})
 
     @property
     def icon(self) -> str:
@@ -75,7 +77,7 @@ class RunDetails:
 
     @property
     def tone(self) -> str:
-        return {"cross": "bad", "check": "good", "play": "active"}.get(self.icon, "quiet")
+        return _TONES.get(self.icon, "quiet")
 
 
 @dataclass(frozen=True)
@@ -92,6 +94,36 @@ class StepDetails:
 
 
 @dataclass(frozen=True)
+class SetupDetails:
+    """A setup of the task's workspace."""
+
+    setup: Setup
+    now: datetime
+
+    @property
+    def title(self) -> str:
+        return "Workspace made ready" if self.setup.outcome == SetupOutcome.DONE else "Setup of the workspace"
+
+    @property
+    def seconds_so_far(self) -> float:
+        return (self.now - self.setup.started_at).total_seconds()
+
+    @property
+    def reports(self) -> list[dict[str, Any]]:
+        """The commands that have ended, each with the last lines of its output."""
+        return [{**report, "tail": _tail(report)} for report in self.setup.reports]
+
+    @property
+    def icon(self) -> str:
+        icons = {"": "play", SetupOutcome.DONE: "check", SetupOutcome.STOPPED: "pause"}
+        return icons.get(self.setup.outcome, "cross")
+
+    @property
+    def tone(self) -> str:
+        return _TONES.get(self.icon, "quiet")
+
+
+@dataclass(frozen=True)
 class TaskDetails:
     """A task. Each value is computed when a part of the page first needs it."""
 
@@ -104,6 +136,12 @@ class TaskDetails:
     @cached_property
     def steps(self) -> list[StepDetails]:
         return _step_details(self.task, self.step_rows, self.current_step)
+
+    @cached_property
+    def setups(self) -> list[SetupDetails]:
+        """The setups of the workspace; none are looked up for a project without."""
+        now = timezone.now()
+        return [] if self.task.setup is None else [SetupDetails(one, now) for one in self.task.setups.all()]
 
     @cached_property
     def _metrics(self) -> statistics.Metrics:
@@ -185,6 +223,12 @@ class TaskDetails:
     @property
     def current_step(self) -> Step | None:
         return next((step for step in self.step_rows if step.phase != Phase.DONE), None)
+
+
+def _tail(report: Mapping[str, Any]) -> str:
+    """Return the last lines of a command's output."""
+    output = str(report.get("output", "")).strip()
+    return "\n".join(output[-_TAIL_LENGTH:].split("\n")[-_TAIL_LINES:])
 
 
 def _step_details(task: Task, steps: list[Step], current: Step | None) -> list[StepDetails]:

@@ -210,6 +210,7 @@ _tasks = [
     path("tasks/<int:task_id>/threshold/", task_actions.task_threshold, name="task_threshold"),
     path("tasks/<int:task_id>/priority/", task_actions.task_priority, name="task_priority"),
     path("tasks/<int:task_id>/steps/<int:position>/retry/", task_actions.task_retry, name="task_retry"),
+    path("tasks/<int:task_id>/setup.log", downloads.setup_log, name="setup_log"),
     path("tasks/<int:task_id>/plan/", task.task_plan, name="task_plan"),
     path("tasks/<int:task_id>/steps/<int:position>/plan.md", downloads.step_plan, name="step_plan"),
     path("tasks/<int:task_id>/steps/<int:position>/<str:kind>.log", downloads.step_log, name="step_log"),
