@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
-import os
 import shlex
 import shutil
 import stat
@@ -190,10 +189,10 @@ def test_they_are_uploaded_to_the_endpoint_that_the_ssh_server_names(
 def all_processes() -> str:
     """The arguments and environments of all processes of this user, a line each."""
     found = []
-    for process in filter(str.isdigit, os.listdir("/proc")):
+    for process in Path("/proc").iterdir():
         for name in ("cmdline", "environ"):
-            with suppress(OSError):  # it has ended since
-                found.append(Path("/proc", process, name).read_bytes().decode(errors="replace"))
+            with suppress(OSError):  # no process, or one that has ended since
+                found.append((process / name).read_bytes().decode(errors="replace"))
     return "\n".join(found).replace("\0", "\n")
 
 
