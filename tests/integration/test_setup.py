@@ -257,6 +257,7 @@ def test_w2_the_page_shows_the_setup_and_gives_its_log(runner: Runner, client: C
     page = client.get(reverse("task", args=[task.pk])).content.decode()
     assert "<h2>Setup</h2>" in page and "echo installed 3 packages" in page
     assert "no such package" in page and "failed with exit 4" in page
+    assert "The setup of the workspace failed." in page and "Failed in step" not in page
     why = client.get(reverse("task_result", args=[task.pk])).content.decode()
     assert "no such package\n" in why or "no such package<" in why
     url = reverse("setup_log", args=[task.pk])
@@ -270,6 +271,14 @@ def test_w2_the_page_shows_the_setup_and_gives_its_log(runner: Runner, client: C
     }  # fmt: skip
     (setup,) = found["setups"]
     assert (setup["outcome"], setup["reports"][1]["exit_code"]) == ("failed", 4)
+
+
+def test_a_step_that_fails_after_its_setup_is_named(runner: Runner, client: Client) -> None:
+    task = runner.task(DONE, config=configured("'echo fine'", check="false"))
+    assert runner.advance(task).phase == Phase.FAILED
+    client.force_login(runner.user)
+    page = client.get(reverse("task", args=[task.pk])).content.decode()
+    assert "Failed in step “do”." in page and "The setup of the workspace failed" not in page
 
 
 def test_a_running_setup_is_shown_with_its_command(runner: Runner, client: Client) -> None:

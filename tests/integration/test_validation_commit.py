@@ -31,6 +31,11 @@ FILES = {
     "run.sh": "not executable",
     "package.json": '{"scripts": {"test": "x"}}',
     "Makefile": "check:\n\ttrue\n",
+    ".gitmodules": '[submodule "lib"]\n\tpath = lib\n\turl = ../lib\n',
+    "assets/.gitattributes": "*.psd filter=lfs diff=lfs merge=lfs -text\n",
+    "package-lock.json": "{}",
+    "pyproject.toml": "[project]\nname = 'x'\n",
+    ".nvmrc": "20\n",
     "tasks/one.md": "---\npipeline: none\n---\n# One",
     "tasks/deep/01-two.md": "---\nmodle: x\n---\n# Two",
     "src/elsewhere.py": "x = 1",
@@ -52,7 +57,9 @@ def test_a_commit_has_the_findings_of_its_folder(tmp_path: Path) -> None:
     source = GitRepository.make(tmp_path / "source", **FILES).path
     report = committed(source)
     assert report == validate(source, prompts=PROMPTS)
-    assert len(report.findings) >= 7
+    assert len(report.findings) >= 12
+    lacking = {".gitmodules", "assets/.gitattributes", "package.json", "pyproject.toml", ".nvmrc"}
+    assert lacking <= {one.file for one in report.warnings}  # M5
 
 
 def test_links_that_lead_outside_are_reported_and_not_followed(tmp_path: Path) -> None:

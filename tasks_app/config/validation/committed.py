@@ -14,6 +14,7 @@ from pathlib import Path, PurePosixPath
 
 from tasks_app.config.pipeline import DEFAULT_TASK_FOLDER
 from tasks_app.config.validation.findings import Report
+from tasks_app.config.validation.fresh_clone import FILES_READ, GITATTRIBUTES
 from tasks_app.config.validation.packages import MAKEFILES
 from tasks_app.config.validation.permission import SETTINGS_FILE
 from tasks_app.config.validation.repository import report_on
@@ -23,8 +24,8 @@ from tasks_app.config.yaml_text import MAX_BYTES
 from tasks_app.git import Repository, TreeFile, blob_bytes, committed_tree
 from tasks_app.prompting.instructions import repository_path
 
-_READ = {CONFIG_FILE, SETTINGS_FILE}
-_READ_ANYWHERE = {"package.json", *MAKEFILES}
+_READ = {CONFIG_FILE, SETTINGS_FILE, *FILES_READ}
+_READ_ANYWHERE = {"package.json", GITATTRIBUTES, *MAKEFILES}
 _PROMPTS = f"{PurePosixPath(repository_path('x')).parent}/"
 #: More than that is laid out empty, which its findings then show.
 _MOST_READ = 300
@@ -57,7 +58,8 @@ def laid_out(
         folder = (read_settings_file(context).task_folder or DEFAULT_TASK_FOLDER).strip("/") + "/"
         reads = partial(_is_read, task_folder=folder)
         words = _settings_text(root)
-        rest = [file for file in files if file.path != CONFIG_FILE]
+        # Those at the top come first: there is a limit of how many are read.
+        rest = sorted((file for file in files if file.path != CONFIG_FILE), key=lambda file: "/" in file.path)
         layout.lay([file for file in rest if reads(file) or _may_be_meant(file, words)], reads=reads)
         yield context
 

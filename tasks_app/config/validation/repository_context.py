@@ -43,6 +43,16 @@ class RepositoryContext:
         """Return whether a task's clone will have the file `name`; True where git cannot say."""
         return self.tracked is None or name in self.tracked
 
+    def has(self, name: str) -> bool:
+        """Return whether a task's clone will have the file `name`."""
+        return (self.root / name).is_file() if self.tracked is None else name in self.tracked
+
+    def has_folder(self, name: str) -> bool:
+        """Return whether a task's clone will have a file in the folder `name`."""
+        if self.tracked is None:
+            return False
+        return any(one.startswith(f"{name}/") for one in self.tracked)
+
 
 def read_text(context: RepositoryContext, name: str, *, follow: bool = False) -> str | None:
     """Return the text of the repository's file `name`; None if there is nothing of that name.

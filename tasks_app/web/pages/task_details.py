@@ -143,6 +143,11 @@ class TaskDetails:
         now = timezone.now()
         return [] if self.task.setup is None else [SetupDetails(one, now) for one in self.task.setups.all()]
 
+    @property
+    def setup_failed(self) -> bool:
+        """Whether the last setup failed, so that no agent has worked since."""
+        return bool(self.setups) and self.setups[-1].setup.outcome == SetupOutcome.FAILED
+
     @cached_property
     def _metrics(self) -> statistics.Metrics:
         return statistics.of_task(self.task)

@@ -1,0 +1,182 @@
+"""What a task's workspace lacks, because it is a fresh clone: warnings with what to write (M5).
+
+Each warning says what is missing and which lines of `cat-herder.yaml` bring it. Nothing here is an error: a
+task may not need it.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+
+from tasks_app.config.faults import ConfigInvalid
+from tasks_app.config.validation.findings import Finding, warning
+from tasks_app.config.validation.json_text import read_json
+from tasks_app.config.validation.repository_context import RepositoryContext, read_text
+from tasks_app.config.validation.settings_file import CONFIG_FILE, SettingsFile
+
+GITMODULES, GITATTRIBUTES = ".gitmodules", ".gitattributes"
+#: The files at the top of a repository that are read here.
+FILES_READ = (GITMODULES, "package.json", "pyproject.toml")
+_MOST_ATTRIBUTES = 50
+_SHOWN = 5
+
+_SUBMODULE_PATH = re.compile(r"^[ \t]*path[ \t]*=[ \t]*(.+?)[ \t]*$", re.MULTILINE)
+_LFS = re.compile(r"^(?![ \t]*#).*[ \t]filter=lfs(?:[ \t]|$)")
+
+#: Lock files with the command that installs what they name, the most specific first.
+_NODE = (
+    ("pnpm-lock.yaml", "pnpm install --frozen-lockfile"),
+    ("bun.lock", "bun install --frozen-lockfile"),
+    ("bun.lockb", "bun install --frozen-lockfile"),
+    ("yarn.lock", "yarn install --immutable"),
+    ("npm-shrinkwrap.json", "npm ci"),
+    ("package-lock.json", "npm ci"),
+)
+_PYTHON = (
+    ("uv.lock", "uv sync"),
+    ("poetry.lock", "poetry install"),
+    ("Pipfile.lock", "pipenv sync"),
+    ("Pipfile", "pipenv install"),
+    ("requirements.txt", "python3 -m venv .venv && .venv/bin/pip install -r requirements.txt"),
+)
+_PYPROJECT = "python3 -m venv .venv && .venv/bin/pip install -e ."
+
+#: Files in which version managers name the version of a tool.
+_VERSIONS = {
+    ".nvmrc": "Node.js",
+    ".node-version": "Node.js",
+    ".python-version": "Python",
+    ".ruby-version": "Ruby",
+    ".java-version": "Java",
+    ".sdkmanrc": "Java",
+    "rust-toolchain.toml": "Rust",
+    "rust-toolchain": "Rust",
+    ".tool-versions": "several tools",
+    "mise.toml": "several tools",
+}
+#: Programs that read such files and install the version themselves.
+_INSTALLERS = re.compile(r"\b(?:asdf|fnm|mise|nvm|poetry|proto|pyenv|rbenv|rustup|sdk|uv|volta)\b")
+
+
+@dataclass(frozen=True)
+class _Install:
+    """The file that names what a program needs, what a fresh clone lacks of it, and the command for it."""
+
+    file: str
+    lacking: str
+    command: str
+
+
+def fresh_clone_findings(settings: SettingsFile, context: RepositoryContext) -> Iterator[Finding]:
+    """Warnings about what people have in their checkout and a task's workspace does not have."""
+    if settings.document is None:  # what the file says is not known
+        return
+    yield from _submodules(context)
+    yield from _large_files(context)
+    if not settings.values.get("setup"):
+        yield from _not_installed(context)
+    yield from _versions(settings, context)
+
+
+def _submodules(context: RepositoryContext) -> Iterator[Finding]:
+    text = _text(GITMODULES, context)
+    if names := _SUBMODULE_PATH.findall(text):
+        shown = _listed(names)
+        yield warning(
+            GITMODULES, f"the folders of submodules ({shown}) are empty in a task's workspace", line=1
+        )
+
+
+def _large_files(context: RepositoryContext) -> Iterator[Finding]:
+    for name in _attributes_files(context):
+        for number, line in enumerate(_text(name, context).splitlines(), start=1):
+            if _LFS.match(line):
+                message = "files of Git LFS are only pointers in a task's workspace, without their contents"
+                yield warning(name, message, line=number)
+                return
+
+
+def _attributes_files(context: RepositoryContext) -> list[str]:
+    if context.tracked is None:
+        return [GITATTRIBUTES]
+    found = [name for name in context.tracked if name.rpartition("/")[2] == GITATTRIBUTES]
+    return sorted(found, key=lambda name: (name.count("/"), name))[:_MOST_ATTRIBUTES]
+
+
+def _not_installed(context: RepositoryContext) -> Iterator[Finding]:
+    installs = [one for one in (_node(context), _python(context)) if one]
+    commands = [one.command for one in installs]
+    value = commands[0] if len(commands) == 1 else f"[{', '.join(commands)}]"
+    for one in installs:
+        message = f"a task's workspace has no {one.lacking}; if tasks need it, write `setup: {value}`"
+        yield warning(one.file, f"{message} into {CONFIG_FILE}")
+
+
+def _node(context: RepositoryContext) -> _Install | None:
+    if not context.has("package.json") or context.has_folder("node_modules"):
+        return None
+    lock = next(((name, command) for name, command in _NODE if context.has(name)), None)
+    if lock is None and not _has_dependencies(_package(context)):
+        return None
+    return _Install("package.json", "node_modules", lock[1] if lock else "npm install")
+
+
+def _package(context: RepositoryContext) -> object:
+    with suppress(ConfigInvalid):
+        return read_json(_text("package.json", context), where="package.json")
+    return None
+
+
+def _has_dependencies(package: object) -> bool:
+    names = ("dependencies", "devDependencies", "optionalDependencies", "workspaces")
+    return isinstance(package, dict) and any(package.get(name) for name in names)
+
+
+def _python(context: RepositoryContext) -> _Install | None:
+    for name, command in _PYTHON:
+        if context.has(name):
+            return _Install(name, "Python environment", command)
+    if not context.has("pyproject.toml"):
+        return None
+    try:
+        project = tomllib.loads(_text("pyproject.toml", context))
+    except tomllib.TOMLDecodeError:
+        return None
+    return _Install("pyproject.toml", "Python environment", _PYPROJECT) if _is_package(project) else None
+
+
+def _is_package(project: Mapping[str, object]) -> bool:
+    """Return whether a pyproject.toml describes something to install, and not only settings of tools."""
+    tools = project.get("tool")
+    return "project" in project or (isinstance(tools, dict) and "poetry" in tools)
+
+
+def _versions(settings: SettingsFile, context: RepositoryContext) -> Iterator[Finding]:
+    if _INSTALLERS.search(str(settings.values.get("setup") or "")):
+        return
+    for name, tool in _VERSIONS.items():
+        if context.has(name):
+            message = (
+                f"names a version of {tool}, but a task's workspace has what its worker has on its PATH;"
+                " have `setup` install that version, or give workers that have it a label and name it in"
+                f" `runsOn` of {CONFIG_FILE}"
+            )
+            yield warning(name, message)
+
+
+def _listed(names: list[str]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + more
+
+
+def _text(name: str, context: RepositoryContext) -> str:
+    """Return the text of a file; "" if it is missing, not committed or cannot be read."""
+    if not context.is_committed(name):
+        return ""
+    with suppress(ConfigInvalid):
+        return read_text(context, name) or ""
+    return ""
