@@ -32,6 +32,7 @@ ON_POSTGRES = (
     "integration/test_diff_page.py",
     "integration/test_first_steps.py",
     "integration/test_forge_webhooks.py",
+    "integration/test_hot_queries.py",
     "integration/test_inbox.py",
     "integration/test_invitations.py",
     "integration/test_json.py",

@@ -167,7 +167,11 @@ class Question(models.Model):
                 name="a_verdict_is_what_settles_approvals_and_plans",
             ),
         ]
-        indexes = [models.Index(fields=["asked_at"]), models.Index(fields=["state", "asked_at"])]
+        indexes = [
+            models.Index(fields=["asked_at"]),
+            models.Index(fields=["state", "asked_at"]),
+            models.Index(fields=["state", "answered_at"]),
+        ]
 
     def __str__(self) -> str:
         return self.headline

@@ -1,7 +1,8 @@
 """How long pages take with 100,000 tasks, and how large they are; alone: `python -m tests.bench.history`.
 
 Rows are made in the tables at once: 100,000 tasks in 20 projects, two steps with a run each, a question in
-every fifth. Then the page is asked for over HTTP, by several addresses.
+every fifth. Then the page is asked for over HTTP, by several addresses. `--database` asks for those of a
+database in PostgreSQL that `tests.bench.filling` has filled, and for the pages that people look at all day.
 """
 
 from __future__ import annotations
@@ -12,13 +13,15 @@ import tempfile
 import time
 import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.bench.metrics import Metric, show
 from tests.bench.storing import client_of
+from tests.integration.redis_server import redis_server
 from tests.portal import UpPortal
 
 if TYPE_CHECKING:
@@ -46,6 +49,14 @@ ADDRESSES = {
     "usage, 30 days": "/usage/",
     "usage, a year": "/usage/?period=365",
 }
+#: Also of a filled database.
+ALL_DAY = {
+    "dashboard": "/",
+    "inbox": "/inbox/",
+    "answered questions": "/inbox/?state=answered",
+    "live": "/live/",
+    "queue": "/queue/",
+}
 WORDS = [
     *("round", "the", "totals", "on", "receipts", "like", "cashier", "does", "make", "test", "fail", "today"),
     *(
@@ -71,8 +82,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tasks", type=int, default=100_000, help="how many tasks there are (100,000)")
     parser.add_argument("--requests", type=int, default=30, help="how often each page is asked for (30)")
+    parser.add_argument("--database", help="the URL of a PostgreSQL database that was filled")
     chosen = parser.parse_args()
-    show(measure(chosen.tasks, chosen.requests))
+    if chosen.database:
+        show(measure_filled(chosen.database, chosen.requests))
+    else:
+        show(measure(chosen.tasks, chosen.requests))
 
 
 def measure(tasks: int, requests: int) -> list[Metric]:
@@ -80,14 +95,33 @@ def measure(tasks: int, requests: int) -> list[Metric]:
         portal = UpPortal(Path(folder) / "data").start()
         try:
             month = portal.rows(f"from tests.bench.history import seed; result = seed({tasks})")
-            return list(_asked_for(portal, month, requests, f"of {tasks:,} tasks"))
+            return list(_asked_for(portal, ADDRESSES, month, requests, f"of {tasks:,} tasks"))
         finally:
             portal.stop()
 
 
-def _asked_for(portal: UpPortal, month: str, requests: int, of: str) -> Iterator[Metric]:
+def measure_filled(database: str, requests: int) -> list[Metric]:
+    with tempfile.TemporaryDirectory() as folder, redis_server() as redis:
+        portal = UpPortal(Path(folder) / "data", DATABASE_URL=database, REDIS_URL=redis.url).start()
+        try:
+            tasks = portal.rows("result = Task.objects.count()")
+            month = portal.rows("from tests.bench.history import month_ago; result = month_ago()")
+            addresses = ALL_DAY | _of_one_task(portal) | ADDRESSES
+            return list(_asked_for(portal, addresses, month, requests, f"of {tasks:,} tasks"))
+        finally:
+            portal.stop()
+
+
+def _of_one_task(portal: UpPortal) -> dict[str, str]:
+    task = portal.rows("result = Task.objects.filter(phase='done').latest('pk').pk")
+    return {"a task": f"/tasks/{task}/", "its log": f"/tasks/{task}/log/"}
+
+
+def _asked_for(
+    portal: UpPortal, addresses: dict[str, str], month: str, requests: int, of: str
+) -> Iterator[Metric]:
     client = client_of(portal)
-    for name, address in ADDRESSES.items():
+    for name, address in addresses.items():
         metric = Metric(name, "ms", "30" if name == "the newest" else "")
         path = address.format(month=month)
         body = client.get(path)
@@ -99,31 +133,56 @@ def _asked_for(portal: UpPortal, month: str, requests: int, of: str) -> Iterator
         yield metric
 
 
-def seed(count: int) -> str:
-    """The rows; the day a month before the newest of them."""
-    from django.db.models import DateTimeField
+def seed(count: int, *, questions: bool = True) -> str:
+    """The rows; the day a month before the newest of them. `questions`: one in every fifth task."""
     from django.utils import timezone
 
-    from tasks_app.models import Project, Run, Task, User
+    from tasks_app.models import Project, User
 
-    for model, name in ((Task, "created_at"), (Run, "started_at")):
-        field = model._meta.get_field(name)
-        assert isinstance(field, DateTimeField)
-        field.auto_now_add = False
     User.objects.bulk_create([User(username=f"person-{n}", password="!") for n in range(20)])
     Project.objects.bulk_create(
         [Project(name=f"project-{n}", source="/nowhere", branch="main") for n in range(20)]
     )
-    now = timezone.now()
-    making = Making(
+    now, rows = timezone.now(), making()
+    for first in range(0, count, BATCH):
+        numbers = range(first, min(first + BATCH, count))
+        times = [(number, now - timedelta(days=400) * (1 - number / count)) for number in numbers]
+        with given_times():
+            rows.tasks(times, questions=questions)
+    return month_ago()
+
+
+@contextmanager
+def given_times() -> Iterator[None]:
+    """Store the times that rows are made with, instead of the time at which they are made."""
+    from django.db.models import DateTimeField
+
+    from tasks_app.models import Run, Task, Transition
+
+    names = ((Task, "created_at"), (Run, "started_at"), (Transition, "at"))
+    fields = [model._meta.get_field(name) for model, name in names]
+    own = [field for field in fields if isinstance(field, DateTimeField) and field.auto_now_add]
+    for field in own:
+        field.auto_now_add = False
+    try:
+        yield
+    finally:
+        for field in own:
+            field.auto_now_add = True
+
+
+def month_ago() -> str:
+    return f"{datetime.now(UTC) - timedelta(days=30):%Y-%m-%d}"
+
+
+def making() -> Making:
+    from tasks_app.models import Project, User
+
+    return Making(
         random.Random(4),  # noqa: S311 - the same rows each time
         list(User.objects.filter(username__startswith="person-")),
         list(Project.objects.filter(name__startswith="project-")),
     )
-    for first in range(0, count, BATCH):
-        numbers = range(first, min(first + BATCH, count))
-        making.tasks([(number, now - timedelta(days=400) * (1 - number / count)) for number in numbers])
-    return f"{now - timedelta(days=30):%Y-%m-%d}"
 
 
 @dataclass
@@ -134,7 +193,7 @@ class Making:
     users: list[User]
     projects: list[Project]
 
-    def tasks(self, numbered: list[tuple[int, datetime]]) -> None:
+    def tasks(self, numbered: list[tuple[int, datetime]], *, questions: bool) -> None:
         from tasks_app.models import Question, Run, Step, Task
 
         tasks = Task.objects.bulk_create([self._task(number, at) for number, at in numbered])
@@ -146,21 +205,22 @@ class Making:
             ]
         )
         runs = Run.objects.bulk_create([self._run(step) for step in steps])
-        Question.objects.bulk_create([self._question(run) for run in runs[::10]])
+        if questions:
+            Question.objects.bulk_create([self.question(run) for run in runs[::10]])
 
-    def _words(self, count: int) -> str:
+    def words(self, count: int) -> str:
         return " ".join(self.chance.choices(WORDS, k=count))
 
     def _task(self, number: int, at: datetime) -> Task:
         from tasks_app.models import Task
 
         rare = " quokka" if number % 1000 == 7 else ""
-        body = f"# {self._words(4)}\n\nTotals.{rare} {self._words(self.chance.randint(20, 200))}\n"
+        body = f"# {self.words(4)}\n\nTotals.{rare} {self.words(self.chance.randint(20, 200))}\n"
         took = timedelta(seconds=self.chance.randint(60, 9000))
         return Task(
             project=self.chance.choice(self.projects),
             slug=f"task-{number}",
-            title=self._words(5).capitalize(),
+            title=self.words(5).capitalize(),
             text=body,
             body=body,
             pipeline=self.chance.choice(("feature", "quick", "docs")),
@@ -186,7 +246,7 @@ class Making:
             session_id=uuid.uuid4(),
             started_at=at,
             ended_at=at + timedelta(seconds=self.chance.randint(20, 3000)),
-            prompt=self._words(150),
+            prompt=self.words(150),
             model=self.chance.choice(("model-a", "model-a", "model-b")),
             input_tokens=self.chance.randint(50, 9000),
             output_tokens=self.chance.randint(50, 20_000),
@@ -194,21 +254,21 @@ class Making:
             cost_usd=self.chance.random() * 2,
         )
 
-    def _question(self, run: Run) -> Question:
+    def question(self, run: Run, number: int = 1) -> Question:
         from tasks_app.models import Question
 
-        asked = f"How should {self._words(5)} be rounded?"
+        asked = f"How should {self.words(5)} be rounded?"
         return Question(
             task=run.step.task,
             step=run.step,
             run=run,
-            number=1,
+            number=number,
             way="AskUserQuestion",
-            tool_use_id="toolu_1",
+            tool_use_id=f"toolu_{number}",
             items=[{"question": asked, "header": "Rounding", "multiSelect": False, "options": []}],
             asked_at=run.started_at,
             state="answered",
-            answers={asked: f"Half {self._words(6)}"},
+            answers={asked: f"Half {self.words(6)}"},
             answered_at=run.started_at + timedelta(seconds=self.chance.randint(30, 90_000)),
             answered_by=self.chance.choice(self.users),
             answered_via="web",

@@ -9,8 +9,8 @@ from itertools import chain
 from typing import Any
 from urllib.parse import urlencode
 
-from django.core.paginator import Page, Paginator
-from django.db.models import Count, Exists, F, OuterRef, Q, QuerySet, Subquery, Value
+from django.core.paginator import Page
+from django.db.models import Exists, F, OuterRef, Q, QuerySet, Subquery, Value
 from django.db.models.functions import Coalesce, Concat, NullIf, Trim
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
@@ -36,6 +36,7 @@ from tasks_app.web.pages.access import (
     visible_projects,
 )
 from tasks_app.web.pages.activity import activities, shown_steps
+from tasks_app.web.pages.counting import CappedPaginator, count_words, counted
 from tasks_app.web.pages.first_steps import first_steps
 
 PAGE = 50
@@ -61,12 +62,10 @@ class Group:
     first: int = PAGE
     mine: bool | None = None
 
-    def has(self, phase: str, *, mine: bool) -> bool:
-        return phase in self.phases and self.mine in (None, mine)
-
 
 _LONGEST_WAITING = (F("asked_at").asc(nulls_last=True), "pk")
-_LAST_ENDED = (F("ended_at").desc(nulls_last=True), "-pk")
+#: By phase first, as the index is: it then reads no more tasks than are shown.
+_LAST_ENDED = ("-phase", "-ended_at", "-pk")
 
 GROUPS = (
     Group("needs-you", "Needs your answer", (Phase.WAITING_FOR_INPUT,), _LONGEST_WAITING, mine=True),
@@ -115,11 +114,15 @@ class DashboardFilters:
 
 @dataclass(frozen=True)
 class ListedGroup:
-    """A group with its shown tasks and their total number."""
+    """A group with its shown tasks and the number of all, as `counted` returns it."""
 
     group: Group
     tasks: list[Task]
     total: int
+
+    @property
+    def total_words(self) -> str:
+        return count_words(self.total)
 
     @property
     def more(self) -> bool:
@@ -190,33 +193,35 @@ def _one_group(request: HttpRequest, filters: DashboardFilters, key: str) -> dic
     group = next((group for group in GROUPS if group.key == key), None)
     if group is None:
         raise Http404(f"There is no group of tasks named “{key}”.")
+    total = counted(current_user(request), {key: _tasks_in_group(request, filters, group)})[key]
     ids = _ids_in_group(request, filters, group)
-    page: Page[int] = Paginator(ids, PAGE).get_page(request.GET.get("page"))
-    listed = ListedGroup(group, _load_tasks(page.object_list), page.paginator.count)
+    page: Page[int] = CappedPaginator(ids, PAGE).get_page(request.GET.get("page"))
+    listed = ListedGroup(group, _load_tasks(page.object_list), total)
     return {"groups": [listed], "page": page, "group": group}
 
 
 def _group_counts(request: HttpRequest, filters: DashboardFilters) -> dict[str, int]:
     """Return the number of tasks by group key."""
-    mine = _own_projects(request)
-    tasks = filters.visible_tasks(principal_of(request)).order_by().values_list("phase")
-    counted: list[tuple[str, bool, int]] = []
-    for phase, own, others in tasks.annotate(own=Count("pk", filter=mine), others=Count("pk", filter=~mine)):
-        counted += [(phase, True, own), (phase, False, others)]
-    return {group.key: sum(n for phase, own, n in counted if group.has(phase, mine=own)) for group in GROUPS}
+    tasks = {group.key: _tasks_in_group(request, filters, group) for group in GROUPS}
+    return counted(current_user(request), tasks)
 
 
 def _own_projects(request: HttpRequest) -> Q:
     return Q(project__in=projects_actable_by(principal_of(request)).order_by())
 
 
-def _ids_in_group(request: HttpRequest, filters: DashboardFilters, group: Group) -> QuerySet[Task, int]:
-    """Return the ids of a group's tasks in order."""
+def _tasks_in_group(request: HttpRequest, filters: DashboardFilters, group: Group) -> QuerySet[Task]:
     tasks = filters.visible_tasks(principal_of(request)).filter(phase__in=group.phases)
     if group.mine is not None:
         tasks = tasks.filter(_own_projects(request) if group.mine else ~_own_projects(request))
+    return tasks
+
+
+def _ids_in_group(request: HttpRequest, filters: DashboardFilters, group: Group) -> QuerySet[Task, int]:
+    """Return the ids of a group's tasks in order."""
     asked_at = Subquery(_oldest_question().values("asked_at")[:1])
-    return tasks.annotate(asked_at=asked_at).order_by(*group.order).values_list("pk", flat=True)
+    tasks = _tasks_in_group(request, filters, group).annotate(asked_at=asked_at)
+    return tasks.order_by(*group.order).values_list("pk", flat=True)
 
 
 def _load_tasks(numbers: Iterable[int]) -> list[Task]:

@@ -7,8 +7,7 @@ from dataclasses import dataclass, fields
 from datetime import timedelta
 from urllib.parse import urlencode
 
-from django.core.paginator import Paginator
-from django.db.models import Count, Q, QuerySet
+from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils import timezone
@@ -20,11 +19,14 @@ from tasks_app.permissions import Principal, projects_visible_to, questions_visi
 from tasks_app.web.pages.access import is_htmx, principal_of
 from tasks_app.web.pages.activity import last_lines
 from tasks_app.web.pages.cards import card_of
+from tasks_app.web.pages.counting import CappedPaginator, count_words, counted
 from tasks_app.web.rendering.words import STATE_LABELS, headline
 
 PER_PAGE = 50
 #: More names than fit into a list help nobody.
 _MOST_NAMES = 200
+#: The steps that one can choose are those of the newest questions.
+_NEWEST = 500
 #: What the agent did last, below the card.
 _LINES = 8
 
@@ -81,11 +83,11 @@ class InboxFilters:
 
 @dataclass(frozen=True)
 class Tab:
-    """A tab: a state of questions and the number of matching ones."""
+    """A tab: a state of questions and the number of matching ones, as it is shown."""
 
     state: str
     label: str
-    count: int
+    count: str
     query: str
 
 
@@ -110,8 +112,10 @@ def inbox(request: HttpRequest) -> HttpResponse:
     seen = questions_visible_to(principal)
     matching = seen.filter(filters.of_questions(principal.user))
     if part == "tabs":
-        return render(request, "inbox/_tabs.html", {"tabs": _tabs(matching, filters), "state": state})
-    page = Paginator(_in_order(matching, state), PER_PAGE).get_page(request.GET.get("page"))
+        return render(
+            request, "inbox/_tabs.html", {"tabs": _tabs(principal, matching, filters), "state": state}
+        )
+    page = CappedPaginator(_in_order(matching, state), PER_PAGE).get_page(request.GET.get("page"))
     context = {
         "rows": [InboxRow(question) for question in page],
         "page": page,
@@ -125,7 +129,10 @@ def inbox(request: HttpRequest) -> HttpResponse:
     context |= _selected(request, seen, list(page))
     if part == "question":
         return render(request, "inbox/_question.html", context)
-    context |= {"tabs": _tabs(matching, filters), **_filter_values(principal, seen)}
+    context |= {
+        "tabs": _tabs(principal, matching, filters),
+        **_filter_values(principal, seen, filters),
+    }
     return render(request, "inbox/page.html", context)
 
 
@@ -158,21 +165,22 @@ def _in_order(questions: QuerySet[Question], state: str) -> QuerySet[Question]:
     return related.order_by("-answered_at" if state == QuestionState.ANSWERED else "-asked_at", "-pk")
 
 
-def _tabs(matching: QuerySet[Question], filters: InboxFilters) -> list[Tab]:
-    counts = dict(matching.order_by().values_list("state").annotate(Count("pk")))
+def _tabs(principal: Principal, matching: QuerySet[Question], filters: InboxFilters) -> list[Tab]:
+    counts = counted(principal.user, {state: matching.filter(state=state) for state in STATE_LABELS})
     return [
-        Tab(state, label, counts.get(state, 0), urlencode({"state": state, **filters.query()}))
+        Tab(state, label, count_words(counts[state]), urlencode({"state": state, **filters.query()}))
         for state, label in STATE_LABELS.items()
     ]
 
 
-def _filter_values(principal: Principal, seen: QuerySet[Question]) -> dict[str, object]:
+def _filter_values(principal: Principal, seen: QuestionQuerySet, filters: InboxFilters) -> dict[str, object]:
     """Return the existing values of the filters."""
-    answerers = User.objects.filter(answers__in=seen.order_by()).distinct().order_by("username")
+    answerers = User.objects.filter(Exists(seen.filter(answered_by=OuterRef("pk"))))
+    newest = seen.order_by("-asked_at", "-pk").values_list("step__name", flat=True)[:_NEWEST]
     return {
         "projects": projects_visible_to(principal).order_by("name")[:_MOST_NAMES],
-        "steps": seen.order_by("step__name").values_list("step__name", flat=True).distinct()[:_MOST_NAMES],
+        "steps": sorted({*newest, filters.step} - {""})[:_MOST_NAMES],
         "kinds": QuestionKind.choices,
         "ages": [(key, words) for key, (words, _) in AGES.items()],
-        "answerers": answerers[:_MOST_NAMES],
+        "answerers": answerers.order_by("username")[:_MOST_NAMES],
     }

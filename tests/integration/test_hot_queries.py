@@ -1,0 +1,143 @@
+"""What is asked all day reads few rows of a large database (F): pages, live updates, what workers look for.
+
+PostgreSQL says what a statement really read, by EXPLAIN ANALYZE. The bound is far above what a page shows and
+far below what the tables hold: a statement that reads a table, or all done tasks, exceeds it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from django.db import connection, transaction
+from django.test import Client
+
+from tasks_app.engine.sweeper import sweep
+from tasks_app.models import Event, Project, Question, Role, Task, User
+from tasks_app.web.live.changes import missed_changes, newest_change_id
+from tasks_app.web.live.visibility import look_up_visibility
+from tests import machine
+from tests.bench.filling import Amounts, fill
+from tests.browser import signed_in
+from tests.factories import MembershipFactory, UserFactory
+
+pytestmark = pytest.mark.django_db
+
+AMOUNTS = Amounts(tasks=20_000, questions=60_000, events=40_000, first=200)
+#: Rows that one statement may read: the dashboard counts seven groups up to 1,000 by one.
+MOST_READ = 8_000
+PAGES = {
+    "dashboard": "/",
+    "done tasks": "/?group=done",
+    "inbox": "/inbox/",
+    "answered questions": "/inbox/?state=answered",
+    "history": "/history/",
+    "live": "/live/",
+    "queue": "/queue/",
+    "task": "/tasks/{task}/",
+    "log": "/tasks/{task}/log/",
+    "new task": "/tasks/new/",
+}
+
+if machine.ON_POSTGRES:  # SQLite does not say what it read
+
+    def test_what_is_asked_all_day_reads_few_rows(subtests: pytest.Subtests) -> None:
+        list(fill(AMOUNTS))
+        assert (Task.objects.count(), Event.objects.count()) == (AMOUNTS.tasks, AMOUNTS.events)
+        admin, member = UserFactory.create(is_superuser=True), UserFactory.create()
+        for project in Project.objects.filter(name__startswith="project-")[:10]:
+            MembershipFactory.create(user=member, project=project, role=Role.MEMBER)
+        with connection.cursor() as cursor:
+            cursor.execute("ANALYZE")
+        looks = dict(looks_of_workers())
+        for user in (admin, member):
+            looks |= looks_of_people(user, "a site admin" if user == admin else "a member of ten projects")
+        for name, look in looks.items():
+            with subtests.test(name):
+                statements = asked_by(look)
+                assert statements, "nothing was asked"
+                costly = [plan for one in statements if (plan := Plan.of(*one)).read > MOST_READ]
+                assert not costly
+        (whole_table,) = asked_by(lambda: list(Question.objects.filter(notes="none are like this")))
+        assert Plan.of(*whole_table).read > MOST_READ, "what reads too much is found"
+
+
+def looks_of_people(user: User, who: str) -> dict[str, Callable[[], object]]:
+    browser = signed_in(user)
+    task = Task.objects.filter(phase="done", project__name="project-0").latest("pk")
+    looks: dict[str, Callable[[], object]] = {
+        f"{name}, {who}": page_of(browser, path.format(task=task.pk)) for name, path in PAGES.items()
+    }
+    looks[f"a live socket, {who}"] = lambda: look_up_visibility(browser.session.session_key)
+    return looks
+
+
+def page_of(browser: Client, path: str) -> Callable[[], object]:
+    def look() -> None:
+        assert browser.get(path).status_code == 200, path
+
+    return look
+
+
+def looks_of_workers() -> Iterator[tuple[str, Callable[[], object]]]:
+    yield "the sweeper", lambda: sweep(lambda _task: None, pending=lambda: 0)
+    yield "the newest change", newest_change_id
+    yield "missed changes", lambda: missed_changes(0)
+
+
+@contextmanager
+def undone() -> Iterator[None]:
+    with transaction.atomic():
+        yield
+        transaction.set_rollback(True)
+
+
+def asked_by(look: Callable[[], object]) -> list[tuple[str, Any]]:
+    """Return the statements that `look` executes, with their parameters. What it changes is undone."""
+    asked: list[tuple[str, Any]] = []
+
+    def note(execute: Any, statement: str, params: Any, many: bool, context: Any) -> Any:
+        if statement.lstrip("( ").upper().startswith(("SELECT", "UPDATE", "DELETE", "WITH")):
+            asked.append((statement, tuple(params or ())))
+        return execute(statement, params, many, context)
+
+    with undone(), connection.execute_wrapper(note):
+        look()
+    return asked
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What PostgreSQL did for a statement: how many rows it read, and from where."""
+
+    statement: str
+    reads: Counter[str]
+
+    @classmethod
+    def of(cls, statement: str, params: Any) -> Plan:
+        with undone(), connection.cursor() as cursor:
+            cursor.execute(f"EXPLAIN (ANALYZE, TIMING OFF, FORMAT JSON) {statement}", params)
+            ((plan,),) = cursor.fetchone()
+        reads: Counter[str] = Counter()
+        for place, rows in _reads(plan["Plan"]):
+            reads[place] += rows
+        return cls(statement, reads)
+
+    @property
+    def read(self) -> int:
+        return self.reads.total()
+
+
+def _reads(node: dict[str, Any]) -> Iterator[tuple[str, int]]:
+    for one in node.get("Plans", []):
+        yield from _reads(one)
+    if "Relation Name" in node:
+        removed = sum(node.get(f"Rows Removed by {what}", 0) for what in ("Filter", "Index Recheck"))
+        name = (
+            f"{node['Node Type']} of {node['Relation Name']} {node.get('Alias')} {node.get('Index Name', '')}"
+        )
+        yield name, round((node["Actual Rows"] + removed) * node["Actual Loops"])
