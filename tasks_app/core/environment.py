@@ -249,6 +249,7 @@ class Environment(BaseModel):
     tasks_per_person: int = Field(0, alias="CATHERDER_TASKS_PER_PERSON", ge=0, le=10_000)
     agent_memory: Size = Field(default_factory=_default_agent_memory, alias="CATHERDER_AGENT_MEMORY")
     agent_processes: int = Field(500, alias="CATHERDER_AGENT_PROCESSES", ge=0, le=100_000)
+    agent_cpus: float = Field(0, alias="CATHERDER_AGENT_CPUS", ge=0, le=4_096, allow_inf_nan=False)
     agent_disk: Size = Field(20 * 1024**3, alias="CATHERDER_AGENT_DISK")
     agent_tmp: Size = Field(1024**3, alias="CATHERDER_AGENT_TMP")
     setup_caches: Size = Field(10 * 1024**3, alias="CATHERDER_SETUP_CACHES")

@@ -31,4 +31,5 @@ def _configured_limits() -> Limits:
         disk=environment.agent_disk,
         tmp=environment.agent_tmp,
         free_disk=environment.keep_free_disk,
+        cpus=environment.agent_cpus,
     )

@@ -21,6 +21,8 @@ _CONTROLLERS = ("memory", "pids", "cpu")
 _MOUNTS = Path("/proc/self/mountinfo")
 #: From 1 to 10,000; the portal's own cgroup has 100. So agents wait for the pages, and not the reverse.
 _CPU_WEIGHT = 30
+#: Microseconds of the period in which a cgroup gets its processor time.
+_CPU_PERIOD = 100_000
 #: Added to the kernel's score of up to 1,000 when memory runs out: agents are killed before the portal.
 OOM_SCORE = 500
 NICE = 10
@@ -30,11 +32,11 @@ TEMPORARY_FILES, UNLIMITED = "Temporary files", "no limit"
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits in bytes and processes; 0 means no limit.
+    """Limits in bytes, processes and processor cores; 0 means no limit.
 
-    `memory` and `processes` apply to all processes of a sandbox together, `disk` to workspace and home
-    together and also to each single file, `tmp` to each temporary folder. `free_disk` must stay free on the
-    disk, whoever filled it.
+    `memory`, `processes` and `cpus` apply to all processes of a sandbox together, `disk` to workspace and
+    home together and also to each single file, `tmp` to each temporary folder. `free_disk` must stay free on
+    the disk, whoever filled it.
     """
 
     memory: int = 0
@@ -42,6 +44,7 @@ class Limits:
     disk: int = 0
     tmp: int = 0
     free_disk: int = 0
+    cpus: float = 0
 
 
 NO_LIMITS = Limits()
@@ -85,6 +88,7 @@ def enforced_limits(
         ),
         (TEMPORARY_FILES, format_size(limits.tmp), limits.tmp, in_tmpfs),
         ("Free disk kept", format_size(limits.free_disk), limits.free_disk, "watched once a second"),
+        ("CPU cores", f"{limits.cpus:g}", limits.cpus, group),
         ("CPU", "after the portal", 1, group or f"niceness {NICE}"),
     ]
     return tuple(
@@ -181,13 +185,25 @@ def make_cgroup(parent: Path, limits: Limits) -> Path:
     if limits.processes:
         (group / "pids.max").write_text(str(limits.processes))
     (group / "cpu.weight").write_text(str(_CPU_WEIGHT))
+    if limits.cpus:
+        (group / "cpu.max").write_text(f"{round(limits.cpus * _CPU_PERIOD)} {_CPU_PERIOD}")
     return group
 
 
 def ran_out_of_memory(group: Path) -> bool:
     """Return whether the kernel killed a process of the group because it ran out of memory."""
+    return _has_happened(group / "memory.events", "oom_kill")
+
+
+def ran_out_of_processes(group: Path) -> bool:
+    """Return whether the kernel refused the group another process."""
+    return _has_happened(group / "pids.events", "max")
+
+
+def _has_happened(events: Path, name: str) -> bool:
+    """Return whether the kernel counted an event of the group. A line each: name, space, number."""
     try:
-        events = (group / "memory.events").read_text().split()
+        words = events.read_text().split()
     except OSError:
         return False
-    return dict(zip(events[::2], events[1::2], strict=False)).get("oom_kill", "0") != "0"
+    return dict(zip(words[::2], words[1::2], strict=False)).get(name, "0") != "0"

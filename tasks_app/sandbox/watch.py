@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tasks_app.core.errors import TemporaryFault
-from tasks_app.sandbox.limits import Limits, format_size, ran_out_of_memory
+from tasks_app.sandbox.limits import Limits, format_size, ran_out_of_memory, ran_out_of_processes
 
 #: Seconds between two checks of processes and free space, and of folders, which take longer.
 CHECK_SECONDS = 1.0
@@ -56,13 +56,15 @@ class Watch:
         return self._process_problem() or self._disk_problem(now)
 
     def final_problem(self) -> str:
-        """Return why the kernel killed processes of the sandbox, or "". To be called after their end."""
-        if self._group is not None and ran_out_of_memory(self._group):
+        """Return which limit the kernel has held the sandbox to, or "". To be called also after its end."""
+        if self._group is None:
+            return ""
+        if ran_out_of_memory(self._group):
             return (
                 f"It used more memory than the {format_size(self._limits.memory)} that an agent or check may"
-                " use."
+                " use (CATHERDER_AGENT_MEMORY)."
             )
-        return ""
+        return self._too_many_processes() if ran_out_of_processes(self._group) else ""
 
     def _process_problem(self) -> str:
         if self._group is not None or not (self._limits.memory or self._limits.processes):
@@ -75,12 +77,13 @@ class Watch:
                 f"It used {format_size(used.memory)} of memory in {used.processes} processes, more than the "
                 f"{format_size(self._limits.memory)} that an agent or check may use (CATHERDER_AGENT_MEMORY)."
             )
-        if 0 < self._limits.processes < used.processes:
-            return (
-                f"It had too many processes at once: more than the {self._limits.processes} that an agent or "
-                "check may have (CATHERDER_AGENT_PROCESSES)."
-            )
-        return ""
+        return self._too_many_processes() if 0 < self._limits.processes < used.processes else ""
+
+    def _too_many_processes(self) -> str:
+        return (
+            f"It had too many processes at once: more than the {self._limits.processes} that an agent or "
+            "check may have (CATHERDER_AGENT_PROCESSES)."
+        )
 
     def _disk_problem(self, now: float) -> str:
         disk_is_full = self._disk_is_nearly_full()

@@ -272,7 +272,15 @@ def test_the_page_of_a_project_lists_the_limits_and_warns_of_those_that_nothing_
     page = client.get(reverse("project", args=[project.pk])).text
     section = page[page.index('aria-labelledby="limits-title"') :]
     rows = {row.split("</th>")[0]: row for row in section.split('<th scope="row">')[1:]}
-    assert list(rows) == ["Memory", "Processes", "Files", "Temporary files", "Free disk kept", "CPU"]
+    assert list(rows) == [
+        "Memory",
+        "Processes",
+        "Files",
+        "Temporary files",
+        "Free disk kept",
+        "CPU cores",
+        "CPU",
+    ]
     assert "3 GiB" in rows["Memory"] and "watched once a second" in rows["Memory"]
     assert "5 MiB" in rows["Temporary files"] and "tone-bad" in rows["Temporary files"]
     assert "not set" in rows["Files"]

@@ -18,7 +18,7 @@ from tasks_app.core.errors import TemporaryFault
 from tasks_app.engine.checks import Shell, run_checks
 from tasks_app.operations import local_sandbox
 from tasks_app.sandbox import Limits, Sandbox, SandboxMode, detect, run
-from tasks_app.sandbox.limits import make_cgroup, prepare_cgroup, ran_out_of_memory, usable_cgroup
+from tasks_app.sandbox.limits import make_cgroup, prepare_cgroup, usable_cgroup
 from tasks_app.sandbox.watch import Watch, exact_usage_of, size_of_folder, usage_of
 
 MIB = 1024**2
@@ -51,14 +51,15 @@ def _forget() -> None:
 
 def test_the_portal_holds_agents_and_checks_to_the_limits_that_were_set(settings: Any) -> None:
     """All of them, in the sandbox that the worker uses."""
-    wanted = {"agent_memory": 1, "agent_processes": 2, "agent_disk": 3, "agent_tmp": 4, "keep_free_disk": 5}
+    wanted = {"agent_memory": 1, "agent_processes": 2, "agent_disk": 3, "agent_tmp": 4, "keep_free_disk": 5,
+              "agent_cpus": 6.5}  # fmt: skip
     settings.ENVIRONMENT = settings.ENVIRONMENT.model_copy(update=wanted)
     _forget()
     try:
         assert (
             composition.worker_sandbox().limits
             == local_sandbox.sandbox().limits
-            == Limits(memory=1, processes=2, disk=3, tmp=4, free_disk=5)
+            == Limits(memory=1, processes=2, disk=3, tmp=4, free_disk=5, cpus=6.5)
         )
     finally:
         _forget()
@@ -266,17 +267,22 @@ class TestCgroup:
     def test_each_command_has_a_group_with_its_limits_and_joins_it(
         self, delegated: Path, folders: Folders
     ) -> None:
-        sandbox = Sandbox(None).with_limits(Limits(memory=7 * MIB, processes=9), cgroup=delegated)
+        sandbox = Sandbox(None).with_limits(Limits(memory=7 * MIB, processes=9, cpus=1.5), cgroup=delegated)
         command = sandbox.command(["true"], env={}, **folders)
         group = command.group
         assert group is not None and group.parent == delegated
         assert (group / "memory.max").read_text() == str(7 * MIB)
         assert (group / "pids.max").read_text() == "9"
+        assert (group / "cpu.max").read_text() == "150000 100000"
         assert run(command, timeout=30).exit_code == 0
         assert (group / "cgroup.procs").read_text().strip().isdigit()
-        assert {
-            held.by for held in sandbox.enforced_limits if held.name in {"Memory", "Processes", "CPU"}
-        } == {"cgroup"}
+        names = {"Memory", "Processes", "CPU cores", "CPU"}
+        held = {limit.name: limit.by for limit in sandbox.enforced_limits if limit.name in names}
+        assert held == dict.fromkeys(names, "cgroup")
+
+    def test_what_is_not_limited_is_not_written(self, delegated: Path) -> None:
+        group = make_cgroup(delegated, Limits())
+        assert [file.name for file in group.iterdir()] == ["cpu.weight"]
 
     def test_groups_of_the_past_are_removed(self, delegated: Path) -> None:
         old = delegated / "sandbox-1-old"
@@ -284,11 +290,32 @@ class TestCgroup:
         make_cgroup(delegated, Limits())
         assert not old.exists()
 
-    def test_the_kernels_word_is_the_reason(self, tmp_path: Path) -> None:
-        (tmp_path / "memory.events").write_text("low 0\nhigh 0\nmax 3\noom 1\noom_kill 1\n")
-        assert ran_out_of_memory(tmp_path)
-        watch = Watch(Limits(memory=MIB), os.getpid(), folders=[], group=tmp_path)
-        assert "more memory than the 1 MiB" in watch.final_problem()
+    @pytest.mark.parametrize(
+        ("file", "before", "after", "reason"),
+        [
+            (
+                "memory.events",
+                "low 0\nhigh 0\nmax 3\noom 0\noom_kill 0\n",
+                "low 0\nhigh 0\nmax 3\noom 1\noom_kill 1\n",
+                "more memory than the 1 MiB that an agent or check may use (CATHERDER_AGENT_MEMORY)",
+            ),
+            (
+                "pids.events",
+                "max 0\n",
+                "max 12\n",
+                "more than the 9 that an agent or check may have (CATHERDER_AGENT_PROCESSES)",
+            ),
+        ],
+    )
+    def test_the_kernels_word_is_the_reason(
+        self, tmp_path: Path, file: str, before: str, after: str, reason: str
+    ) -> None:
+        """M7: with the variable that holds it, while it runs and after its end."""
+        watch = Watch(Limits(memory=MIB, processes=9), os.getpid(), folders=[], group=tmp_path)
+        (tmp_path / file).write_text(before)
+        assert watch.final_problem() == ""
+        (tmp_path / file).write_text(after)
+        assert reason in watch.final_problem() and reason in watch.problem()
 
 
 def test_limits_that_hold_nothing_are_said_to_hold_nothing() -> None:
@@ -298,4 +325,6 @@ def test_limits_that_hold_nothing_are_said_to_hold_nothing() -> None:
     }
     assert rows["Memory"].value == "no limit"
     assert rows["Temporary files"].by == ""
+    cores = Sandbox(None).with_limits(Limits(cpus=2), cgroup=None).enforced_limits[-2]
+    assert (cores.name, cores.value, cores.is_set, cores.by) == ("CPU cores", "2", True, "")
     assert json.dumps([held.value for held in rows.values()])

@@ -37,6 +37,7 @@ DEFAULTS = {
     "connections": 4_000,
     "connections_of_one": 256,
     "sockets_of_one": 100,
+    "agent_cpus": 0,
     "agent_disk": 20 * 2**30,
     "agent_memory": 4 * 2**30,
     "agent_processes": 500,
