@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from django.utils import timezone
 
 from tasks_app.core.phases import Phase
 from tasks_app.models import Action, AuditEntry, Role, Task, User
+from tasks_app.web.pages import counting, dashboard
 from tests.browser import signed_in
 from tests.factories import (
     MembershipFactory,
@@ -99,6 +101,40 @@ def test_the_backlog_and_what_was_cancelled_are_folded_to_five(browser: Client) 
         TaskFactory.create_batch(7, phase=phase)
     page = browser.get("/").text
     assert len(titles(page)) == 10 and page.count("All 7") == 2
+
+
+def test_what_is_too_much_to_count_has_a_plus_and_the_rest_is_in_the_history(
+    browser: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """W2, F: no page reads a million tasks to say how many there are."""
+    monkeypatch.setattr(dashboard, "PAGE", 2)
+    monkeypatch.setattr(counting, "MOST_COUNTED", 6)
+    monkeypatch.setattr(counting, "MOST_LISTED", 4)
+    TaskFactory.create_batch(6, phase=Phase.CANCELLED)
+    page = browser.get("/").text
+    assert '<span class="number">6</span>' in page and ">All 6</a>" in page
+    TaskFactory.create(phase=Phase.CANCELLED)
+    page = browser.get("/").text
+    assert '<span class="number">6+</span>' in page and ">All 6+</a>" in page
+    first, last = (browser.get("/", {"group": "cancelled", "page": number}).text for number in (1, 99))
+    assert "Page 1 of 2+" in first and ">Next</a>" in first and "More in the history" not in first
+    assert "Page 2 of 2+" in last and ">Next</a>" not in last
+    assert '/history/?phase=cancelled">More in the history</a>' in last
+    assert len(titles(first)) == len(titles(last)) == 2
+
+
+def test_ended_tasks_are_shown_with_the_last_one_first(browser: Client) -> None:
+    now = timezone.now()
+    for title, phase, hours in (
+        ("Failed long ago", Phase.FAILED, 9),
+        ("Failed just now", Phase.FAILED, 1),
+        ("Done long ago", Phase.DONE, 8),
+        ("Done just now", Phase.DONE, 2),
+    ):
+        TaskFactory.create(title=title, phase=phase, ended_at=now - timedelta(hours=hours))
+    assert titles(browser.get("/").text) == [
+        "Failed just now", "Failed long ago", "Done just now", "Done long ago",
+    ]  # fmt: skip
 
 
 def test_each_row_has_the_action_that_its_task_needs(browser: Client) -> None:

@@ -21,6 +21,7 @@ from tasks_app.models import (
     QuestionState,
     User,
 )
+from tasks_app.web.pages import counting, inbox
 from tests.browser import signed_in
 from tests.factories import MembershipFactory, QuestionFactory, UserFactory
 
@@ -50,6 +51,36 @@ def look(user: User, **query: Any) -> str:
 
 def listed(page: str) -> int:
     return page.count('<li class="inbox-row">')
+
+
+def test_what_is_too_much_to_count_has_a_plus_and_the_rest_is_in_the_history(
+    admin: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """W2, F: no page reads a million questions to say how many there are."""
+    monkeypatch.setattr(inbox, "PER_PAGE", 2)
+    monkeypatch.setattr(counting, "MOST_COUNTED", 2)
+    monkeypatch.setattr(counting, "MOST_LISTED", 4)
+    for number in range(5):
+        answered(f"Number {number}?", admin)
+    asked("Still open?")
+    first, last = (look(admin, state="answered", page=number) for number in (1, 99))
+    assert 'aria-current="page">Answered <span class="number">2+</span>' in first
+    assert 'Open <span class="number">1</span>' in first
+    assert "Page 1 of 2+" in first and listed(first) == 2 and "Number 4?" in first
+    assert "Page 2 of 2+" in last and listed(last) == 2 and "Number 1?" in last
+    assert '/history/?kind=questions">More in the history</a>' in last
+
+
+def test_the_steps_to_choose_from_are_those_of_the_newest_questions(
+    admin: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inbox, "_NEWEST", 1)
+    for step, days in (("survey", 9), ("build", 1)):
+        question = asked(f"In {step}?", asked_at=timezone.now() - timedelta(days=days))
+        question.step.name = step
+        question.step.save()
+    assert ">build</option>" in look(admin) and ">survey</option>" not in look(admin)
+    assert "<option selected>survey</option>" in look(admin, step="survey"), "what was chosen stays"
 
 
 def test_each_state_has_its_tab_with_a_count(admin: User) -> None:
