@@ -57,7 +57,7 @@ class HttpsServer:
     """Serves the repositories of a folder to USER with TOKEN. `seen` has the head lines of all requests.
 
     Contents of Git LFS are also taken from whoever sends the header `Authorization` of a ticket that is not
-    empty. `looked` is called when they are offered.
+    empty. `looked` is called when they are offered. With `open_contents`, everybody can read them.
     """
 
     folder: Path
@@ -66,6 +66,7 @@ class HttpsServer:
     redirects_to: str = ""
     refuses_contents: bool = False
     ticket: str = ""
+    open_contents: bool = False
     looked: Callable[[], object] = lambda: None
     seen: list[str] = field(default_factory=list)
 
@@ -88,6 +89,18 @@ class _Contents(BaseHTTPRequestHandler):
         objects = [{**one, "authenticated": True, **self._actions(one["oid"])} for one in asked["objects"]]
         answer = json.dumps({"transfer": "basic", "objects": objects}).encode()
         self._end(200, [_LFS_JSON], answer)
+
+    def offer_downloads(self, asked: Any) -> None:
+        """Say from where each content can be read."""
+        objects = [
+            {
+                **one,
+                "authenticated": True,
+                "actions": {"download": {"href": self.serving.url(f"lfs-store/{one['oid']}")}},
+            }
+            for one in asked["objects"]
+        ]
+        self._end(200, [_LFS_JSON], json.dumps({"transfer": "basic", "objects": objects}).encode())
 
     def _actions(self, name: str) -> dict[str, Any]:
         if (self.serving.folder / "lfs-store" / name).exists():
@@ -126,7 +139,11 @@ def https_server(folder: Path) -> Iterator[HttpsServer]:
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
             allowed = base64.b64encode(f"{USER}:{TOKEN}".encode()).decode()
             sent, for_contents = self.headers.get("Authorization", ""), self.path.endswith("/objects/batch")
-            if serving.redirects_to:
+            if serving.open_contents and self.path.startswith("/lfs-store/"):
+                self._end(200, [], (folder / self.path[1:]).read_bytes())
+            elif serving.open_contents and for_contents:
+                self.offer_downloads(json.loads(body))
+            elif serving.redirects_to:
                 self._end(302, [("Location", serving.redirects_to + self.path)])
             elif sent != f"Basic {allowed}" and not (for_contents and sent and sent == serving.ticket):
                 self._end(401, [("WWW-Authenticate", 'Basic realm="git"')])

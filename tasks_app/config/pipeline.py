@@ -298,6 +298,12 @@ class RepositorySettings(FileModel):
         default=None,
         description="Commands that make a new workspace ready, such as npm ci: one, a list, or a mapping.",
     )
+    submodules: Flag = Field(
+        default=False, description="Fetch the submodules of the repository into a new workspace."
+    )
+    lfs: Flag = Field(
+        default=False, description="Fetch the contents of Git LFS into a new workspace, instead of pointers."
+    )
 
 
 class ProjectFile(RepositorySettings):

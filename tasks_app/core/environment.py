@@ -147,6 +147,23 @@ def _git_filters(value: Any) -> Any:
     return found
 
 
+_REMOTE = re.compile(r"https://|(?:https|ssh)://[^/\s]+(?:/\S*)?|[\w.-]+@[\w.-]+:\S*", re.ASCII)
+
+
+def _submodules(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    places = tuple(part.strip() for part in value.split(",") if part.strip())
+    for place in places:
+        is_folder = place.startswith("/") and place.strip("/")
+        if ".." in place.split("/") or not (is_folder or _REMOTE.fullmatch(place)):
+            raise ValueError(
+                "must be folders and https or ssh URLs, as in /srv/git, https://git.example.org/acme;"
+                " https:// alone stands for all hosts"
+            )
+    return places
+
+
 def _issuer(value: str) -> str:
     """Require TLS or this machine, because tokens are fetched from it."""
     parts = urlsplit(_web_url(value))
@@ -228,6 +245,11 @@ class Environment(BaseModel):
     network: Literal["none", "model", "full"] = Field("full", alias="CATHERDER_NETWORK")
     git_filters: Annotated[GitFilters, BeforeValidator(_git_filters)] = Field(
         (), alias="CATHERDER_GIT_FILTERS", description="Git filters that may run when work is recorded."
+    )
+    submodules: Annotated[tuple[str, ...], BeforeValidator(_submodules)] = Field(
+        (),
+        alias="CATHERDER_SUBMODULES",
+        description="From where submodules may be fetched, besides the host of a project's source.",
     )
     secret_key: Annotated[str, BeforeValidator(_secret)] | None = Field(None, alias="CATHERDER_SECRET_KEY")
     threshold: int = Field(0, alias="CATHERDER_INTERACTION_THRESHOLD", ge=0, le=5)

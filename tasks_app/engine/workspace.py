@@ -11,6 +11,7 @@ from tasks_app.core.errors import SandboxError, WorkspaceError
 from tasks_app.engine.crashpoints import crash_point
 from tasks_app.engine.lease import Lease
 from tasks_app.engine.merging import as_merge_commit, merged_into
+from tasks_app.engine.new_clone import make_clone
 from tasks_app.engine.record_again import RECORDED_AGAIN, restore_lost_work
 from tasks_app.engine.setup import run_setup
 from tasks_app.engine.temporary_faults import temporary_fault
@@ -88,7 +89,7 @@ def _make_usable(task: Task, lease: Lease, context: WorkerContext) -> bool:
     last = runs_in_workspace(task).last()
     if last is None or not _holds_files(workspace.path):
         _require_recorded(task)
-        workspace.create(base=_last_recorded(task))
+        make_clone(task, _last_recorded(task))
         return True
     workspace.remove_locks()
     if last.outcome == Outcome.CRASHED:  # perhaps with the whole machine
@@ -216,7 +217,7 @@ def _put_files_back(step: Step, lease: Lease, context: WorkerContext) -> None:
         Task.objects.filter(pk=task.pk).update(merged_commit=merged)
     lease.phase()  # a worker that was suspended for long must not remove its successor's workspace
     paths.remove_folder(workspace.path)
-    workspace.create(base=commit)
+    make_clone(task, commit)
     workspace.publish(commit)
     with lease.locked():
         Step.objects.filter(pk=step.pk).update(base_commit=commit, base_ignored=EMPTY_LIST)

@@ -25,6 +25,7 @@ from tasks_app.git.durable import (
     sync_file_system,
     temporary_name,
 )
+from tasks_app.git.lfs_contents import LfsContents
 from tasks_app.git.locks import remove_locks
 from tasks_app.git.names import valid_branch, valid_commit
 from tasks_app.git.program import Git, init
@@ -39,6 +40,7 @@ from tasks_app.git.recording import (
     set_refs,
 )
 from tasks_app.git.repository import Repository
+from tasks_app.git.submodules import ACTIVE, Submodule
 from tasks_app.sandbox import Sandbox, run
 
 _LABEL = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_-]|\.(?!\.|$|lock$)){0,99}")
@@ -90,8 +92,12 @@ class Workspace:
     def _ready_mark(self) -> Path:
         return self.path.with_name(self.path.name + ".ready")
 
-    def create(self, *, base: str) -> None:
+    def create(
+        self, *, base: str, submodules: Sequence[Submodule] = (), contents: LfsContents | None = None
+    ) -> None:
         """Make the clone, with `branch` checked out at the commit `base`, unless it exists.
+
+        `contents` are put in the place of pointers of Git LFS; None leaves the pointers.
 
         It shares no file with the repository and has no remote. An incomplete clone, left by a crash, is
         replaced. Raises WorkspaceError if other files are in its place.
@@ -108,7 +114,14 @@ class Workspace:
         shutil.rmtree(fresh, ignore_errors=True)
         self.path.parent.mkdir(parents=True, exist_ok=True)
         # A clone that no agent has seen yet contains no hook, filter or other program.
-        self._init_git(fresh, base).run("checkout", "--quiet", "--force", self._checkout, "--")
+        git = self._init_git(fresh, base)
+        git.run("checkout", "--quiet", "--force", self._checkout, "--")
+        for one in submodules:
+            one.check_out(fresh)
+        if submodules:
+            git.run("config", *ACTIVE)
+        if contents:
+            contents.put_into(fresh, base)
         self._ready_mark.unlink(missing_ok=True)
         move_into_place(fresh, self.path)
 

@@ -19,11 +19,11 @@ from tasks_app.git.program import Git, split_stream
 from tasks_app.git.repository import Repository
 
 #: A pointer in the output of `git cat-file --batch`. Text that only looks so names nothing that is kept here.
-_POINTER = re.compile(
+POINTER = re.compile(
     rb"^version https://git-lfs\.github\.com/spec/v1\n(?:ext-.*\n)*oid sha256:([0-9a-f]{64})$", re.M
 )
 #: Bytes of a pointer: it has three short lines, and more with extensions.
-_POINTER_BYTES = range(100, 513)
+POINTER_BYTES = range(100, 513)
 #: Number of new objects that are looked at together: a task may add millions, and up to 512 bytes of each
 #: are in memory.
 _BATCH = 10_000
@@ -43,7 +43,7 @@ def added_contents(repository: Repository, commit: str) -> list[str]:
     while batch := list(islice(objects, _BATCH)):
         small = _small_blobs(git, batch)
         contents = git.run("cat-file", "--batch", stdin=small) if small else b""
-        found = (pointer[1].decode() for pointer in _POINTER.finditer(contents))
+        found = (pointer[1].decode() for pointer in POINTER.finditer(contents))
         named.update(dict.fromkeys(name for name in found if path_of(repository.path, name).is_file()))
     return list(named)
 
@@ -53,7 +53,7 @@ def _small_blobs(git: Git, objects: Sequence[bytes]) -> bytes:
     wanted = b"".join(name + b"\n" for name in objects)
     listed = git.run("cat-file", "--batch-check=%(objectname) %(objecttype) %(objectsize)", stdin=wanted)
     rows = (line.split() for line in listed.decode().splitlines())
-    found = [name for name, kind, size in rows if kind == "blob" and int(size) in _POINTER_BYTES]
+    found = [name for name, kind, size in rows if kind == "blob" and int(size) in POINTER_BYTES]
     return "".join(f"{name}\n" for name in found).encode()
 
 

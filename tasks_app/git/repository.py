@@ -63,7 +63,7 @@ class Repository:
 
     Its refs: `refs/source/*` are the branches of the source, `refs/cat-herder/BRANCH/LABEL` the snapshots of
     a workspace, `refs/cat-herder-base/BRANCH` the commit where a workspace began, and `refs/heads/BRANCH`
-    what people may fetch. `name` is the project's name, for messages.
+    what people may fetch. `name` is the project's name, for messages; `settings` are git's for fetching.
 
     Everything that a method writes is on the disk when it returns. If something cannot be read, it raises
     RepositoryDamaged, and the next fetch repairs the repository.
@@ -72,6 +72,7 @@ class Repository:
     path: Path
     source: str
     name: str = ""
+    settings: tuple[str, ...] = ()
 
     @property
     def git(self) -> Git:
@@ -143,7 +144,7 @@ class Repository:
         )  # fmt: skip
         locks = (self.path / "packed-refs.lock", *(self.path / "refs/source").rglob("*.lock"))
         # Without the owner: the damage that git finds may be in the source.
-        git = Git(self.path)
+        git = Git(self.path, settings=self.settings)
         self._without_stale_locks(locks, lambda: git.run(*words, timeout=NETWORK_SECONDS))
         for folder in ("objects", "refs"):
             sync_tree(self.path / folder)

@@ -83,6 +83,11 @@ def setup_caches_of(project: Project) -> Path:
     return setup_caches() / _folder_name(project)
 
 
+def submodules_of(project: Project) -> Path:
+    """Return the folder with this host's copies of the project's submodules: a cache."""
+    return data_dir() / "submodules" / _folder_name(project)
+
+
 def task_dir(task: Task) -> Path:
     return data_dir() / "tasks" / _folder_name(task)
 

@@ -175,6 +175,12 @@ class Task(Phased):
     setup: models.JSONField[JsonObject | None, JsonObject | None] = models.JSONField(
         null=True, blank=True, help_text="How its workspace is made ready; null: it is not."
     )
+    submodules = models.BooleanField(
+        default=False, db_default=False, help_text="Fetch submodules into a new workspace."
+    )
+    lfs = models.BooleanField(
+        default=False, db_default=False, help_text="Fetch contents of Git LFS into a new workspace."
+    )
     branch = models.CharField(max_length=200)
     checkout = models.CharField(
         max_length=200, blank=True, help_text="The branch checked out in the workspace, if it is another."

@@ -135,6 +135,7 @@ def remove_project(project: Project, *, by: Principal) -> None:
             repository.path,
             *repository.related_files(),
             paths.setup_caches_of(project),
+            paths.submodules_of(project),
             *map(paths.task_dir, tasks),
             *map(paths.shared_dir, tasks),
         }

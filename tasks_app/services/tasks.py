@@ -186,6 +186,8 @@ def store_task(
             publish_plan=plan.config.publish_plan,
             publish=plan.publish,
             setup=setup_to_json(plan.config.setup_in_effect),
+            submodules=plan.config.submodules,
+            lfs=plan.config.lfs,
             ask_before=list(plan.config.ask_before),
             max_turns=plan.config.limits.max_turns,
             max_cost_usd=plan.config.limits.max_cost_usd,

@@ -386,6 +386,8 @@ def test_p1_the_schema_for_editors_knows_every_key_and_describes_it() -> None:
     schema = json.loads(json.dumps(json_schema()))
     assert set(schema["properties"]) == {
         "taskFolder",
+        "submodules",
+        "lfs",
         "defaultPipeline",
         "pipelines",
         "interactionThreshold",

@@ -33,13 +33,19 @@ def told(root: Path, **files: str) -> list[str]:
 
 def test_m5_submodules_are_empty_folders(tmp_path: Path) -> None:
     (line,) = told(tmp_path, **{".gitmodules": _MODULES})
-    assert line.startswith(".gitmodules:1: the folders of submodules (vendor/a, b) are empty in a task's")
+    assert line == (
+        ".gitmodules:1: the folders of submodules (vendor/a, b) are empty in a task's workspace; if tasks"
+        " need them, write `submodules: true` into cat-herder.yaml"
+    )
+    assert told(tmp_path, **{"cat-herder.yaml": "submodules: true\n"}) == []
 
 
 def test_m5_files_of_lfs_are_pointers(tmp_path: Path) -> None:
     attributes = "*.txt text\n# *.iso filter=lfs\n*.bin -filter=lfs\n*.psd filter=lfs diff=lfs -text\n"
     (line,) = told(tmp_path, **{".gitattributes": attributes})
     assert line.startswith(".gitattributes:4: files of Git LFS are only pointers in a task's workspace")
+    assert "write `lfs: true` into cat-herder.yaml" in line
+    assert told(tmp_path, **{"cat-herder.yaml": "lfs: true\n"}) == []
 
 
 def test_attributes_without_lfs_are_in_order(tmp_path: Path) -> None:

@@ -75,8 +75,10 @@ def fresh_clone_findings(settings: SettingsFile, context: RepositoryContext) -> 
     """Warnings about what people have in their checkout and a task's workspace does not have."""
     if settings.document is None:  # what the file says is not known
         return
-    yield from _submodules(context)
-    yield from _large_files(context)
+    if not settings.values.get("submodules"):
+        yield from _submodules(context)
+    if not settings.values.get("lfs"):
+        yield from _large_files(context)
     if not settings.values.get("setup"):
         yield from _not_installed(context)
     yield from _versions(settings, context)
@@ -85,17 +87,21 @@ def fresh_clone_findings(settings: SettingsFile, context: RepositoryContext) -> 
 def _submodules(context: RepositoryContext) -> Iterator[Finding]:
     text = _text(GITMODULES, context)
     if names := _SUBMODULE_PATH.findall(text):
-        shown = _listed(names)
-        yield warning(
-            GITMODULES, f"the folders of submodules ({shown}) are empty in a task's workspace", line=1
+        message = (
+            f"the folders of submodules ({_listed(names)}) are empty in a task's workspace; if tasks need"
+            f" them, write `submodules: true` into {CONFIG_FILE}"
         )
+        yield warning(GITMODULES, message, line=1)
 
 
 def _large_files(context: RepositoryContext) -> Iterator[Finding]:
     for name in _attributes_files(context):
         for number, line in enumerate(_text(name, context).splitlines(), start=1):
             if _LFS.match(line):
-                message = "files of Git LFS are only pointers in a task's workspace, without their contents"
+                message = (
+                    "files of Git LFS are only pointers in a task's workspace; if tasks need their contents,"
+                    f" write `lfs: true` into {CONFIG_FILE}"
+                )
                 yield warning(name, message, line=number)
                 return
 

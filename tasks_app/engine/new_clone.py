@@ -1,0 +1,53 @@
+"""Making a task's clone, with the submodules and contents of Git LFS that its project wants in it (M5)."""
+
+from __future__ import annotations
+
+from django.conf import settings
+
+from tasks_app.core.errors import WorkspaceError
+from tasks_app.core.storable import storable_text
+from tasks_app.git.lfs import is_installed
+from tasks_app.git.lfs_contents import LfsContents
+from tasks_app.git.submodules import Places, Submodule, SubmoduleStore
+from tasks_app.models import Task, paths
+
+
+def make_clone(task: Task, commit: str) -> None:
+    """Make the task's clone at `commit`, unless there is one. Raises WorkspaceError, in words for people.
+
+    From where submodules and contents come is read in the commit that the task began from, or that was merged
+    since: an agent cannot have the portal fetch from elsewhere.
+    """
+    declared_in = task.merged_commit or task.base_commit
+    try:
+        paths.workspace(task).create(
+            base=commit,
+            submodules=_submodules(task, commit, declared_in) if task.submodules else (),
+            contents=_contents(task, declared_in) if task.lfs else None,
+        )
+    except WorkspaceError as error:
+        if (text := storable_text(str(error))) != str(error):
+            raise WorkspaceError(text) from error
+        raise
+
+
+def _submodules(task: Task, commit: str, declared_in: str) -> tuple[Submodule, ...]:
+    environment = settings.ENVIRONMENT
+    places = Places(
+        task.project.source,
+        listed=environment.submodules,
+        folders_hidden=(paths.data_dir(),),
+        local=not environment.worker_token,
+    )
+    store = SubmoduleStore(paths.submodules_of(task.project), places)
+    return store.fetch(paths.repository(task.project), commit, declared_in=declared_in)
+
+
+def _contents(task: Task, needed_in: str) -> LfsContents:
+    if "lfs" not in dict(settings.ENVIRONMENT.git_filters) or not is_installed():
+        raise WorkspaceError(
+            "The project wants contents of Git LFS (lfs: true in cat-herder.yaml). For that, this worker"
+            " needs git-lfs and CATHERDER_GIT_FILTERS=lfs: otherwise what it records would have the contents"
+            " in the place of their pointers."
+        )
+    return LfsContents(paths.repository(task.project), task.project.source, needed_in)
