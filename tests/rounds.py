@@ -74,6 +74,7 @@ ON_SQLITE = (
     "integration/test_setting_descriptors.py",
     "integration/test_submodules.py",
     "integration/test_tokens_page.py",
+    "integration/test_toolchains.py",
     "security/test_accounts.py",
     "security/test_audit_log.py",
     "security/test_check_home.py",

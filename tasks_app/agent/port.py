@@ -74,7 +74,7 @@ class RunOrder:
     reach. `timeout` is in seconds. `ask_before` are patterns of tool calls that a human must approve first.
     With `planning` the agent may only read, until a human approves its plan. `halting` are the tools that the
     session began with (None: it begins now). `threads` are the numbers of the threads that it may reply to.
-    `claim` is the claim of the lease for which it runs.
+    `claim` is the claim of the lease for which it runs. `variables` are added to its environment.
     """
 
     session_id: str
@@ -98,6 +98,7 @@ class RunOrder:
     network: Network = "full"
     threads: tuple[int, ...] = ()
     claim: Claim = field(default_factory=Claim)
+    variables: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def tools_for_halting(self) -> HaltingTools:

@@ -79,7 +79,7 @@ def set_up_run(
     shutil.copy(_HERE / "ask.py", inside / "ask.py")
     (inside / "decisions.json").write_text(json.dumps(_decisions_json(order.decisions)), encoding="utf-8")
     (inside / "orders.json").write_text(json.dumps(_gate_orders(order)), encoding="utf-8")
-    command_env = {**env, **order.claim.variables(paths.workspace)}
+    command_env = {**order.variables, **env, **order.claim.variables(paths.workspace)}
     if order.may_ask:
         command_env["CAT_HERDER_ASKED"] = str(spool_folder(paths.home))
     if order.threads:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Literal, TypeAlias
 
-from pydantic import BeforeValidator, Discriminator, Field, Strict, ValidationError
+from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Strict, ValidationError
 
 from tasks_app.config import setting
-from tasks_app.config.faults import Location, describe, did_you_mean, key_path, shown
+from tasks_app.config.faults import Location, describe, did_you_mean, fault, key_path, shown
 from tasks_app.config.fields import (
     CallPattern,
     FileModel,
@@ -32,10 +33,12 @@ from tasks_app.config.setup import CacheConfig, Setup, SetupConfig
 from tasks_app.config.tool_names import tool_problems
 from tasks_app.config.yaml_text import read_yaml
 from tasks_app.core.durations import duration_in_words
+from tasks_app.core.environment import TOOLCHAIN
 from tasks_app.core.errors import BadInput
 from tasks_app.core.types import JsonObject, Network, least_network
 
 DEFAULT_TASK_FOLDER = "cat-herder-tasks"
+MOST_TOOLCHAINS = 10
 
 
 class NoCheck(FileModel):
@@ -160,6 +163,25 @@ PipelineValue: TypeAlias = Annotated[
 #: The time limits of a run and of a shell check if neither they nor the project name one.
 STEP_SECONDS = 2 * 3600
 CHECK_SECONDS = 600
+
+
+def _as_names(value: object) -> object:
+    return [value] if isinstance(value, str) else value
+
+
+def _check_toolchain(name: str) -> str:
+    if not re.fullmatch(TOOLCHAIN, name):
+        raise fault(f"must be the name of a toolchain, such as rust or node, not {shown(name)}")
+    return name
+
+
+def _few_toolchains(names: tuple[str, ...]) -> tuple[str, ...]:
+    if len(names) > MOST_TOOLCHAINS:
+        raise fault(f"must have at most {MOST_TOOLCHAINS} entries, not {len(names)}")
+    return names
+
+
+ToolchainName = Annotated[Line, AfterValidator(_check_toolchain)]
 
 
 def _time_limit(seconds: int) -> Callable[[object, object], str]:
@@ -297,6 +319,14 @@ class RepositorySettings(FileModel):
     setup: Setup = Field(
         default=None,
         description="Commands that make a new workspace ready, such as npm ci: one, a list, or a mapping.",
+    )
+    toolchains: Annotated[
+        tuple[ToolchainName, ...],
+        BeforeValidator(_as_names, json_schema_input_type=str | list[str]),
+        AfterValidator(_few_toolchains),
+    ] = Field(
+        default=(),
+        description="Toolchains of the machine that tasks use: rust, node, python, java, or a listed one.",
     )
     submodules: Flag = Field(
         default=False, description="Fetch the submodules of the repository into a new workspace."

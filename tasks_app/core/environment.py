@@ -147,6 +147,24 @@ def _git_filters(value: Any) -> Any:
     return found
 
 
+#: Names of toolchains.
+TOOLCHAIN = r"[a-z][a-z0-9+.-]{0,39}"
+#: Pairs of a toolchain's name and its folder.
+ListedToolchains = tuple[tuple[str, str], ...]
+
+
+def _toolchains(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    pairs = [entry.strip().partition("=") for entry in value.split(";") if entry.strip()]
+    found = tuple((name.strip(), folder.strip()) for name, _, folder in pairs)
+    for name, folder in found:
+        plain = folder.startswith("/") and folder.strip("/") and ".." not in folder.split("/")
+        if not plain or not re.fullmatch(TOOLCHAIN, name):
+            raise ValueError("must be NAME=FOLDER with ; between them, as in go=/srv/go; android=/srv/sdk")
+    return found
+
+
 _REMOTE = re.compile(r"https://|(?:https|ssh)://[^/\s]+(?:/\S*)?|[\w.-]+@[\w.-]+:\S*", re.ASCII)
 
 
@@ -245,6 +263,11 @@ class Environment(BaseModel):
     network: Literal["none", "model", "full"] = Field("full", alias="CATHERDER_NETWORK")
     git_filters: Annotated[GitFilters, BeforeValidator(_git_filters)] = Field(
         (), alias="CATHERDER_GIT_FILTERS", description="Git filters that may run when work is recorded."
+    )
+    toolchains: Annotated[ListedToolchains, BeforeValidator(_toolchains)] = Field(
+        (),
+        alias="CATHERDER_TOOLCHAINS",
+        description="Toolchains that projects may ask for, with their folders.",
     )
     submodules: Annotated[tuple[str, ...], BeforeValidator(_submodules)] = Field(
         (),

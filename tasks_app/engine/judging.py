@@ -18,6 +18,7 @@ from tasks_app.engine.plan import PLAN_FILE, leave_out_plan, store_plan
 from tasks_app.engine.run_recorder import RunRecorder
 from tasks_app.engine.setup import setup_folders
 from tasks_app.engine.ticker import Ticker
+from tasks_app.engine.toolchains import toolchains_of
 from tasks_app.engine.worker_context import WorkerContext
 from tasks_app.engine.workspace import (
     commit_checkpoint,
@@ -64,14 +65,15 @@ def _run_guard_and_checks(run: Run, lease: Lease, context: WorkerContext) -> Non
     if not all(report.passed for report in guard_reports):
         _store_reports(run, guard_reports, lease, recorder)
         return
+    tools = toolchains_of(task)
     reports = run_checks(
         checks_of(step_from_json(run.step.config)),
         workspace=paths.workspace(task).path,
         sandbox=context.sandbox if network_of(run.step) == "full" else context.sandbox.without_network(),
         home=paths.check_home(task),
-        readable=setup_folders(task),
+        readable=(*setup_folders(task), *tools.readable),
         # The next holder of the task finds processes of the checks by these variables and ends them.
-        env=lease.as_claim.variables(paths.workspace(task).path),
+        env={**tools.variables, **lease.as_claim.variables(paths.workspace(task).path)},
         stop=ticker.should_stop,
     )
     ticker.raise_problem()

@@ -42,6 +42,7 @@ from tasks_app.engine.setup_cache import (
 )
 from tasks_app.engine.stopping import Stopped, StopReason
 from tasks_app.engine.ticker import Ticker
+from tasks_app.engine.toolchains import toolchains_of
 from tasks_app.engine.worker_context import WorkerContext
 from tasks_app.models import Change, ChangeKind, Setup, SetupCache, SetupOutcome, Task, paths
 from tasks_app.sandbox import Finished, Sandbox
@@ -232,14 +233,19 @@ class _SetupRun:
 
     def _report(self, command: Shell, *, cache_hit: bool) -> CheckReport:
         ticker = Ticker(partial(_tick, self.lease, self.context))
-        workspace = paths.workspace(self.task).path
+        workspace, tools = paths.workspace(self.task).path, toolchains_of(self.task)
         (report,) = run_checks(
             [command],
             workspace=workspace,
             sandbox=self.sandbox,
             home=paths.setup_home(self.task),
             # The next holder of the task finds processes of the setup by these variables and ends them.
-            env={**self.lease.as_claim.variables(workspace), CACHE_HIT: "true" if cache_hit else "false"},
+            env={
+                **tools.variables,
+                **self.lease.as_claim.variables(workspace),
+                CACHE_HIT: "true" if cache_hit else "false",
+            },
+            readable=tools.readable,
             stop=ticker.should_stop,
         )
         ticker.raise_problem()

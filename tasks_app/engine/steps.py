@@ -32,6 +32,7 @@ from tasks_app.engine.replies import ReplyCollector, collect_earlier_replies
 from tasks_app.engine.run_recorder import RunRecorder
 from tasks_app.engine.setup import setup_folders
 from tasks_app.engine.stopping import Stopped, StopReason
+from tasks_app.engine.toolchains import toolchains_of
 from tasks_app.engine.wait_sentences import SHORTEST_WAIT, reset_words
 from tasks_app.engine.worker_context import WorkerContext
 from tasks_app.engine.workspace import prepare_workspace, record_work
@@ -162,7 +163,7 @@ def _order_for(run: Run, planned: NextRun, timeout: float) -> RunOrder:
     task = run.step.task
     folder = paths.run_dir(run)
     folder.mkdir(parents=True, exist_ok=True)
-    config = step_from_json(run.step.config)
+    config, tools = step_from_json(run.step.config), toolchains_of(task)
     return RunOrder(
         session_id=planned.session_id,
         paths=RunPaths(
@@ -171,7 +172,7 @@ def _order_for(run: Run, planned: NextRun, timeout: float) -> RunOrder:
             answers=paths.answers_dir(task),
             run=folder,
             lock=paths.lock_file(task),
-            readable=setup_folders(task),
+            readable=(*setup_folders(task), *tools.readable),
         ),
         prompt=planned.prompt,
         resume=planned.resume,
@@ -192,6 +193,7 @@ def _order_for(run: Run, planned: NextRun, timeout: float) -> RunOrder:
         network=network_of(run.step),
         threads=task.threads.numbers(),
         claim=Claim(task.pk, run.lease_epoch),
+        variables=tools.variables,
     )
 
 

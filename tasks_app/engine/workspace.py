@@ -15,6 +15,7 @@ from tasks_app.engine.new_clone import make_clone
 from tasks_app.engine.record_again import RECORDED_AGAIN, restore_lost_work
 from tasks_app.engine.setup import run_setup
 from tasks_app.engine.temporary_faults import temporary_fault
+from tasks_app.engine.toolchains import toolchains_of
 from tasks_app.engine.worker_context import WorkerContext
 from tasks_app.git import AUTHOR, EMPTY_LIST, Snapshot
 from tasks_app.history.events.append import append_one
@@ -32,6 +33,7 @@ SHOWN_NAMES = 10
 def prepare_workspace(step: Step, lease: Lease, context: WorkerContext) -> None:
     """Make the folders and the clone if they are missing, and store which commit the step starts from."""
     task = step.task
+    toolchains_of(task)  # raises if this worker lacks one: nothing was spent yet
     for folder in (paths.home(task), paths.check_home(task), paths.answers_dir(task)):
         folder.mkdir(parents=True, exist_ok=True)
     _remove_outdated(task, lease)

@@ -175,6 +175,10 @@ class Task(Phased):
     setup: models.JSONField[JsonObject | None, JsonObject | None] = models.JSONField(
         null=True, blank=True, help_text="How its workspace is made ready; null: it is not."
     )
+    toolchains = models.CharField(
+        max_length=500, blank=True, default="", db_default="",
+        help_text="Toolchains of the machine that it uses, with commas between them.",
+    )  # fmt: skip
     submodules = models.BooleanField(
         default=False, db_default=False, help_text="Fetch submodules into a new workspace."
     )

@@ -387,6 +387,7 @@ def test_p1_the_schema_for_editors_knows_every_key_and_describes_it() -> None:
     assert set(schema["properties"]) == {
         "taskFolder",
         "submodules",
+        "toolchains",
         "lfs",
         "defaultPipeline",
         "pipelines",

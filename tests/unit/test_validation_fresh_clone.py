@@ -136,6 +136,37 @@ def test_m5_a_version_manager_is_named(tmp_path: Path, name: str, tool: str) -> 
     assert line.startswith(f"{name}:None: names a version of {tool}, but a task's workspace has what its")
 
 
+def test_m5_a_toolchain_that_has_the_version_is_suggested(tmp_path: Path) -> None:
+    (line,) = told(tmp_path, **{".nvmrc": "20\n", "cat-herder.yaml": "toolchains: rust\n"})
+    assert "or write `toolchains: [rust, node]` into cat-herder.yaml" in line
+    assert told(tmp_path, **{"cat-herder.yaml": "toolchains: [node]\n"}) == []
+
+
+def test_m5_a_toolchain_that_this_machine_lacks_is_a_warning(tmp_path: Path) -> None:
+    (tmp_path / "cat-herder.yaml").write_text("setup: x\ntoolchains: [rust, node, go]\n")
+    known = {"node": "", "rust": "there is no folder /root/.rustup"}
+    report = validate(tmp_path, prompts=PROMPTS, with_git=False, toolchains=known)
+    assert [f"{one.problem.line}: {one.problem.sentence}" for one in report.warnings] == [
+        '2: toolchains[0] is "rust", which this machine does not have: there is no folder /root/.rustup',
+        '2: toolchains[2] is "go", which this machine does not have: it is not one that CATHERDER_TOOLCHAINS'
+        " lists",
+    ]
+    assert report.ok
+
+
+@pytest.mark.parametrize("value", ["../root", "/etc", "~/.ssh", "Rust", "a b", ""])
+def test_r4_a_toolchain_is_a_name_and_no_path(tmp_path: Path, value: str) -> None:
+    found = report(tmp_path, **{"cat-herder.yaml": f"toolchains: [{value!r}]\n"})
+    assert not found.ok and "toolchains" in found.errors[0].problem.key
+
+
+def test_as_many_toolchains_are_taken_as_a_task_can_store(tmp_path: Path) -> None:
+    long = [f"t{number}" + "x" * 38 for number in range(11)]
+    assert report(tmp_path, **{"cat-herder.yaml": f"toolchains: [{', '.join(long[:10])}]\n"}).ok
+    assert len(",".join(long[:10])) <= 500
+    assert not report(tmp_path, **{"cat-herder.yaml": f"toolchains: [{', '.join(long)}]\n"}).ok
+
+
 def test_a_setup_that_installs_the_version_is_in_order(tmp_path: Path) -> None:
     assert told(tmp_path, **{".python-version": "3.12\n", "cat-herder.yaml": "setup: uv sync\n"}) == []
     assert len(told(tmp_path, **{"cat-herder.yaml": "setup: npm ci\n"})) == 1

@@ -18,6 +18,7 @@ from tasks_app.config.project_settings import Overrides, effective
 from tasks_app.config.publish import publish_to_json
 from tasks_app.config.validation import validate_commit
 from tasks_app.core.types import JsonObject, least_network
+from tasks_app.engine.toolchains import toolchains_of_machine
 from tasks_app.git import committed_text
 from tasks_app.models import Membership, Project, Scope, User, paths
 from tasks_app.prompting import SHIPPED_PROMPTS
@@ -155,7 +156,13 @@ def get_validation(request: HttpRequest, project: ProjectName) -> Validation:
     repository = paths.repository(found)
     commit = repository.head(found.branch)
     threshold = settings.ENVIRONMENT.threshold
-    report = validate_commit(repository, commit, prompts=SHIPPED_PROMPTS, threshold=threshold)
+    report = validate_commit(
+        repository,
+        commit,
+        prompts=SHIPPED_PROMPTS,
+        threshold=threshold,
+        toolchains=toolchains_of_machine(),
+    )
     text = committed_text(repository, commit=commit, path=settings_actions.CONFIG_FILE)
     report = with_publishing(report, found, text)
     return Validation.of(report, commit=commit)

@@ -7,8 +7,9 @@ while: those that are read, those that the settings name, and links. git only ha
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path, PurePosixPath
 
@@ -34,13 +35,20 @@ _MOST_LAID = 20_000
 _OUTSIDE = "/nowhere/outside-the-repository"
 
 
-def validate_commit(repository: Repository, commit: str, *, prompts: Path, threshold: int = 0) -> Report:
-    """Return everything that is wrong with a commit. `prompts` and `threshold` are those of the installation.
+def validate_commit(
+    repository: Repository,
+    commit: str,
+    *,
+    prompts: Path,
+    threshold: int = 0,
+    toolchains: Mapping[str, str] | None = None,
+) -> Report:
+    """Return everything that is wrong with a commit. The other values are those of the installation.
 
     Raises WorkspaceError if the commit cannot be read.
     """
     with laid_out(repository, commit, prompts=prompts, threshold=threshold) as context:
-        return report_on(context)
+        return report_on(replace(context, toolchains=toolchains or {}))
 
 
 @contextmanager

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
-from tasks_app.config.faults import ConfigInvalid
-from tasks_app.config.validation.findings import Finding, warning
+from tasks_app.config.faults import ConfigInvalid, shown
+from tasks_app.config.validation.findings import Finding, Severity, warning
 from tasks_app.config.validation.json_text import read_json
 from tasks_app.config.validation.repository_context import RepositoryContext, read_text
 from tasks_app.config.validation.settings_file import CONFIG_FILE, SettingsFile
@@ -45,19 +45,20 @@ _PYTHON = (
 )
 _PYPROJECT = "python3 -m venv .venv && .venv/bin/pip install -e ."
 
-#: Files in which version managers name the version of a tool.
+#: Files in which version managers name the version of a tool, with the toolchain that has its versions.
 _VERSIONS = {
-    ".nvmrc": "Node.js",
-    ".node-version": "Node.js",
-    ".python-version": "Python",
-    ".ruby-version": "Ruby",
-    ".java-version": "Java",
-    ".sdkmanrc": "Java",
-    "rust-toolchain.toml": "Rust",
-    "rust-toolchain": "Rust",
-    ".tool-versions": "several tools",
-    "mise.toml": "several tools",
+    ".nvmrc": ("Node.js", "node"),
+    ".node-version": ("Node.js", "node"),
+    ".python-version": ("Python", "python"),
+    ".ruby-version": ("Ruby", ""),
+    ".java-version": ("Java", ""),
+    ".sdkmanrc": ("Java", "java"),
+    "rust-toolchain.toml": ("Rust", "rust"),
+    "rust-toolchain": ("Rust", "rust"),
+    ".tool-versions": ("several tools", ""),
+    "mise.toml": ("several tools", ""),
 }
+_LABELS = "give workers that have it a label and write `runsOn: [LABEL]`"
 #: Programs that read such files and install the version themselves.
 _INSTALLERS = re.compile(r"\b(?:asdf|fnm|mise|nvm|poetry|proto|pyenv|rbenv|rustup|sdk|uv|volta)\b")
 
@@ -82,6 +83,7 @@ def fresh_clone_findings(settings: SettingsFile, context: RepositoryContext) -> 
     if not settings.values.get("setup"):
         yield from _not_installed(context)
     yield from _versions(settings, context)
+    yield from _missing_toolchains(settings, context)
 
 
 def _submodules(context: RepositoryContext) -> Iterator[Finding]:
@@ -164,14 +166,29 @@ def _is_package(project: Mapping[str, object]) -> bool:
 def _versions(settings: SettingsFile, context: RepositoryContext) -> Iterator[Finding]:
     if _INSTALLERS.search(str(settings.values.get("setup") or "")):
         return
-    for name, tool in _VERSIONS.items():
-        if context.has(name):
+    chosen = _toolchains(settings)
+    for name, (tool, toolchain) in _VERSIONS.items():
+        if context.has(name) and toolchain not in chosen:
+            fix = f"write `toolchains: [{', '.join([*chosen, toolchain])}]`" if toolchain else _LABELS
             message = (
-                f"names a version of {tool}, but a task's workspace has what its worker has on its PATH;"
-                " have `setup` install that version, or give workers that have it a label and name it in"
-                f" `runsOn` of {CONFIG_FILE}"
+                f"names a version of {tool}, but a task's workspace has what its worker has on its PATH; if"
+                f" tasks need that version, have `setup` install it, or {fix} into {CONFIG_FILE}"
             )
             yield warning(name, message)
+
+
+def _missing_toolchains(settings: SettingsFile, context: RepositoryContext) -> Iterator[Finding]:
+    """Warnings about toolchains that this machine lacks; another worker may have them."""
+    for index, name in enumerate(_toolchains(settings) if context.toolchains else ()):
+        if why := context.toolchains.get(name, "it is not one that CATHERDER_TOOLCHAINS lists"):
+            message = f"is {shown(name)}, which this machine does not have: {why}"
+            yield Finding(CONFIG_FILE, settings.problem(("toolchains", index), message), Severity.WARNING)
+
+
+def _toolchains(settings: SettingsFile) -> list[str]:
+    value = settings.values.get("toolchains")
+    names = [value] if isinstance(value, str) else value
+    return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
 
 
 def _listed(names: list[str]) -> str:

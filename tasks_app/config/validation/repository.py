@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from tasks_app.config.faults import ConfigInvalid
@@ -19,16 +19,25 @@ from tasks_app.prompting.intro import intro_faults
 _INTRO = "interaction-intro.md"
 
 
-def validate(root: Path, *, prompts: Path, threshold: int = 0, with_git: bool = True) -> Report:
+def validate(
+    root: Path,
+    *,
+    prompts: Path,
+    threshold: int = 0,
+    with_git: bool = True,
+    toolchains: Mapping[str, str] | None = None,
+) -> Report:
     """Return everything that is wrong with the repository at `root`.
 
     `prompts` is the folder of the portal's own prompts, `threshold` the installation's interaction
-    threshold. Without `with_git` the commit is not looked at.
+    threshold, `toolchains` what this machine has, as in RepositoryContext. Without `with_git` the commit is
+    not looked at.
     """
     git = git_state(root) if with_git else GitState(())
-    return report_on(
-        RepositoryContext(root, prompts=prompts, threshold=threshold, tracked=git.tracked), git.findings
+    context = RepositoryContext(
+        root, prompts=prompts, threshold=threshold, tracked=git.tracked, toolchains=toolchains or {}
     )
+    return report_on(context, git.findings)
 
 
 def report_on(context: RepositoryContext, findings: Iterable[Finding] = ()) -> Report:

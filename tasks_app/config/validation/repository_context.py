@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,13 +17,15 @@ class RepositoryContext:
     """A repository's top folder, and what the portal brings along.
 
     `prompts` is the folder of the portal's own prompts, `threshold` the installation's interaction
-    threshold. `tracked` are the files that git knows, None where git cannot say.
+    threshold. `tracked` are the files that git knows, None where git cannot say. `toolchains` are the names
+    of toolchains with why this machine does not have them, "" if it does.
     """
 
     root: Path
     prompts: Path
     threshold: int = 0
     tracked: frozenset[str] | None = field(default=None, repr=False)
+    toolchains: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     @property
     def shipped_steps(self) -> Path:

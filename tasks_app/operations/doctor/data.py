@@ -15,6 +15,7 @@ from django.db import DatabaseError
 
 from tasks_app.core.errors import CatHerderError, WorkspaceError
 from tasks_app.core.phases import ENDED
+from tasks_app.engine.toolchains import toolchains_of_machine
 from tasks_app.git.repairing import is_readable
 from tasks_app.models import Project, Task, paths
 from tasks_app.operations.doctor.finding import Finding, ok, problem, warning
@@ -178,4 +179,22 @@ def _repair(project: Project) -> str:
     return " ".join(done) or f"{project.name} was fetched again"
 
 
-CHECKS = (data_directory, free_space, sizes, installation, secret_key)
+def missing_toolchains() -> Iterator[Finding]:
+    """Warn about toolchains that unfinished tasks need and this machine lacks."""
+    unfinished = Task.objects.exclude(phase__in=ENDED).exclude(toolchains="")
+    try:
+        rows = set(unfinished.values_list("toolchains", "project__name"))
+    except DatabaseError:
+        return  # reported by the check of the database
+    known = toolchains_of_machine()
+    needed = {(name, project) for names, project in rows for name in names.split(",")}
+    for name, project in sorted(needed):
+        if known.get(name, "not listed"):
+            yield warning(
+                "toolchains",
+                f"unfinished tasks of {project} need {name}, which is not here",
+                "Install it for this user, or give workers that have it a label and name it in runsOn.",
+            )
+
+
+CHECKS = (data_directory, free_space, sizes, installation, secret_key, missing_toolchains)

@@ -16,6 +16,7 @@ from django.conf import settings
 
 from tasks_app.agent.claude import bundled_cli
 from tasks_app.core.errors import SandboxUnavailable
+from tasks_app.engine.toolchains import toolchains_of_machine
 from tasks_app.operations import local_sandbox
 from tasks_app.operations.doctor.finding import Finding, ok, problem, warning
 from tasks_app.sandbox import TEMPORARY_FILES, Sandbox, run
@@ -143,6 +144,16 @@ def _sandbox_or_none() -> Sandbox:
         return Sandbox(None)
 
 
+def toolchains() -> Iterator[Finding]:
+    """Show which toolchains projects may ask for."""
+    known = toolchains_of_machine()
+    there = [name for name, why in known.items() if not why]
+    yield ok("toolchains", f"projects may ask for: {', '.join(there) or 'none was found'}")
+    for name, _ in settings.ENVIRONMENT.toolchains:
+        if known[name]:
+            yield warning("toolchains", f"{name}: {known[name]}", "Correct CATHERDER_TOOLCHAINS.")
+
+
 def open_files() -> Iterator[Finding]:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)  # the portal raises its soft limit itself
     if hard != resource.RLIM_INFINITY and hard < OPEN_FILES:
@@ -167,4 +178,4 @@ def memory() -> Iterator[Finding]:
         yield ok("memory", shown)
 
 
-CHECKS = (python, git, sandbox, network, limits, agent, open_files, memory)
+CHECKS = (python, git, sandbox, network, limits, agent, toolchains, open_files, memory)

@@ -26,6 +26,7 @@ from tasks_app.config.yaml_text import read_yaml
 from tasks_app.core.durations import duration_in_words
 from tasks_app.core.errors import BadInput, CatHerderError, WorkspaceError
 from tasks_app.core.types import Network, least_network
+from tasks_app.engine.toolchains import toolchains_of_machine
 from tasks_app.git import CommitFacts, Repository, TreeFile, committed_text, committed_tree
 from tasks_app.models import Project, paths
 from tasks_app.prompting import SHIPPED_PROMPTS
@@ -298,7 +299,13 @@ def _moment() -> int:
 @lru_cache(maxsize=64)
 def _report(repository: Repository, commit: str, moment: int) -> Report:
     threshold = settings.ENVIRONMENT.threshold
-    return validate_commit(repository, commit, prompts=SHIPPED_PROMPTS, threshold=threshold)
+    return validate_commit(
+        repository,
+        commit,
+        prompts=SHIPPED_PROMPTS,
+        threshold=threshold,
+        toolchains=toolchains_of_machine(),
+    )
 
 
 @lru_cache(maxsize=16)

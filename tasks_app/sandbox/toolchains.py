@@ -1,0 +1,197 @@
+"""Toolchains of the machine that a project may ask for by name, such as `rust` or `node` (M5).
+
+A repository names toolchains and never paths. Those of rustup, nvm, pyenv and SDKMAN are found in the home of
+the worker's user, or where their own variables lead; the installation may list others. Of a folder that a
+version manager keeps, only programs, libraries and headers are shown, and nothing that is reached through a
+link out of it: registry passwords and tokens are in the same folders (`~/.cargo/credentials.toml`,
+`etc/npmrc` and `pip.conf` of a version).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tasks_app.sandbox.environment import search_path
+
+#: What is shown of one installed version, if it has it.
+_OF_A_VERSION = ("bin", "include", "lib", "lib64", "libexec", "share", "pyvenv.cfg")
+_OF_A_JDK = (
+    "bin", "conf/logging.properties", "conf/net.properties", "conf/security", "include", "jmods", "jre",
+    "legal", "lib", "release",
+)  # fmt: skip
+_NUMBERS = re.compile(r"\d+")
+_PREFIX = re.compile(r"v?\d+(\.\d+)*")
+
+
+class NoToolchain(Exception):
+    """The machine does not have a toolchain; the text says what was looked for, as part of a sentence."""
+
+
+@dataclass(frozen=True)
+class Toolchain:
+    """A toolchain: what a sandboxed process may read, its folders for PATH, and its variables."""
+
+    readable: tuple[Path, ...]
+    programs: tuple[Path, ...]
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Toolchains:
+    """Those of one task together. `variables` include PATH."""
+
+    readable: tuple[Path, ...] = ()
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, chosen: Iterable[Toolchain]) -> Toolchains:
+        found = list(chosen)
+        if not found:
+            return cls()
+        programs = [str(folder) for one in found for folder in one.programs]
+        variables = {name: value for one in found for name, value in one.variables.items()}
+        readable = dict.fromkeys(path for one in found for path in one.readable)
+        return cls(tuple(readable), {**variables, "PATH": os.pathsep.join([*programs, search_path()])})
+
+
+def find_toolchain(name: str, listed: Mapping[str, str], *, hidden: Sequence[Path] = ()) -> Toolchain:
+    """Return the toolchain of that name: one that is `listed` with its folder, or a found one.
+
+    Folders in `hidden` are never shown. Raises NoToolchain.
+    """
+    if name in listed:
+        return _listed(name, Path(listed[name]), hidden)
+    if name not in _FOUND:
+        known = ", ".join(sorted({*_FOUND, *listed}))
+        raise NoToolchain(f"it knows {known}, and CATHERDER_TOOLCHAINS lists others")
+    return _FOUND[name]()
+
+
+def known_toolchains(listed: Mapping[str, str], *, hidden: Sequence[Path] = ()) -> dict[str, str]:
+    """Return every toolchain by name, with why the machine does not have it; "" if it does."""
+    return {name: why_missing(name, listed, hidden=hidden) for name in sorted({*_FOUND, *listed})}
+
+
+def why_missing(name: str, listed: Mapping[str, str], *, hidden: Sequence[Path] = ()) -> str:
+    try:
+        find_toolchain(name, listed, hidden=hidden)
+    except NoToolchain as error:
+        return str(error)
+    return ""
+
+
+def _listed(name: str, folder: Path, hidden: Sequence[Path]) -> Toolchain:
+    if not folder.is_dir():
+        raise NoToolchain(f"{folder}, which CATHERDER_TOOLCHAINS names, is no folder")
+    real, home = folder.resolve(), Path.home().resolve()
+    if home.is_relative_to(real) or any(one.resolve().is_relative_to(real) for one in hidden):
+        raise NoToolchain(f"{folder}, which CATHERDER_TOOLCHAINS names, holds more than a toolchain")
+    programs = folder / "bin" if (folder / "bin").is_dir() else folder
+    variable = re.sub(r"\W", "_", name).upper() + "_HOME"
+    return Toolchain((folder,), (programs,), {variable: str(folder)})
+
+
+def _rust() -> Toolchain:
+    """Rust of rustup, whose programs read which version a project's rust-toolchain.toml names."""
+    root, cargo = _root("RUSTUP_HOME", ".rustup"), _root("CARGO_HOME", ".cargo")
+    programs = list(_inside(cargo, ["bin"]))
+    toolchains = list(_inside(root, ["toolchains"]))
+    if not toolchains or not programs or not (programs[0] / "cargo").exists():
+        raise NoToolchain(f"rustup has no toolchain in {root}, or no programs in {cargo / 'bin'}")
+    # rustup does not start if it cannot make this folder; it holds digests of downloads.
+    own = _inside(root, ["settings.toml", "update-hashes"])
+    readable = (*toolchains, *own, *programs)
+    return Toolchain(readable, tuple(programs), {"RUSTUP_HOME": str(root)})
+
+
+def _node() -> Toolchain:
+    """Node.js of nvm, in nvm's default version; `nvm use` chooses another."""
+    root = _root("NVM_DIR", ".nvm")
+    versions = _versions(root, "versions/node", program="bin/node")
+    if not versions:
+        raise NoToolchain(f"nvm has no version of Node.js in {root}")
+    default = _default_of_nvm(root, versions)
+    readable = [path for one in versions for path in _inside(root, _names(root, one, _OF_A_VERSION))]
+    own = _inside(root, ["nvm.sh", "nvm-exec", "alias"])
+    return Toolchain((*readable, *own), (default / "bin",), {"NVM_DIR": str(root)})
+
+
+def _default_of_nvm(root: Path, versions: Sequence[Path]) -> Path:
+    """Return the version that nvm's alias `default` names: a version or its beginning, else the newest."""
+    newest = max(versions, key=_numbers)
+    try:
+        wanted = (root / "alias/default").read_text(encoding="utf-8")[:100].strip()
+    except (OSError, UnicodeDecodeError):
+        return newest
+    if not _PREFIX.fullmatch(wanted):
+        return newest
+    numbers = _numbers(Path(wanted))
+    fitting = [one for one in versions if _numbers(one)[: len(numbers)] == numbers]
+    return max(fitting, key=_numbers, default=newest)
+
+
+def _python() -> Toolchain:
+    """Python of pyenv, whose programs read which version a project's .python-version names."""
+    root = _root("PYENV_ROOT", ".pyenv")
+    versions = _versions(root, "versions", program="bin/python")
+    programs = list(_inside(root, ["shims", "bin"]))
+    if not versions or not programs:
+        raise NoToolchain(f"pyenv has no version of Python in {root}")
+    readable = [path for one in versions for path in _inside(root, _names(root, one, _OF_A_VERSION))]
+    own = _inside(root, ["libexec", "pyenv.d", "version"])
+    return Toolchain((*readable, *programs, *own), tuple(programs), {"PYENV_ROOT": str(root)})
+
+
+def _java() -> Toolchain:
+    """A JDK of SDKMAN, in the version that is its current one."""
+    root = _root("SDKMAN_DIR", ".sdkman")
+    versions = _versions(root, "candidates/java", program="bin/java")
+    current = (root / "candidates/java/current").resolve()
+    chosen = next((one for one in versions if one.resolve() == current), None)
+    if chosen is None:
+        raise NoToolchain(f"SDKMAN has no current version of Java in {root}")
+    readable = tuple(_inside(root, _names(root, chosen, _OF_A_JDK)))
+    return Toolchain(readable, (chosen / "bin",), {"JAVA_HOME": str(chosen)})
+
+
+_FOUND: Mapping[str, Callable[[], Toolchain]] = {
+    "java": _java, "node": _node, "python": _python, "rust": _rust,
+}  # fmt: skip
+
+
+def _root(variable: str, folder: str) -> Path:
+    """Return where a version manager keeps its files. Raises NoToolchain."""
+    given = os.environ.get(variable, "")
+    root = Path(given) if given else Path.home() / folder
+    if not root.is_absolute() or not root.is_dir():
+        raise NoToolchain(f"there is no folder {root}, and {variable} names no other")
+    if Path.home().resolve().is_relative_to(root.resolve()):
+        raise NoToolchain(f"{variable} names {root}, which holds more than a toolchain")
+    return root
+
+
+def _versions(root: Path, folder: str, *, program: str) -> list[Path]:
+    """Return the folders of installed versions that have the program; links are other names of them."""
+    found = sorted((root / folder).glob("*"))
+    return [one for one in found if not one.is_symlink() and one.is_dir() and (one / program).exists()]
+
+
+def _names(root: Path, version: Path, names: Sequence[str]) -> list[str]:
+    return [(version / name).relative_to(root).as_posix() for name in names]
+
+
+def _inside(root: Path, names: Iterable[str]) -> Iterator[Path]:
+    """Yield those of the names that exist and do not lead out of the root through a link."""
+    real = root.resolve()
+    for name in names:
+        path = root / name
+        if path.exists() and path.resolve() == real / name:
+            yield path
+
+
+def _numbers(version: Path) -> tuple[int, ...]:
+    return tuple(map(int, _NUMBERS.findall(version.name if version.name else str(version))))
