@@ -75,6 +75,18 @@ def test_m4_it_says_the_place_in_line_and_that_all_workers_are_busy(member: User
     assert said[10].startswith("Number 11 in line: ")
 
 
+def test_m4_a_task_says_it_also_to_scripts_and_in_the_terminal(
+    member: User, shop: Project, manage: Manage
+) -> None:
+    worker()
+    task, other = queued(shop, minutes=9), TaskFactory.create(project=shop, phase=Phase.DONE)
+    said = "Next in line: waits for a free worker."
+    for one, sentence in ((task, said), (other, "")):
+        assert Script(member).get(f"/tasks/{one.pk}").json()["queue"] == sentence
+        _, printed, _ = manage("status", one.pk, "--json")
+        assert json.loads(printed)["queue"] == sentence
+
+
 def test_m4_it_names_the_labels_and_whether_such_a_worker_runs(member: User, shop: Project) -> None:
     worker("linux")
     task = queued(shop, labels="gpu,linux")

@@ -29,6 +29,7 @@ from tasks_app.models import (
 )
 from tasks_app.models.task import priority_name
 from tasks_app.reporting.commands import fetch_command_for
+from tasks_app.reporting.queue import queue_sentence
 from tasks_app.reporting.schemas.base import (
     DateTime,
     HasMetrics,
@@ -184,7 +185,12 @@ class SetupOut(Out):
         )
 
 
-class TaskWithSetup(TaskOut):
+class OneTask(TaskOut):
+    """A task with what lists leave out."""
+
+    queue: str = Field(
+        description="Where it stands in the queue and what it waits for; empty if it does not wait there."
+    )
     setup: Json | None = Field(
         description="How its workspace is made ready, as cat-herder.yaml has it; null: it is not."
     )
@@ -193,10 +199,10 @@ class TaskWithSetup(TaskOut):
     @classmethod
     def of(cls, task: Task, **more: Any) -> Self:
         setups = [] if task.setup is None else [SetupOut.of(one) for one in task.setups.all()]
-        return super().of(task, setup=task.setup, setups=setups, **more)
+        return super().of(task, queue=queue_sentence(task), setup=task.setup, setups=setups, **more)
 
 
-class TaskDetail(TaskWithSetup):
+class TaskDetail(OneTask):
     text: str = Field(description="The task as it was written, front matter included.")
 
 
@@ -269,7 +275,7 @@ class StepOut(Out):
         )
 
 
-class TaskWithSteps(TaskWithSetup):
+class TaskWithSteps(OneTask):
     """Output of `manage.py status TASK --json`."""
 
     steps: list[StepOut] = Field(description="Its steps in order.")
