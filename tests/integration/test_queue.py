@@ -80,9 +80,9 @@ def test_m4_a_task_says_it_also_to_scripts_and_in_the_terminal(
 ) -> None:
     worker()
     task, other = queued(shop, minutes=9), TaskFactory.create(project=shop, phase=Phase.DONE)
-    said = "Next in line: waits for a free worker."
+    script, said = Script(member), "Next in line: waits for a free worker."
     for one, sentence in ((task, said), (other, "")):
-        assert Script(member).get(f"/tasks/{one.pk}").json()["queue"] == sentence
+        assert script.get(f"/tasks/{one.pk}").json()["queue"] == sentence
         _, printed, _ = manage("status", one.pk, "--json")
         assert json.loads(printed)["queue"] == sentence
 
