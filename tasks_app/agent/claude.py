@@ -56,7 +56,8 @@ MESSAGE_LIMIT = 64 * 1024 * 1024
 STDERR_LINES = 20
 #: How long a run may take to end after its process was killed.
 STOP_SECONDS = 2.0
-#: How often a run looks how much is left of the month's budgets: other runs spend them, too.
+#: How often a run looks how much is left of the month's budgets, which other runs spend too, and of its
+#: task's soft limit.
 BUDGET_SECONDS = 5.0
 
 
@@ -239,7 +240,7 @@ class _ClaudeRun:
         self._recorder.tick()
 
     def _follow_budget(self) -> None:
-        """Have the proxy refuse requests once the budget for the month is spent, by whichever run."""
+        """Have the proxy refuse requests once a budget, by whichever run, or the soft limit is spent."""
         meter, now = self._connection.meter, time.monotonic()
         if meter is not None and now >= self._next_budget:
             self._next_budget = now + BUDGET_SECONDS

@@ -73,7 +73,7 @@ def run_result(
     if ending is Ending.FAILED and not stream.failed and (name := killed_by(exit_code)):
         ending, error = Ending.KILLED, f"The agent's process was ended from outside by {name}."
     if ending is Ending.FAILED and meter is not None and meter.over_budget:
-        ending, error = Ending.BUDGET, "The budget for this month was spent during the run."
+        ending, error = Ending.BUDGET, "A budget or the soft limit was spent during the run."
     if ending is Ending.ASKED and not asks and stream.deferred in order.decisions:
         ending, error = Ending.FAILED, "The gate did not find what a human had decided."
     if ending is Ending.FINISHED and delivered != set(order.decisions):

@@ -130,7 +130,7 @@ class Ending(StrEnum):
     ASKED = "asked"
     FAILED = "failed"
     LIMIT = "limit"
-    BUDGET = "budget"  # the budget for the month was spent during the run
+    BUDGET = "budget"  # a budget for the month or the soft limit was spent during the run
     STOPPED = "stopped"
     LOST = "lost"  # the session could not be resumed
     KILLED = "killed"  # a signal from outside: the kernel ran out of memory, or an operator sent it

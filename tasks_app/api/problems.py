@@ -13,7 +13,7 @@ from ninja import NinjaAPI
 from ninja.errors import AuthenticationError, HttpError, ValidationError
 
 from tasks_app.core.errors import (
-    AnswerEmpty,
+    AnswerInvalid,
     AnswerTooLong,
     BadInput,
     CatHerderError,
@@ -152,7 +152,7 @@ def kind_of_status(status: int) -> Kind:
 def problem_of(error: CatHerderError, **more: Any) -> HttpResponse:
     kind = next(kind for error_class, kind in _KINDS if isinstance(error, error_class))
     errors = []
-    if isinstance(error, BadInput | AnswerEmpty):
+    if isinstance(error, BadInput | AnswerInvalid):
         errors.append({"where": error.where, "message": error.message})
     return problem(kind, str(error), errors=errors, **more)
 

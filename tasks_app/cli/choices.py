@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tasks_app.core.errors import BadAmount
+
 
 def resolve_choice(item: Mapping[str, Any], typed: str) -> str:
     """Resolve option numbers (from 1) and labels to labels; return any other text unchanged.
@@ -19,6 +21,14 @@ def resolve_choice(item: Mapping[str, Any], typed: str) -> str:
     parts = [part for part in typed.split(",") if part.strip()]
     picked = [_find_label(part, labels) for part in parts]
     return ", ".join(dict.fromkeys(picked)) if picked and all(picked) else typed
+
+
+def amount_with_sign(typed: str) -> str:
+    """Return what was typed at a soft cost limit. Raise BadAmount for a whole number: it means an option."""
+    number = typed.strip()[:20]
+    if number.isdecimal():
+        raise BadAmount(f"There is no option {number}. Type an amount with its sign: ${number}.")
+    return typed
 
 
 def _find_label(text: str, labels: Sequence[str]) -> str:

@@ -16,7 +16,7 @@ from pydantic import BaseModel
 
 from tasks_app.cli.screen import Screen
 from tasks_app.core.errors import (
-    AnswerEmpty,
+    AnswerInvalid,
     AnswerTooLong,
     BadInput,
     CatHerderError,
@@ -44,7 +44,8 @@ class Exit(IntEnum):
 
 #: Errors in how the command was called; every other CatHerderError is a failure.
 _WRONG_USE = (
-    BadInput, WorkspaceError, WrongDataDirectory, AnswerEmpty, AnswerTooLong, NotAllowed, SandboxUnavailable,
+    BadInput, WorkspaceError, WrongDataDirectory, AnswerInvalid, AnswerTooLong, NotAllowed,
+    SandboxUnavailable,
 )  # fmt: skip
 
 

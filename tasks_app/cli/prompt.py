@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tasks_app.cli.choices import resolve_choice
+from tasks_app.cli.choices import amount_with_sign, resolve_choice
 from tasks_app.cli.keyboard import Keyboard
-from tasks_app.cli.questions import answer_hint, decision_hint, show_item, show_question
+from tasks_app.cli.questions import amount_hint, answer_hint, decision_hint, show_item, show_question
 from tasks_app.cli.screen import Screen
 from tasks_app.models import VERDICTS, Question, Verdict
 from tasks_app.services.answers import Reply
@@ -33,9 +33,11 @@ class Prompt:
         answers = {}
         for position, item in enumerate(question.items, start=1):
             show_item(self._screen, item)
-            self._screen.say(answer_hint(item), indent=2, style="dim")
+            hint = amount_hint() if question.is_about_cost else answer_hint(item)
+            self._screen.say(hint, indent=2, style="dim")
             prompt = "> " if len(question.items) == 1 else f"{position} of {len(question.items)} > "
-            answers[str(item["question"])] = resolve_choice(item, self._read_answer(question, item, prompt))
+            typed = resolve_choice(item, self._read_answer(question, item, prompt))
+            answers[str(item["question"])] = typed if not question.is_about_cost else amount_with_sign(typed)
         return Reply(answers)
 
     def verdict_on(self, question: Question) -> tuple[Verdict, str]:

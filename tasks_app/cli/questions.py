@@ -24,7 +24,7 @@ def show_question_heading(screen: Screen, question: Question) -> None:
 def show_question(screen: Screen, question: Question) -> None:
     """Print the evidence and the items of a question."""
     show_evidence(screen, question)
-    if question.kind == QuestionKind.CLARIFICATION:
+    if question.takes_answer:
         for item in question.items:
             show_item(screen, item)
     else:
@@ -55,6 +55,10 @@ def show_item(screen: Screen, item: Mapping[str, Any]) -> None:
 def decision_hint(question: Question) -> str:
     other = "deny" if question.kind == QuestionKind.APPROVAL else "send back"
     return f"Type 1 to approve, 2 to {other}."
+
+
+def amount_hint() -> str:
+    return "Type 1 or 2, or an amount of dollars with its sign, such as $2.50."
 
 
 def answer_hint(item: Mapping[str, Any]) -> str:

@@ -19,7 +19,7 @@ from tasks_app.cli.screen import Screen
 from tasks_app.core.errors import AnswerRefused, BadInput, NotOpen
 from tasks_app.core.phases import ENDED, Phase
 from tasks_app.engine.wait_sentences import fault_words, reset_words
-from tasks_app.models import Channel, Question, QuestionKind, Task
+from tasks_app.models import Channel, Question, Task
 from tasks_app.permissions import Principal
 from tasks_app.services.answers import answer_question, decide
 
@@ -152,7 +152,7 @@ class TaskSession:
             return
 
     def _prompt_once(self, question: Question, prompt: Prompt) -> None:
-        if question.kind == QuestionKind.CLARIFICATION:
+        if question.takes_answer:
             answer_question(question, prompt.reply_to(question), by=self._principal, via=Channel.TERMINAL)
         else:
             verdict, notes = prompt.verdict_on(question)

@@ -30,6 +30,7 @@ from tasks_app.config.publish import Publish, PublishConfig
 from tasks_app.config.reading import read_model
 from tasks_app.config.setting import Setting
 from tasks_app.config.setup import CacheConfig, Setup, SetupConfig
+from tasks_app.config.soft_limit import soft_limit_fault
 from tasks_app.config.tool_names import tool_problems
 from tasks_app.config.yaml_text import read_yaml
 from tasks_app.core.durations import duration_in_words
@@ -199,6 +200,15 @@ class Limits(FileModel):
         Annotated[float, Strict(), Field(gt=0, allow_inf_nan=False)] | None,
         Setting(kind=setting.DOLLARS, label="Dollars", help="Maximum cost of one task."),
     ] = None
+    soft_cost_usd: Annotated[
+        Annotated[float, Strict(), Field(ge=0, allow_inf_nan=False)] | None,
+        Setting(
+            kind=setting.DOLLARS_OR_NONE,
+            label="Dollars before it asks",
+            help="Once a task has cost this, it stops and asks whether to go on. 0: it does not ask.",
+            default=lambda config, environment: "none",
+        ),
+    ] = None
     step_timeout: Annotated[
         Seconds | None,
         Setting(
@@ -217,6 +227,12 @@ class Limits(FileModel):
             default=_time_limit(CHECK_SECONDS),
         ),
     ] = None
+
+    @property
+    def asks_at_cost_usd(self) -> float | None:
+        """Return the soft cost limit; None if there is none, or if the hard one is reached before it."""
+        soft = self.soft_cost_usd
+        return soft if soft and soft_limit_fault(soft, hard=self.max_cost_usd) is None else None
 
 
 class RepositorySettings(FileModel):

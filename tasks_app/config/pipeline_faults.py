@@ -1,4 +1,4 @@
-"""Faults of pipelines that only several values together show.
+"""Faults of pipelines and limits that only several values together show.
 
 They are looked for in the raw values of the file, so that a fault of one key hides none of these.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from tasks_app.config.faults import Location, Problem, did_you_mean, key_path, shown
+from tasks_app.config.soft_limit import soft_limit_fault
 from tasks_app.config.written import WrittenPipeline, written_pipelines
 from tasks_app.config.yaml_text import YamlDocument
 
@@ -15,14 +16,19 @@ SELF = "self"
 
 
 def pipeline_problems(document: YamlDocument, *, built_in: str) -> list[Problem]:
-    """Return faults of pipelines: no steps, equal names, `self` beside other steps, an unknown default.
+    """Return faults of pipelines: no steps, equal names, `self` beside other steps, an unknown default; and a
+    soft cost limit that is not below the hard one.
 
     `built_in` is the name of the pipeline that a file without any has.
     """
     if not isinstance(document.value, dict):
         return []
     pipelines = document.value.get("pipelines", {built_in: None})
-    return [*_all_pipelines(document, pipelines), *_default_pipeline(document, document.value, pipelines)]
+    return [
+        *_all_pipelines(document, pipelines),
+        *_default_pipeline(document, document.value, pipelines),
+        *_soft_limit(document, document.value.get("limits")),
+    ]
 
 
 def _problem(document: YamlDocument, location: Location, message: str) -> Problem:
@@ -77,6 +83,17 @@ def _self_among_others(document: YamlDocument, place: Location, steps: list[obje
         if len(steps) > 1 and isinstance(step, dict) and step.get("command") == SELF:
             message = f"is {SELF}, which only a pipeline of one step may use; this one has {len(steps)}"
             yield _problem(document, (*place, index, "command"), message)
+
+
+def _soft_limit(document: YamlDocument, limits: object) -> Iterator[Problem]:
+    values = limits if isinstance(limits, dict) else {}
+    soft, hard = _number(values.get("softCostUsd")), _number(values.get("maxCostUsd"))
+    if message := soft_limit_fault(soft, hard=hard):
+        yield _problem(document, ("limits", "softCostUsd"), message)
+
+
+def _number(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
 def _default_pipeline(

@@ -248,6 +248,13 @@ DOLLARS = Kind(
     widget="number",
     from_text=_decimal_number,
 )
+#: Here 0 switches off what the file says.
+DOLLARS_OR_NONE = Kind(
+    stored=Annotated[float, Strict(), Field(ge=0, le=1_000_000, allow_inf_nan=False)] | None,
+    widget="number",
+    from_text=_decimal_number,
+    in_words=lambda value: "none" if value == 0 else value_in_words(value),
+)
 DURATION = Kind(
     stored=Annotated[int, Strict(), Field(ge=1, le=LONGEST_SECONDS)] | None,
     widget="line",

@@ -108,13 +108,21 @@ class AnswerRefused(CatHerderError):
     """Base of the reasons why an answer is refused. Nothing was changed."""
 
 
-class AnswerEmpty(AnswerRefused):
-    """The answer is empty, or one of several questions is not answered; `where` is the empty field."""
+class AnswerInvalid(AnswerRefused):
+    """What was entered is no answer; `where` is its field."""
 
     def __init__(self, message: str, *, where: str = "answer") -> None:
         super().__init__(message)
         self.message = message
         self.where = where
+
+
+class AnswerEmpty(AnswerInvalid):
+    """The answer is empty, or one of several questions is not answered."""
+
+
+class BadAmount(AnswerInvalid):
+    """What was answered at a soft cost limit is no amount of dollars that the task may spend."""
 
 
 class AnswerTooLong(AnswerRefused):

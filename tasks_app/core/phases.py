@@ -34,7 +34,7 @@ FACTS: dict[Phase, PhaseFacts] = {
     Phase.PENDING: PhaseFacts("pending", "Waiting for a free worker.", "quiet", "dot"),
     Phase.RUNNING: PhaseFacts("running", "The agent is working.", "active", "play"),
     Phase.WAITING_FOR_INPUT: PhaseFacts(
-        "waiting for input", "The agent asked a question and waits for the answer.", "attention", "ask"
+        "waiting for input", "A question is open. The task waits for the answer.", "attention", "ask"
     ),
     Phase.WAITING_FOR_RESET: PhaseFacts(
         "waiting for reset",

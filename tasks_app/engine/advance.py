@@ -27,6 +27,7 @@ from tasks_app.models import Outcome, Run, Step, Task, paths
 from tasks_app.services.scheduling import labels_needed
 from tasks_app.services.sending_back import hand_over_waiting
 from tasks_app.services.sequences import look_for_next, proceed
+from tasks_app.services.soft_limit import end_if_decided
 
 logger = logging.getLogger(__name__)
 
@@ -126,6 +127,7 @@ def _run_steps(lease: Lease, context: WorkerContext) -> None:
 def _run_steps_here(lease: Lease, context: WorkerContext) -> None:
     task = _start_task(lease)
     if task.phase != Phase.RUNNING:
+        crash_point("ended-at-soft-limit")
         return
     crash_point("begun")
     finished = False
@@ -201,7 +203,8 @@ def _finish_task(task: Task, lease: Lease, context: WorkerContext) -> bool:
 def _start_task(lease: Lease) -> Task:
     """Close the runs of a worker that died, then move the task to `running`.
 
-    The task may be waiting for input afterwards, if such a run had asked something.
+    The task may be waiting for input afterwards, if such a run had asked something; or cancelled, if a human
+    decided so at its soft cost limit.
     """
     recovered = recover(lease)
     with lease.fenced() as task:
@@ -210,7 +213,7 @@ def _start_task(lease: Lease) -> Task:
         task.refresh_from_db(fields=["phase"])
         if task.phase == Phase.WAITING_FOR_RESET:
             _end_wait_for_reset(task, lease)
-        if task.phase == Phase.PENDING:
+        if task.phase == Phase.PENDING and not end_if_decided(task):
             move(task, Phase.RUNNING, epoch=lease.epoch, retry_at=None)
     return task
 

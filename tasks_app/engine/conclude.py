@@ -98,7 +98,7 @@ def ask_humans(
     state = QuestionState.WITHDRAWN if task.phase == Phase.CANCELLED else QuestionState.OPEN
     for ask in asks:
         question = _store_question(task, run, ask, deferred=deferred, state=state)
-        recorder.write(NewEvent(EventKind.QUESTION, _event_payload(question)))
+        recorder.write(NewEvent(EventKind.QUESTION, question_payload(question)))
         record(
             Action.ASKED, task=task, subject=question.headline, question=question.number,
             actor_name=f"agent of {run.step.name}",
@@ -154,7 +154,8 @@ def _unique(question: str, taken: Container[str]) -> str:
     return next(text for number in count(2) if (text := f"{question} ({number})") not in taken)
 
 
-def _event_payload(question: Question) -> dict[str, Json]:
+def question_payload(question: Question) -> dict[str, Json]:
+    """Return the payload of the event that shows the question in the log."""
     return {
         "number": question.number,
         "kind": question.kind,

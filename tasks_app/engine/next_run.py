@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import cast
 
-from django.db.models import Sum
+from django.db.models import Q, Sum
 from django.db.models.functions import Coalesce
 from django.utils import timezone
 
@@ -37,11 +37,13 @@ from tasks_app.prompting.feedback import (
     Feedback,
     answer_feedback,
     budget_feedback,
+    cost_decision_feedback,
     crash_feedback,
     failed_check_feedback,
     interruption_feedback,
     retry_feedback,
     set_aside_feedback,
+    soft_limit_feedback,
     threshold_feedback,
     usage_limit_feedback,
 )
@@ -113,16 +115,43 @@ def _first_run(step: Step) -> NextRun:
     """Return a run in a new session. After a retry its prompt says that there was an earlier attempt."""
     planning = step_from_json(step.config).plan_approval
     prompt, session = step_prompt(step), str(uuid.uuid4())
+    granted = _cost_decisions(step)
+    answers = tuple(question.pk for question in granted)
     if step.first_run == 1:
-        return NextRun(Reason.FIRST, session, prompt, planning=planning)
+        prompt = with_feedback(prompt, _cost_note(granted)) if granted else prompt
+        return NextRun(Reason.FIRST, session, prompt, planning=planning, answers=answers)
     reviews = tuple(step.reviews.undelivered().select_related("author"))
     feedback, reason = retry_feedback(), Reason.RETRY
     if reviews:
         feedback, reason = request_text(step, reviews), Reason.REVIEW
     elif _follows_review(step):
         feedback, reason = rerun_feedback(), Reason.REVIEW
-    prompt = with_feedback(prompt, feedback)
-    return NextRun(reason, session, prompt, planning=planning, reviews=_ids(reviews))
+    prompt = with_feedback(prompt, _joined(feedback, _cost_note(granted)))
+    return NextRun(reason, session, prompt, planning=planning, answers=answers, reviews=_ids(reviews))
+
+
+def _cost_decisions(step: Step) -> list[Question]:
+    """Return what humans decided at the soft cost limit before this step, and no agent has read."""
+    settled = step.questions.about_costs().settled().filter(delivered_at=None)
+    return list(settled.select_related("answered_by"))
+
+
+def _cost_note(granted: Sequence[Question]) -> Feedback:
+    """Return what humans decided at the soft cost limit, as a note of the portal; "" without a decision."""
+    return _joined(
+        *(
+            cost_decision_feedback(
+                decided_by=_answered_by(question),
+                answer=question.answers[question.headline],
+                notes=question.notes,
+            )
+            for question in granted
+        )
+    )
+
+
+def _joined(*texts: str) -> Feedback:
+    return Feedback("\n\n".join(filter(None, texts)))
 
 
 def _follows_review(step: Step) -> bool:
@@ -143,6 +172,8 @@ def _following_run(
     open_answers: Sequence[Question],
     reviews: Sequence[Review],
 ) -> NextRun:
+    granted = [question for question in open_answers if question.is_about_cost]
+    open_answers = [question for question in open_answers if not question.is_about_cost]
     # The end of a run whose session could not be resumed says nothing: the run before it is why we go on.
     decisive = last
     if last.outcome == Outcome.LOST:
@@ -150,18 +181,19 @@ def _following_run(
     reason = _reason_to_run(decisive, reviews)
     if not transcript or decisive != last or step.task.resume == "replay":
         feedback = _feedback(step, decisive, open_answers, requests_of_current_runs(step))
+        feedback = _joined(feedback, _cost_note(granted))
         prompt = replay(step_prompt(step), actions=past_actions(step), feedback=feedback)  # H9
         return NextRun(reason, str(uuid.uuid4()), prompt, reviews=_ids(reviews))
     session = str(last.session_id)
     reported = last.cost_usd if last.reported_cost_usd is None else last.reported_cost_usd
     cost = cost_before(last) + reported
-    threshold_note = _threshold_note(step, last)
+    note = _joined(_threshold_note(step, last), _cost_note(granted))
     waits_at = deferred_call(transcript)
-    decisions = _decisions(step, last, open_answers, waits_at=waits_at, note=threshold_note)
+    decisions = _decisions(step, last, open_answers, waits_at=waits_at, note=note)
     if decisions or (waits_at and not _has_question(step, waits_at)):
         # Without a decision the gate sees the call once more, and then it is asked about.
         return NextRun(reason, session, None, resume=True, decisions=decisions, cost_before=cost)
-    prompt = "\n\n".join(filter(None, [_feedback(step, last, open_answers, reviews), threshold_note]))
+    prompt = _joined(_feedback(step, last, open_answers, reviews), note)
     return NextRun(reason, session, prompt, resume=True, cost_before=cost, reviews=_ids(reviews))
 
 
@@ -221,7 +253,8 @@ def undelivered(step: Step, last: Run, transcript: Transcript) -> list[Question]
     A worker may have died just after it handed an answer over. Then the session holds the answer, as a result
     or in its prompt, and it must not be handed over again.
     """
-    settled = step.questions.settled().filter(delivered_at=None, run__number__gte=step.first_run)
+    counts = Q(run__number__gte=step.first_run) | Q(kind=QuestionKind.COST)  # their run may be another step's
+    settled = step.questions.settled().filter(counts, delivered_at=None)
     waiting = list(settled.select_related("answered_by", "run"))
     runs = {question.run_id for question in waiting if _has_result(question, transcript)}
     in_prompt = last.prompt and has_prompt(transcript, last.prompt)
@@ -274,7 +307,7 @@ def _write_answers_again(step: Step) -> None:
     """Write the files of long answers, which the session names: some were given on another host."""
     folder = paths.answers_dir(step.task)
     folder.mkdir(parents=True, exist_ok=True)
-    for question in step.questions.settled().select_related("answered_by", "run"):
+    for question in step.questions.of_agents().settled().select_related("answered_by", "run"):
         decision_for(_given_answer(question), (), folder=folder)
 
 
@@ -346,6 +379,8 @@ def _why_again(step: Step, last: Run, answers: Sequence[Question]) -> Feedback:
             passed_already=report.get("exit_code") == 0 and not report["passed"],
             attempts=attempts_left_of(step),
         )
+    if last.outcome == Outcome.LIMIT and last.questions.about_costs().exists():
+        return soft_limit_feedback()
     if last.outcome == Outcome.LIMIT and step.task.waits_for_budget:
         return budget_feedback()
     if last.outcome == Outcome.LIMIT:

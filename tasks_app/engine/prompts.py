@@ -72,9 +72,9 @@ def _instructions(step: Step) -> str:
 
 
 def history(task: Task) -> tuple[HistoryEntry, ...]:
-    """Return every settled question of the task, or of its sequence, in the order of asking."""
+    """Return every settled question of agents in the task, or in its sequence, in the order of asking."""
     related = Question.objects.filter(task__sequence=task.sequence) if task.sequence else task.questions.all()
-    answered = related.settled().select_related("step", "answered_by").order_by("asked_at", "pk")
+    answered = related.of_agents().settled().select_related("step", "answered_by").order_by("asked_at", "pk")
     if task.sequence:
         answered = answered.select_related("step", "answered_by", "task")
     entries = (_history_entry(question, in_sequence=bool(task.sequence)) for question in answered)

@@ -23,7 +23,7 @@ from tasks_app.engine.stopping import Stopped, StopReason, StopSignal
 from tasks_app.engine.temporary_faults import PATIENCE, retry_during_faults
 from tasks_app.history.events.append import NewEvent, append
 from tasks_app.models import EventKind, Run, SessionEntry
-from tasks_app.services.budgets import budgets_of_task
+from tasks_app.services.run_budget import dollars_for_run
 
 T = TypeVar("T")
 
@@ -90,7 +90,7 @@ class RunRecorder(DatabaseTranscriptStore):
         self._wait_for(store)
 
     def budget_left(self) -> float | None:
-        return self._wait_for(lambda: budgets_of_task(self._lease.task_id).left)
+        return self._wait_for(lambda: dollars_for_run(self._lease.task_id))
 
     def append_transcript(self, key: Mapping[str, str], entries: list[dict[str, Any]]) -> None:
         def append_once() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from django.db.models import Count
+from django.db.models import Count, Q
 from django.utils import timezone
 
 from tasks_app.agent.orphaned_processes import Claim, kill_earlier_processes
@@ -31,6 +31,7 @@ from tasks_app.engine.plan import begin_plan
 from tasks_app.engine.replies import ReplyCollector, collect_earlier_replies
 from tasks_app.engine.run_recorder import RunRecorder
 from tasks_app.engine.setup import setup_folders
+from tasks_app.engine.soft_limit import ask_if_soft_limit_reached
 from tasks_app.engine.stopping import Stopped, StopReason
 from tasks_app.engine.toolchains import toolchains_of
 from tasks_app.engine.wait_sentences import SHORTEST_WAIT, reset_words
@@ -39,8 +40,9 @@ from tasks_app.engine.workspace import prepare_workspace, record_work
 from tasks_app.history import statistics
 from tasks_app.history.events.append import NewEvent
 from tasks_app.history.transitions import move
-from tasks_app.models import EventKind, Outcome, Run, Step, paths
+from tasks_app.models import EventKind, Outcome, QuestionKind, Run, Step, paths
 from tasks_app.services.budgets import budgets_of_task, next_month
+from tasks_app.services.run_budget import dollars_for_run
 
 #: Maximum number of consecutive runs that may end with set-aside calls.
 SET_ASIDE = 5
@@ -72,6 +74,8 @@ def work_on(step: Step, lease: Lease, context: WorkerContext) -> bool:
 def _run_agent(step: Step, lease: Lease, context: WorkerContext) -> bool:
     """Run the agent once. Return whether the step goes on at once afterwards."""
     if _fail_if_cost_limit_reached(step, lease) or _wait_if_budget_used_up(step, lease):
+        return False
+    if ask_if_soft_limit_reached(step, lease):
         return False
     if _fail_if_network_stays(step, lease, context):
         return False
@@ -188,7 +192,7 @@ def _order_for(run: Run, planned: NextRun, timeout: float) -> RunOrder:
         cost_before=planned.cost_before,
         max_turns=task.max_turns,
         max_cost_usd=None if task.max_cost_usd is None else task.max_cost_usd - _dollars_spent(run.step),
-        budget_usd=budgets_of_task(task.pk).left,
+        budget_usd=dollars_for_run(task.pk),
         timeout=timeout,
         network=network_of(run.step),
         threads=task.threads.numbers(),
@@ -218,8 +222,8 @@ def _conclude(
     if result.ending in {Ending.FINISHED, Ending.LOST}:
         return True
     record_work(run, lease, context)
-    if result.ending is Ending.BUDGET:
-        return not _wait_if_budget_used_up(run.step, lease)
+    if result.ending is Ending.BUDGET:  # the next run does not begin before somebody allows it
+        return True
     return not _fail_if_cost_limit_reached(run.step, lease) and may_try_again(run.step, lease, result.error)
 
 
@@ -236,7 +240,8 @@ def _retry_killed(run: Run, result: RunResult, lease: Lease, context: WorkerCont
 
 def _fail_if_always_set_aside(step: Step, lease: Lease) -> bool:
     """Fail the step if its agent keeps making several calls at once that need approval. Return whether so."""
-    last = list(step.runs.order_by("-number").annotate(asked=Count("questions"))[:SET_ASIDE])
+    asked = Count("questions", filter=~Q(questions__kind=QuestionKind.COST))
+    last = list(step.runs.order_by("-number").annotate(asked=asked)[:SET_ASIDE])
     if len(last) < SET_ASIDE or any(run.outcome != Outcome.ASKED or run.asked for run in last):
         return False
     fail(lease, step, "The agent keeps making several calls at once that each need a human's approval.")

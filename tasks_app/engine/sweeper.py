@@ -15,6 +15,7 @@ from tasks_app.engine.temporary_faults import temporary_fault
 from tasks_app.models import Change, IdempotencyKey
 from tasks_app.services.budgets import end_waits_for_budgets
 from tasks_app.services.scheduling import next_turns
+from tasks_app.services.soft_limit import end_decided_tasks
 
 logger = logging.getLogger(__name__)
 
@@ -41,6 +42,7 @@ def sweep(
     labels goes into this worker's own queue if it has them: in the other one any worker would find it.
     """
     end_waits_for_budgets()
+    end_decided_tasks()
     due = next_turns()
     if pending() > len(due):
         return 0

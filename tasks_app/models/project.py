@@ -88,6 +88,7 @@ class Project(models.Model):
     )
     max_turns = models.PositiveIntegerField(null=True, blank=True, validators=[SettingValidator("max_turns")])
     max_cost_usd = models.FloatField(null=True, blank=True, validators=[SettingValidator("max_cost_usd")])
+    soft_cost_usd = models.FloatField(null=True, blank=True, validators=[SettingValidator("soft_cost_usd")])
     monthly_budget_usd = models.FloatField(
         null=True, blank=True, validators=[SettingValidator("monthly_budget_usd")]
     )

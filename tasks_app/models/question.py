@@ -20,6 +20,8 @@ class QuestionKind(models.TextChoices):
     CLARIFICATION = "clarification", "a question"
     APPROVAL = "approval", "approval of a tool call"
     PLAN = "plan", "a plan to review"
+    #: Asked by the portal, not by an agent: see `services/soft_limit.py`.
+    COST = "cost", "a soft cost limit"
 
 
 class QuestionState(models.TextChoices):
@@ -37,9 +39,10 @@ class Verdict(models.TextChoices):
     SENT_BACK = "sent_back", "Sent back"
 
 
-#: The possible verdicts of each kind; a clarification gets an answer instead.
+#: The possible verdicts of each kind; those without any get an answer instead.
 VERDICTS: dict[str, tuple[Verdict, ...]] = {
     QuestionKind.CLARIFICATION: (),
+    QuestionKind.COST: (),
     QuestionKind.APPROVAL: (Verdict.APPROVED, Verdict.DENIED),
     QuestionKind.PLAN: (Verdict.APPROVED, Verdict.SENT_BACK),
 }
@@ -81,6 +84,18 @@ class QuestionQuerySet(models.QuerySet["Question"]):
     def answered(self) -> Self:
         return self.filter(state=QuestionState.ANSWERED)
 
+    def of_agents(self) -> Self:
+        """Return the questions that agents asked, without those of the portal itself."""
+        return self.exclude(kind=QuestionKind.COST)
+
+    def about_costs(self) -> Self:
+        """Return the portal's questions at a soft cost limit."""
+        return self.filter(kind=QuestionKind.COST)
+
+    def endings(self) -> Self:
+        """Return the answers “End the task” that have not been carried out yet."""
+        return self.about_costs().answered().filter(allowed_usd=None, delivered_at=None)
+
     def approved_plans(self) -> Self:
         """Return the approved plans of runs that count (see `Step.first_run`)."""
         counts = Q(run__number__gte=F("step__first_run"))
@@ -92,7 +107,10 @@ class QuestionQuerySet(models.QuerySet["Question"]):
 
 
 class Question(models.Model):
-    """A question of a halted agent to a human.
+    """A question to a human: of a halted agent, or of the portal at a soft cost limit (the kind `cost`).
+
+    The portal's own has the task's last run as its `run`, in whose log it stands, and the step that waits for
+    the answer as its `step`. `allowed_usd` is what was answered to it.
 
     `items`: one or more of {question, header, options: [{label, description, preview}], multiSelect};
     `answers` maps each item's question to its answer. `tool_use_id` is the call whose result the answer
@@ -125,6 +143,10 @@ class Question(models.Model):
     answered_via = models.CharField(max_length=20, choices=Channel, blank=True)
     answers: models.JSONField[dict[str, str], dict[str, str]] = models.JSONField(default=dict, blank=True)
     notes = models.TextField(blank=True)
+    allowed_usd = models.FloatField(
+        null=True, blank=True,
+        help_text="At a soft cost limit: what the task may cost before it asks again; empty: it ends.",
+    )  # fmt: skip
     verdict = models.CharField(max_length=20, choices=Verdict, blank=True)
     handed_in = models.ForeignKey(
         Run,
@@ -163,7 +185,7 @@ class Question(models.Model):
                 condition=~Q(state="dismissed") | Q(kind="clarification"), name="only_questions_are_dismissed"
             ),
             models.CheckConstraint(
-                condition=Q(verdict="") ^ (Q(state="answered") & ~Q(kind="clarification")),
+                condition=Q(verdict="") ^ (Q(state="answered") & ~Q(kind__in=["clarification", "cost"])),
                 name="a_verdict_is_what_settles_approvals_and_plans",
             ),
         ]
@@ -186,6 +208,20 @@ class Question(models.Model):
         if self.kind == QuestionKind.APPROVAL and self.evidence and self.evidence[0].get("kind") == "command":
             return f"May the agent run this command in step “{self.step.name}”?"
         return self.headline
+
+    @property
+    def takes_answer(self) -> bool:
+        """Whether it is answered in words or options, not decided by a verdict."""
+        return not VERDICTS[self.kind]
+
+    @property
+    def is_about_cost(self) -> bool:
+        return self.kind == QuestionKind.COST
+
+    @property
+    def ends_task(self) -> bool:
+        """Whether its answer is to end the task at its soft cost limit."""
+        return self.is_about_cost and self.state == QuestionState.ANSWERED and self.allowed_usd is None
 
     @property
     def is_open(self) -> bool:

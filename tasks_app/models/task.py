@@ -161,6 +161,9 @@ class Task(Phased):
     wait_for_reset = models.BooleanField(default=False, help_text="Go on by itself after a usage limit.")
     max_turns = models.PositiveIntegerField(null=True, blank=True, help_text="Turns that one run may take.")
     max_cost_usd = models.FloatField(null=True, blank=True, help_text="Dollars that the whole task may cost.")
+    soft_cost_usd = models.FloatField(
+        null=True, blank=True, help_text="Dollars after which it stops and asks whether to go on."
+    )
     auto_commit = models.BooleanField(default=False, help_text="Commit a checkpoint after each step.")
     publish_plan = models.BooleanField(default=False, help_text="Leave PLAN.md in the result.")
     publish: models.JSONField[JsonObject | None, JsonObject | None] = models.JSONField(

@@ -160,6 +160,24 @@ def budget_feedback() -> Feedback:
     )
 
 
+def soft_limit_feedback() -> Feedback:
+    """Tell that the work stopped at the task's soft cost limit; what was decided is a note of the portal."""
+    return Feedback(
+        "Your work stopped because the task had reached its soft cost limit, and a human was asked. Nothing "
+        "is wrong with what you did, but your last action may be incomplete: look before you go on."
+    )
+
+
+def cost_decision_feedback(*, decided_by: str, answer: str, notes: str) -> Feedback:
+    """Tell what a human decided at the task's soft cost limit: `answer` says how much more it may spend."""
+    who = " ".join(escape(decided_by).split())
+    said = f"\n\nNotes of {who}:\n{quote(notes)}" if notes else ""
+    return Feedback(
+        f"[From the portal: the task had reached its soft cost limit. {who} decided: {escape(answer)}.]"
+        + said
+    )
+
+
 def interruption_feedback() -> Feedback:
     """Tell that a person stopped the work and has now resumed it."""
     return Feedback(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from tasks_app.core.errors import AnswerEmpty, BadInput
 from tasks_app.models import VERDICTS, Action, Channel, Question, QuestionKind, QuestionState, Verdict
@@ -15,6 +16,7 @@ from tasks_app.services.question_outcomes import (
     store_outcome,
     why_not_open,
 )
+from tasks_app.services.soft_limit import outcome_of
 
 __all__ = ["Answered", "Reply", "answer_question", "decide", "dismiss_question", "why_not_open"]
 
@@ -35,22 +37,29 @@ class Reply:
 def answer_question(question: Question, reply: Reply, *, by: Principal, via: Channel) -> Answered:
     """Store the answer and resume the task once none of its questions is open.
 
-    Raises NotAllowed, AnswerEmpty, AnswerTooLong, BadInput, or NotOpen if somebody answered before.
+    Raises NotAllowed, AnswerInvalid, AnswerTooLong, BadInput, or NotOpen if somebody answered before.
     """
     require_actor(by, question.task.project)
-    _require_clarification(question)
+    if not question.takes_answer:
+        raise BadInput(_not_what_is_expected(question))
     reply = _check_reply(question, reply)
-    outcome = {"state": QuestionState.ANSWERED, "answers": reply.answers, "notes": reply.notes}
+    outcome: dict[str, Any] = {
+        "state": QuestionState.ANSWERED, "answers": reply.answers, "notes": reply.notes
+    }  # fmt: skip
+    if question.is_about_cost:
+        answer, outcome["allowed_usd"] = outcome_of(question, reply.answers[question.headline])
+        outcome["answers"] = {question.headline: answer}
     return store_outcome(question, outcome, action=Action.ANSWERED, by=by, via=via)
 
 
 def dismiss_question(question: Question, *, by: Principal, via: Channel, notes: str = "") -> Answered:
     """Let the agent decide by itself and say what it assumed.
 
-    Raises NotAllowed, BadInput for approvals and plans, AnswerTooLong, or NotOpen if it has an outcome.
+    Raises NotAllowed, BadInput for all other kinds, AnswerTooLong, or NotOpen if it has an outcome.
     """
     require_actor(by, question.task.project)
-    _require_clarification(question)
+    if question.kind != QuestionKind.CLARIFICATION:
+        raise BadInput(_not_what_is_expected(question))
     notes = normalise_notes(notes)
     require_size(notes)
     outcome = {"state": QuestionState.DISMISSED, "answers": {}, "notes": notes}
@@ -89,19 +98,17 @@ _EXPECTED = {
     QuestionKind.CLARIFICATION: "a question: answer or dismiss it",
     QuestionKind.APPROVAL: "an approval: approve or deny it",
     QuestionKind.PLAN: "a plan: approve it or send it back",
+    QuestionKind.COST: "about a soft cost limit: answer it with an amount of dollars, or end the task",
 }
 
 
-def _require_clarification(question: Question) -> None:
-    if question.kind != QuestionKind.CLARIFICATION:
-        raise BadInput(f"Question {question.number} is {_EXPECTED[QuestionKind(question.kind)]}.")
+def _not_what_is_expected(question: Question) -> str:
+    return f"Question {question.number} is {_EXPECTED[QuestionKind(question.kind)]}."
 
 
 def _verdict_for(question: Question, verdict: str) -> Verdict:
     if verdict not in VERDICTS[question.kind]:
-        raise BadInput(
-            f"Question {question.number} is {_EXPECTED[QuestionKind(question.kind)]}.", where="verdict"
-        )
+        raise BadInput(_not_what_is_expected(question), where="verdict")
     return Verdict(verdict)
 
 

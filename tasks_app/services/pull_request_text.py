@@ -68,7 +68,7 @@ def _sections(task: Task) -> Iterator[tuple[str, str]]:
 
 def _question_lines(task: Task) -> str:
     lines = []
-    for question in task.questions.settled().select_related("answered_by").order_by("number"):
+    for question in task.questions.of_agents().settled().select_related("answered_by").order_by("number"):
         who = question.answered_by.shown_name if question.answered_by else "nobody"
         lines.append(f"- **{_one_line(question.headline)}**  \n  {_one_line(question.answer_text) or '–'}")
         lines[-1] += f" ({_one_line(question.outcome.lower())} by {_one_line(who)})"

@@ -11,8 +11,16 @@ from django.core.exceptions import ValidationError
 from django.db import transaction
 
 from tasks_app.config.pipeline import ProjectConfig, choose_pipeline, load_project_config
-from tasks_app.config.project_settings import SETTINGS, Overrides, file_key, is_set, value_in_file
+from tasks_app.config.project_settings import (
+    SETTINGS,
+    Overrides,
+    effective,
+    file_key,
+    is_set,
+    value_in_file,
+)
 from tasks_app.config.setting import Setting, call_patterns
+from tasks_app.config.soft_limit import soft_limit_fault
 from tasks_app.config.yaml_text import read_yaml
 from tasks_app.core.errors import BadInput
 from tasks_app.git import committed_text
@@ -92,8 +100,19 @@ def change_settings(project: Project, overrides: Overrides, *, by: Principal, co
         choose_pipeline(
             repository_settings(project, commit=commit), explicit=overrides.default_pipeline, task=None
         )
+    changed = _changed_values(before, overrides)
+    if changed.keys() & {"soft_cost_usd", "max_cost_usd"}:
+        _require_soft_limit_below_hard(repository_settings(project, commit=commit), overrides)
     values = {name: getattr(overrides, name) for name in SETTINGS}
-    save_settings(project, values, by=by, changed=_changed_values(before, overrides))
+    save_settings(project, values, by=by, changed=changed)
+
+
+def _require_soft_limit_below_hard(config: ProjectConfig, overrides: Overrides) -> None:
+    """Raise BadInput at the overridden one of the two limits if they cannot hold together."""
+    limits = effective(config, overrides).limits
+    if fault := soft_limit_fault(limits.soft_cost_usd, hard=limits.max_cost_usd):
+        name = "soft_cost_usd" if is_set(overrides.soft_cost_usd) else "max_cost_usd"
+        raise BadInput(f"The soft limit {fault}", where=name)
 
 
 def change_branch(project: Project, branch: str, *, by: Principal) -> None:

@@ -192,6 +192,7 @@ def store_task(
             ask_before=list(plan.config.ask_before),
             max_turns=plan.config.limits.max_turns,
             max_cost_usd=plan.config.limits.max_cost_usd,
+            soft_cost_usd=plan.config.limits.asks_at_cost_usd,
             branch=branch,
             checkout="" if plan.config.manage_git_branch else project.branch,
             base_commit=plan.base_commit,
@@ -248,6 +249,7 @@ def cancel_locked(task: Task, *, reason: str, by: User | None = None, actor_name
     paused = paused_until_now(task)
     if task.questions.open().update(state=QuestionState.WITHDRAWN):
         Change.objects.create(task=task, kind=ChangeKind.QUESTION)
+    task.questions.endings().update(delivered_at=timezone.now())
     move(task, Phase.CANCELLED, reason=reason, by=by, paused_seconds=paused)
     record(Action.TASK_CANCELLED, by=by, actor_name=actor_name, task=task)
 
@@ -255,7 +257,8 @@ def cancel_locked(task: Task, *, reason: str, by: User | None = None, actor_name
 def resume_task(task: Task, *, by: Principal, notify: bool = True) -> None:
     """Resume a task that failed, was interrupted or cancelled, or waits for a limit to reset.
 
-    A question that the cancellation withdrew is opened again. Raises IllegalMove in any other phase.
+    A question of the agent that the cancellation withdrew is opened again; a worker asks about the soft cost
+    limit anew. Raises IllegalMove in any other phase.
     """
     require_actor(by, task.project)
     reason = f"{by.user.shown_name} resumed it"
@@ -337,7 +340,7 @@ def _withdrawn_ids(task: Task) -> list[int]:
     """Return the ids of withdrawn questions that the task's last run waits for."""
     if task.phase != Phase.CANCELLED:
         return []
-    rows = task.questions.filter(
+    rows = task.questions.of_agents().filter(
         state=QuestionState.WITHDRAWN, run__outcome=Outcome.ASKED, run__number__gte=F("step__first_run")
     )
     return list(rows.values_list("pk", flat=True))

@@ -20,7 +20,7 @@ from tasks_app.permissions import Principal, require_actor
 #: What a question has before anybody answers it.
 _OPEN: dict[str, Any] = {
     "state": QuestionState.OPEN, "answers": {}, "notes": "", "verdict": "",
-    "answered_at": None, "answered_by": None, "answered_via": "",
+    "allowed_usd": None, "answered_at": None, "answered_by": None, "answered_via": "",
 }  # fmt: skip
 
 

@@ -70,7 +70,7 @@ def test_a_table_of_tasks_begins_with_what_needs_a_person(manage: Manage, asked:
 def test_a_task_is_shown_with_its_question_and_how_to_answer_it(manage: Manage, asked: Task) -> None:
     question = asked.questions.get()
     _, out, _ = manage("status", asked.pk)
-    assert "waiting for input: The agent asked a question" in out
+    assert "waiting for input: A question is open." in out
     assert f'manage.py answer {question.pk} "…"' in out
     assert f"http://127.0.0.1:8000/questions/{question.pk}/" in out
     assert "2  Half up" in out

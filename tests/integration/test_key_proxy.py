@@ -472,7 +472,7 @@ class TestBudget:
             meter.budget_usd = 0.01  # other runs have spent the rest
             status, kind, message = refusal(post(proxy, token))
             assert (status, kind, meter.over_budget) == (402, "billing_error", True)
-            assert message == "The budget for this month is spent. The task goes on when there is some again."
+            assert message.startswith("A budget for this month or the task's soft limit is spent.")
             meter.budget_usd = 0.5
             assert post(proxy, token)[0] == 200
         assert len(upstream.seen) == 2

@@ -20,7 +20,7 @@ from tasks_app.rehearsal.server import RehearsalServer
 from tasks_app.sandbox import Sandbox
 from tasks_app.services.budgets import end_waits_for_budgets
 from tests.agents import Bench, rehearsal
-from tests.runner import Runner
+from tests.runner import ONE_STEP, Runner
 
 
 @pytest.fixture
@@ -111,12 +111,37 @@ def test_a_run_stops_when_the_month_s_budget_is_spent_and_goes_on_with_the_same_
     [first] = Run.objects.all()
     assert (first.outcome, first.step.failures) == (Outcome.LIMIT, 0)
     assert 0.07 <= first.cost_usd < 0.1
-    assert "budget for this month is spent" in json.dumps([one.payload for one in first.events.all()])
+    assert "A budget for this month" in json.dumps([one.payload for one in first.events.all()])
     owner.monthly_budget_usd = 5
     owner.save()
     end_waits_for_budgets()
     assert metered.advance(task).phase == Phase.DONE
     assert Run.objects.get(number=2).session_id == first.session_id
+
+
+@pytest.mark.bubblewrap
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.once(on="sqlite")
+def test_a_run_stops_at_the_soft_limit_and_the_same_session_goes_on_with_the_decision(
+    metered: Runner, settings: Any
+) -> None:
+    """M8: the proxy refuses what comes next, a human is asked, and their notes reach the session once."""
+    settings.ENVIRONMENT = settings.ENVIRONMENT.model_copy(update={"undo_seconds": 0})
+    project = metered.project("limits: {softCostUsd: 0.07}\n" + ONE_STEP)
+    task = metered.task(text="# Ask\n\nrehearsal: ask-the-model-often\n", project=project)
+    assert metered.advance(task).phase == Phase.WAITING_FOR_INPUT
+    [first] = Run.objects.all()
+    question = task.questions.get()
+    assert (first.outcome, first.step.failures, question.run) == (Outcome.LIMIT, 0, first)
+    assert 0.07 <= first.cost_usd < 0.1
+    assert "the task's soft limit is spent" in json.dumps([one.payload for one in first.events.all()])
+    metered.answer(question, "5", notes="Be brief.")
+    assert metered.advance(task).phase == Phase.DONE
+    second = Run.objects.get(number=2)
+    assert second.session_id == first.session_id and second.resumed
+    assert second.prompt.count("Be brief.") == 1 and "reached its soft cost limit" in second.prompt
+    question.refresh_from_db()
+    assert question.delivered_at is not None
 
 
 @pytest.mark.bubblewrap

@@ -16,6 +16,7 @@ from tasks_app.sandbox import Limits, Sandbox
 from tasks_app.services.fetching import fetch
 from tasks_app.services.tasks import create_task
 from tasks_app.web.pages import project_at_head
+from tests.api import Script
 from tests.browser import signed_in
 from tests.factories import MembershipFactory
 from tests.integration.git_repository import GitRepository
@@ -51,6 +52,7 @@ def given(**changed: Any) -> dict[str, Any]:
         "manage_git_branch": "",
         "max_turns": "",
         "max_cost_usd": "",
+        "soft_cost_usd": "",
         "monthly_budget_usd": "",
         "max_running_tasks": "",
         "step_timeout": "",
@@ -102,6 +104,7 @@ def test_nothing_chosen_leaves_it_to_the_repository_again(runner: Runner, projec
         {"model": "--dangerous"},
         {"max_turns": "0"},
         {"max_cost_usd": "nan"},
+        {"soft_cost_usd": "-1"},
         {"step_timeout": "soon"},
         {"model": "a\0b"},
     ],
@@ -298,3 +301,51 @@ def test_where_no_agent_may_be_run_there_are_no_limits_to_list(
     project = runner.project("pipelines: {p: [{name: do, command: self}]}\n")
     page = browser_of(project, Role.VIEWER).get(reverse("project", args=[project.pk]))
     assert page.status_code == 200 and "limits-title" not in page.text
+
+
+@pytest.mark.parametrize(
+    ("file", "given_now", "field"),
+    [
+        ("", {"soft_cost_usd": "5", "max_cost_usd": "5"}, "soft_cost_usd"),
+        ("limits: {maxCostUsd: 4}\n", {"soft_cost_usd": "5"}, "soft_cost_usd"),
+        ("limits: {softCostUsd: 6}\n", {"max_cost_usd": "5"}, "max_cost_usd"),
+    ],
+)
+@pytest.mark.django_db(transaction=True)
+def test_m8_a_soft_limit_that_is_not_below_the_hard_one_is_refused_at_its_field(
+    runner: Runner, file: str, given_now: dict[str, str], field: str
+) -> None:
+    project = runner.project(file + SAYS_TWO)
+    address = reverse("project_settings", args=[project.pk])
+    page = browser_of(project, Role.MAINTAINER).post(address, given(**given_now))
+    assert page.status_code == 400
+    assert list(page.context["form"].errors) == [field]
+    assert "The soft limit is" in page.text and "must be less than" in page.text
+    script = Script(MembershipFactory.create(project=project, role=Role.MAINTAINER).user)
+    numbers = {name: float(text) for name, text in given_now.items()}
+    answer = script.send("patch", f"/projects/{project.name}/settings", numbers)
+    assert answer.status_code == 400 and answer.json()["errors"][0]["where"] == field
+    project.refresh_from_db()
+    assert (project.soft_cost_usd, project.max_cost_usd) == (None, None)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_m8_zero_switches_off_the_soft_limit_of_the_file(runner: Runner) -> None:
+    project = runner.project("limits: {softCostUsd: 2}\n" + SAYS_TWO)
+    assert create_task(project, TEXT, by=acting(runner.user), where="t").soft_cost_usd == 2
+    client, address = browser_of(project, Role.MAINTAINER), reverse("project_settings", args=[project.pk])
+    assert client.post(address, given(soft_cost_usd="0")).status_code == 302
+    project.refresh_from_db()
+    assert create_task(project, TEXT, by=acting(runner.user), where="t").soft_cost_usd is None
+    assert "<strong>none</strong>" in client.get(address).text
+
+
+@pytest.mark.django_db(transaction=True)
+def test_m8_a_commit_that_puts_the_soft_limit_above_the_overridden_hard_one_blocks_no_task(
+    runner: Runner,
+) -> None:
+    project = runner.project("limits: {softCostUsd: 6}\n" + SAYS_TWO)
+    Project.objects.filter(pk=project.pk).update(max_cost_usd=5)
+    project.refresh_from_db()
+    task = create_task(project, TEXT, by=acting(runner.user), where="t")
+    assert (task.soft_cost_usd, task.max_cost_usd) == (None, 5)

@@ -531,3 +531,22 @@ setup:
         "7: setup.cache.paths[2] must not be empty",
         '8: setup.cache.path is not a known key; did you mean "paths"?',
     ]
+
+
+@pytest.mark.parametrize("limits", ["softCostUsd: 0", "softCostUsd: 0, maxCostUsd: 5", "maxCostUsd: 5", ""])
+def test_m8_no_soft_limit(limits: str) -> None:
+    assert load_project_config(f"limits: {{{limits}}}\n").limits.asks_at_cost_usd is None
+
+
+def test_m8_a_soft_limit_is_below_the_hard_one() -> None:
+    assert load_project_config("limits: {softCostUsd: 2, maxCostUsd: 5}").limits.asks_at_cost_usd == 2
+    for soft in ("5", "7.5"):
+        assert faults_of(f"limits:\n  maxCostUsd: 5\n  softCostUsd: {soft}\n") == [
+            f"3: limits.softCostUsd is {soft}, but must be less than 5 (maxCostUsd), at which the task fails"
+        ]
+
+
+@pytest.mark.parametrize("value", ["-1", "true", ".nan", "lots"])
+def test_m8_a_soft_limit_is_an_amount(value: str) -> None:
+    (fault,) = faults_of(f"limits: {{softCostUsd: {value}, maxCostUsd: 5}}\n")
+    assert fault.startswith("1: limits.softCostUsd must be")

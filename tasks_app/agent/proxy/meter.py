@@ -97,9 +97,10 @@ class RunMeter:
     limits: RunLimits = field(default_factory=RunLimits)
     resets_at: datetime | None = None
     refused_models: set[str] = field(default_factory=set)
-    #: Dollars that the budgets of the month allow for the whole run, None for no limit; it may change.
+    #: Dollars that the budgets of the month and the task's soft limit allow for the whole run, None for no
+    #: limit; it may change.
     budget_usd: float | None = None
-    #: Whether a request was refused because a budget is spent.
+    #: Whether a request was refused because these dollars are spent.
     over_budget: bool = False
     _by_model: dict[str, Usage] = field(default_factory=lambda: defaultdict(Usage))
     _open: dict[int, Exchange] = field(default_factory=dict)
@@ -185,7 +186,10 @@ class RunMeter:
             raise Refused(402, "billing_error", sentence)
         if self.budget_usd is not None and spent >= self.budget_usd:
             self.over_budget = True
-            sentence = "The budget for this month is spent. The task goes on when there is some again."
+            sentence = (
+                "A budget for this month or the task's soft limit is spent. "
+                "The task goes on once it may spend more."
+            )
             raise Refused(402, "billing_error", sentence)
 
     def _usage_by_model(self) -> dict[str, Usage]:

@@ -106,7 +106,8 @@ def answer_question(request: HttpRequest, question_id: QuestionId, body: AnswerI
     """Answer a question. The task resumes when none of its questions is open.
 
     The first answer counts. A later one gets 409 with the answer that was given. The same answer again,
-    from the same user, gets 200 and changes nothing.
+    from the same user, gets 200 and changes nothing. A question of the kind `cost` takes one of its
+    options or an amount of dollars, such as `"2.50"`.
     """
     question = permissions.question_or_404(principal_of(request), question_id)
     act = partial(actions.answer_question, question, body.reply(question), by=principal_of(request))
@@ -122,8 +123,8 @@ def answer_question(request: HttpRequest, question_id: QuestionId, body: AnswerI
 def dismiss_question(request: HttpRequest, question_id: QuestionId, body: Dismissal) -> Status[Answered]:
     """Let the agent decide by itself; it says what it assumed.
 
-    Approvals and plans cannot be dismissed and get 400: decide about them. A question that is not open gets
-    409, as with answers.
+    Approvals, plans and questions about costs cannot be dismissed and get 400: decide about them, or answer.
+    A question that is not open gets 409, as with answers.
     """
     question = permissions.question_or_404(principal_of(request), question_id)
     act = partial(actions.dismiss_question, question, by=principal_of(request), notes=body.notes)

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from tasks_app.core.control_characters import strip_controls
-from tasks_app.models import Event, EventKind
+from tasks_app.models import Event, EventKind, QuestionKind
 
 Payload = dict[str, Any]
 
@@ -27,6 +27,8 @@ def format_event(event: Event) -> str:
     Further lines are indented, so that no text can look like a line of the log itself.
     """
     tag, format_payload = _FORMATS[EventKind(event.kind)]
+    if event.kind == EventKind.QUESTION and event.payload.get("kind") == QuestionKind.COST:
+        tag = "[PORTAL] [QUESTION]"
     text = strip_controls(format_payload(event.payload)).rstrip().replace("\n", "\n    ")
     return f"[{format_time(event.at)}] {tag} {text}\n"
 

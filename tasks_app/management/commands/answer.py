@@ -14,11 +14,11 @@ from django.core.management.base import CommandParser
 from django.utils import timezone
 
 from tasks_app.cli.acting_user import acting_principal, add_user_argument
-from tasks_app.cli.choices import resolve_choice
+from tasks_app.cli.choices import amount_with_sign, resolve_choice
 from tasks_app.cli.command import Exit, TerminalCommand
 from tasks_app.cli.lookup import find_question
 from tasks_app.core.errors import AnswerEmpty, BadInput
-from tasks_app.models import Channel, Question, QuestionKind, Verdict
+from tasks_app.models import Channel, Question, Verdict
 from tasks_app.permissions import Principal
 from tasks_app.reporting.commands import answer_command
 from tasks_app.reporting.schemas.questions import AnswerOutcome
@@ -45,6 +45,7 @@ examples:
   manage.py answer 8 --item 1=SQLite --item 2="CSV, PDF" --notes "PDF can come later"
   manage.py answer 9 --approve                        a tool call or a plan
   manage.py answer 9 --deny "Not before Monday"       --send-back "…" for a plan
+  manage.py answer 9 \'$2.50\'                         goes on at a soft cost limit, up to $2.50 more
   manage.py answer 7 --dismiss                        no answer: the agent decides by itself
   manage.py answer 7 --undo                           takes it back, before the agent has it
   manage.py answer 7 -- "-1"                          an answer that begins with a dash"""
@@ -141,7 +142,7 @@ def _reply_as_told(question: Question, options: dict[str, Any], *, by: Principal
         verdict = Verdict.DENIED if refusals == ["deny"] else Verdict.SENT_BACK
         reason = "\n\n".join(filter(None, [options[refusals[0]], notes]))
         return decide(question, verdict, by=by, via=Channel.TERMINAL, notes=reason)
-    if question.kind != QuestionKind.CLARIFICATION:
+    if not question.takes_answer:
         raise BadInput(f"Question {question.pk} needs a decision: {answer_command(question)}")
     reply = Reply(_read_answers(question, options["text"], options["item"]), notes)
     return answer_question(question, reply, by=by, via=Channel.TERMINAL)
@@ -153,11 +154,14 @@ def _read_answers(question: Question, text: str | None, items: list[str]) -> dic
     if text == "-":
         text = _read_stdin()
     given = _parse_items(question, items) if items else _parse_text(question, text)
-    return {
+    answers = {
         str(item["question"]): resolve_choice(item, given[str(item["question"])])
         for item in question.items
         if str(item["question"]) in given
     }
+    if question.is_about_cost:
+        return {asked: amount_with_sign(answer) for asked, answer in answers.items()}
+    return answers
 
 
 def _parse_text(question: Question, text: str | None) -> dict[str, str]:

@@ -44,7 +44,8 @@ class QuestionOut(Out):
     number: int = Field(description="Counts the questions of the task from 1.")
     step: str = Field(description="The step in which it was asked.")
     kind: QuestionKind = Field(
-        description="A clarification, an approval of a tool call, or a plan to review."
+        description="A clarification, an approval of a tool call, a plan to review; or `cost`, which the "
+        "portal asks at a soft cost limit: answer with one of the options or an amount of dollars."
     )
     evidence: list[dict[str, str]] = Field(
         description="What to judge by: objects with kind (command, file, diff, text), title and text."
@@ -67,6 +68,10 @@ class QuestionOut(Out):
     )
     answers: dict[str, str] = Field(description="Each item's question with its answer.")
     notes: str = Field(description="What was added to the answers.")
+    allowed_usd: float | None = Field(
+        description="At a soft cost limit, what the task may cost before it asks again; null if it is to "
+        "end, and for all other questions."
+    )
     undo_until: DateTime | None = Field(
         description="Until when the answer can be taken back; empty if it cannot, or not any more."
     )
@@ -93,6 +98,7 @@ class QuestionOut(Out):
             verdict=Verdict(question.verdict) if question.verdict else "",
             answers=question.answers_in_order,
             notes=question.notes,
+            allowed_usd=question.allowed_usd,
             undo_until=undo_until(question),
             answer_with=answer_command(question),
             url=question_url(question),
@@ -104,7 +110,7 @@ class AnswerOutcome(Out):
 
     question: int = Field(description="The question's id.")
     task: int = Field(description="The task's id.")
-    kind: QuestionKind = Field(description="A clarification, an approval or a plan.")
+    kind: QuestionKind = Field(description="A clarification, an approval, a plan or a soft cost limit.")
     state: QuestionState = Field(description="Whether it is answered or dismissed now.")
     verdict: Verdict | Literal[""] = Field(description="Of an approval or a plan; else empty.")
     answers: dict[str, str] = Field(description="Each item's question with its answer.")

@@ -7,7 +7,7 @@ from typing import Any
 
 from django.http import QueryDict
 
-from tasks_app.core.errors import AnswerEmpty, BadInput, CatHerderError
+from tasks_app.core.errors import AnswerEmpty, BadAmount, BadInput, CatHerderError
 from tasks_app.models import Question
 from tasks_app.services.answers import Reply
 
@@ -74,6 +74,8 @@ class CardInput:
         """Return the field that the error is about: `notes`, `item-0`, …, or "" for the whole card."""
         if isinstance(error, TwoAnswers):
             return f"item-{error.item}"
+        if isinstance(error, BadAmount):
+            return "item-0"
         if not isinstance(error, AnswerEmpty):
             return ""
         if error.where == "notes":

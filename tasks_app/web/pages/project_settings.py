@@ -19,7 +19,7 @@ from tasks_app.config.faults import ConfigInvalid
 from tasks_app.config.pipeline import load_project_config
 from tasks_app.config.project_settings import SETTINGS
 from tasks_app.config.setting import value_in_words
-from tasks_app.core.errors import CatHerderError
+from tasks_app.core.errors import BadInput, CatHerderError
 from tasks_app.models import Action, AuditEntry, Project, QuestionState, paths
 from tasks_app.permissions import may_maintain
 from tasks_app.services.projects import change_source, remove_project
@@ -153,7 +153,10 @@ def _try_action(form: forms.Form, action: Callable[[], object]) -> bool:
         run_if_allowed(action)
     except CatHerderError as error:
         form.is_valid()
-        form.add_error(None, str(error))
+        if isinstance(error, BadInput) and error.where in form.fields:
+            form.add_error(error.where, f"{error.message}.")
+        else:
+            form.add_error(None, str(error))
         return False
     return True
 

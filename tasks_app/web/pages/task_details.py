@@ -27,7 +27,7 @@ from tasks_app.services.pull_requests import newest_pull_request
 from tasks_app.services.retries import has_successor
 
 #: Outcomes after which nothing runs until somebody, or a limit, lets it go on.
-_WAITS = {Outcome.ASKED: "for an answer", Outcome.LIMIT: "for the limit to reset", Outcome.INTERRUPTED: ""}
+_WAITS = {Outcome.ASKED: "for an answer", Outcome.LIMIT: "at a limit", Outcome.INTERRUPTED: ""}
 _ICONS = {
     Outcome.FINISHED: "check",
     Outcome.ASKED: "ask",

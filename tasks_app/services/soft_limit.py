@@ -1,0 +1,137 @@
+"""The soft cost limit of a task: when it is reached, what is asked then, and what an answer means (M8)."""
+
+from __future__ import annotations
+
+import re
+from math import ceil
+from typing import Any
+
+from django.db import transaction
+from django.db.models import Exists, Max, OuterRef, Sum
+
+from tasks_app.core.dollars import dollars
+from tasks_app.core.errors import BadAmount
+from tasks_app.core.phases import Phase
+from tasks_app.models import Question, Run, Step, Task
+from tasks_app.services.tasks import cancel_locked
+
+#: The portal asks, no tool of an agent.
+WAY = "portal"
+END = "End the task"
+#: Sums of the same costs in another order differ by less than this.
+_ROUNDING = 1e-6
+_CENT = 0.01
+_AMOUNT = re.compile(r"(?:go on, up to )?\$?\s*([0-9]{1,7}(?:\.[0-9]{1,2})?)(?: more)?", re.IGNORECASE)
+
+
+def spent_by(task_id: int) -> float:
+    """Return the dollars that the runs of the task have cost."""
+    runs = Run.objects.filter(step__task=task_id).order_by()
+    return float(runs.aggregate(spent=Sum("cost_usd"))["spent"] or 0)
+
+
+def limit_of(task: Task) -> float | None:
+    """Return the cost at which the task asks next: its soft limit, or what a human has allowed since.
+
+    None if it does not ask: without a soft limit, or once the hard one is what it may cost.
+    """
+    if task.soft_cost_usd is None:
+        return None
+    allowed = task.questions.about_costs().answered().aggregate(most=Max("allowed_usd"))["most"]
+    limit = max(task.soft_cost_usd, float(allowed or 0))
+    return None if task.max_cost_usd is not None and limit >= task.max_cost_usd - _ROUNDING else limit
+
+
+def dollars_left(task_id: int) -> float | None:
+    """Return what the task may cost before it asks; negative if it has cost more, None if it does not ask."""
+    task = Task.objects.only("soft_cost_usd", "max_cost_usd").get(pk=task_id)
+    limit = limit_of(task)
+    return None if limit is None else limit - spent_by(task_id)
+
+
+def is_reached(task_id: int) -> bool:
+    """Return whether a human must be asked before the task goes on."""
+    left = dollars_left(task_id)
+    return left is not None and left <= _ROUNDING
+
+
+def question_at_limit(task: Task, step: Step) -> dict[str, Any]:
+    """Return the items of the question and, as its `tool_input`, the amounts that it is about."""
+    spent = spent_by(task.pk)
+    most = None if task.max_cost_usd is None else _ceil_to_cents(task.max_cost_usd - spent)
+    more = _ceil_to_cents(task.soft_cost_usd or 0)
+    more = more if most is None else min(more, most)
+    options = [
+        {"label": go_on(more), "description": f"It asks again at {dollars(spent + more)}.", "preview": ""},
+        {"label": END, "description": "The task is cancelled. Its branch stays.", "preview": ""},
+    ]
+    if most is not None and more >= most:
+        options[0]["description"] = "After that it fails: that is all it may cost (limits.maxCostUsd)."
+    item = {"question": _text(task, step, spent), "header": "Cost", "options": options, "multiSelect": False}
+    return {"items": [item], "tool_input": {"spent_usd": spent, "most_usd": most}}
+
+
+def _text(task: Task, step: Step, spent: float) -> str:
+    done = task.steps.filter(phase=Phase.DONE).count()
+    begun = "has begun" if step.current_runs.exists() else "is next"
+    return (
+        f"The task has cost {dollars(spent)} and reached its soft limit. May it go on?\n\n"
+        f"{done} of {task.steps.count()} steps done; step “{step.name}” {begun}. "
+        "The task spends nothing while it waits."
+    )
+
+
+def _ceil_to_cents(amount: float) -> float:
+    return max(_CENT, ceil(round(amount * 100, 6)) / 100)
+
+
+def go_on(amount: float) -> str:
+    """Return the answer that lets a task spend this much more."""
+    return f"Go on, up to ${amount:.2f} more"
+
+
+def outcome_of(question: Question, answer: str) -> tuple[str, float | None]:
+    """Return the answer in its usual words, and what the task may cost then; None if it is to end.
+
+    Raises BadAmount unless the answer is one of the options or an amount within the hard limit.
+    """
+    if answer.strip().casefold() == END.casefold():
+        return END, None
+    amount = _amount_in(question, answer)
+    return go_on(amount), float(question.tool_input["spent_usd"]) + amount
+
+
+def _amount_in(question: Question, answer: str) -> float:
+    found = _AMOUNT.fullmatch(" ".join(answer.split()))
+    if found is None:
+        shown = answer.strip()[:40]
+        raise BadAmount(f"Choose an option, or enter an amount of dollars such as 2.50, not “{shown}”.")
+    amount, most = float(found[1]), question.tool_input.get("most_usd")
+    if amount < _CENT:
+        raise BadAmount("Enter at least 0.01 dollars, or end the task.")
+    if most is not None and amount > most:
+        raise BadAmount(f"Enter at most {most:.2f} dollars: the task may not cost more (limits.maxCostUsd).")
+    return amount
+
+
+def end_if_decided(task: Task) -> bool:
+    """Cancel a task that a human decided to end. Its row must be locked. Return whether it was cancelled."""
+    question = task.questions.endings().select_related("answered_by").last()
+    if question is None:
+        return False
+    user = question.answered_by
+    who = user.shown_name if user else "somebody"
+    cost = dollars(float(question.tool_input["spent_usd"]))
+    cancel_locked(task, reason=f"{who} ended it at its soft limit: it had cost {cost}", by=user)
+    return True
+
+
+def end_decided_tasks() -> None:
+    """Cancel the tasks that are to end, also those that no worker would take for a while."""
+    ending = Exists(Question.objects.endings().filter(task=OuterRef("pk")))
+    due = Task.objects.due().filter(phase=Phase.PENDING, soft_cost_usd__isnull=False)
+    for task_id in list(due.filter(ending).order_by().values_list("pk", flat=True)):
+        with transaction.atomic():
+            task = due.select_for_update(of=("self",)).select_related("project").filter(pk=task_id).first()
+            if task is not None:  # a worker has claimed it meanwhile, and ends it
+                end_if_decided(task)
