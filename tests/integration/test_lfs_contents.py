@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import json
+import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,11 +16,12 @@ from tasks_app.core.errors import WorkspaceError
 from tasks_app.core.phases import Phase
 from tasks_app.git import Repository, Workspace, lfs
 from tasks_app.git.lfs_contents import LfsContents
+from tasks_app.git.program import _FIXED
 from tasks_app.models import Project, paths
 from tasks_app.sandbox import SandboxMode, detect
 from tasks_app.services.projects import add_project
 from tasks_app.services.retries import retry_from
-from tests.git_servers import HttpsServer, bare_repository
+from tests.git_servers import HttpsServer, SshServer, bare_repository
 from tests.integration.git_repository import GitRepository
 from tests.people import acting
 from tests.runner import Runner, diff_of, file_in, results, runs, step
@@ -149,6 +152,34 @@ def test_they_are_fetched_over_https_from_the_source_alone(
     head = repository.head("main")
     workspace = Workspace(tmp_path / "work", repository, "cat-herder/x")
     workspace.create(base=head, contents=LfsContents(repository, url, head))
+    assert (workspace.path / "art/a.png").read_bytes() == CONTENT
+
+
+@pytest.mark.sshd
+def test_they_are_fetched_over_ssh_with_the_key_of_the_portals_user(
+    https: HttpsServer, ssh: SshServer, served_folder: Path, tmp_path: Path, served: tuple[str, Repository],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """The ssh server names an https endpoint, as GitHub and GitLab do."""
+    url, repository = served
+    name = url.rpartition("/")[2]
+    answer = json.dumps({"href": https.url(f"{name}/info/lfs")})
+    script = ssh.programs / "git-lfs-authenticate"
+    script.write_text(f"#!/bin/sh\nprintf %s {shlex.quote(answer)}\n")
+    script.chmod(0o755)
+    key, hosts = tmp_path / "key", tmp_path / "hosts"
+    key.write_text(ssh.private_key)
+    key.chmod(0o600)
+    hosts.write_text(ssh.known_hosts)
+    own = f"ssh -oBatchMode=yes -i {key} -oUserKnownHostsFile={hosts}"
+    monkeypatch.setitem(_FIXED, "GIT_SSH_COMMAND", own)
+    monkeypatch.setenv("SSL_CERT_FILE", str(https.authority))
+    monkeypatch.setattr(https, "open_contents", True)
+    (served_folder / "lfs-store").mkdir(exist_ok=True)
+    (served_folder / "lfs-store" / NAME).write_bytes(CONTENT)
+    head = repository.head("main")
+    workspace = Workspace(tmp_path / "work", repository, "cat-herder/x")
+    workspace.create(base=head, contents=LfsContents(repository, ssh.url(name), head))
     assert (workspace.path / "art/a.png").read_bytes() == CONTENT
 
 
