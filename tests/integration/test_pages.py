@@ -352,7 +352,7 @@ def test_a_task_says_its_phase_in_a_sentence_and_offers_what_can_be_done(
 ) -> None:
     task = TaskFactory.create(phase=phase, started_at=timezone.now(), queued_at=timezone.now())
     page = browser.get(page_of(task)).text
-    own = {Phase.FAILED: "Failed in step “plan”.", Phase.CANCELLED: "Cancelled"}
+    own = {Phase.FAILED: "Failed before step “plan” began.", Phase.CANCELLED: "Cancelled"}
     assert own.get(phase, FACTS[phase].sentence) in page
     assert ("Cancel the task" in page) == (phase not in (Phase.DONE, Phase.FAILED, Phase.CANCELLED))
     resumable = (Phase.FAILED, Phase.INTERRUPTED, Phase.CANCELLED, Phase.WAITING_FOR_RESET)

@@ -181,6 +181,8 @@ def test_the_page_says_why_a_submodule_could_not_be_fetched(runner: Runner, clie
     client.force_login(runner.user)
     page = client.get(reverse("task_result", args=[task.pk])).content.decode()
     assert "The submodule lib cannot be fetched from" in page
+    page = client.get(reverse("task", args=[task.pk])).content.decode()
+    assert "Failed before step “do” began." in page and "Failed in step" not in page
 
 
 def test_removing_a_project_removes_its_copies(runner: Runner) -> None:

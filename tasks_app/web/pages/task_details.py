@@ -148,6 +148,11 @@ class TaskDetails:
         """Whether the last setup failed, so that no agent has worked since."""
         return bool(self.setups) and self.setups[-1].setup.outcome == SetupOutcome.FAILED
 
+    @property
+    def step_began(self) -> bool:
+        """Whether an agent has worked on the current step; a workspace may fail before that."""
+        return self.current_step is not None and self.current_step.current_runs.exists()
+
     @cached_property
     def _metrics(self) -> statistics.Metrics:
         return statistics.of_task(self.task)
