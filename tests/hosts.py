@@ -23,6 +23,7 @@ from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Self
+from urllib.parse import urlsplit
 
 from tasks_app.agent.orphaned_processes import WORKSPACE_VARIABLE
 from tests.forkserver import PATIENCE, REPOSITORY
@@ -34,6 +35,7 @@ _NOBODY = "02:00:00:00:00:01"
 #: Reads from the test, and so ends with it; SIGCHLD is ignored, so that the kernel clears up orphans.
 _FIRST_PROCESS = "trap '' CHLD; echo ready; exec cat"
 _PIECE = 64 * 1024
+_POSTGRES_PORT = 5432
 
 
 class _Namespaces:
@@ -102,6 +104,14 @@ class Network:
         self.services[name] = address
         return f"{address}:{upstream[1]}"
 
+    def offer_url(self, name: str, url: str) -> str:
+        """Do as `offer`, for a service of this machine; return the URL under which hosts reach it."""
+        parts = urlsplit(url)
+        login, at, place = parts.netloc.rpartition("@")
+        port = parts.port or int(place.partition(":")[2] or _POSTGRES_PORT)
+        there = self.offer(name, (parts.hostname or "", port))
+        return parts._replace(netloc=f"{login}{at}{there}").geturl()
+
     def host(self, name: str, disk: Path, data_dir: Path) -> Host:
         """Start a host whose data directory is the new folder `disk`."""
         host = Host(self, name, self._address(), disk, data_dir)
@@ -146,6 +156,12 @@ class Host:
                 env=env, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
             )  # fmt: skip
 
+    @property
+    def pid(self) -> int:
+        """The process id of the program, as this machine counts."""
+        assert self._program
+        return _child(self._program.pid)
+
     def python(self, code: str) -> str:
         """Run code on this host to its end and return what it printed."""
         return self._namespaces.run(sys.executable, "-c", code)
@@ -153,7 +169,7 @@ class Host:
     def send_signal(self, number: int) -> None:
         """Send a signal to the program alone, and not to what it has started."""
         assert self._program
-        program = _child(self._program.pid)
+        program = self.pid
         self._program.send_signal(signal.SIGCONT)  # nsenter stops with its child
         os.kill(program, number)
 

@@ -1,9 +1,10 @@
 """Tasks per minute with 2, 4 and 8 workers on this machine: `python -m tests.bench.throughput`.
 
-PostgreSQL, Redis and one data directory. The agent is the fake one: it waits as an agent waits for its model,
-and writes a file. All else is real: the queue, claims, clones, recordings. So this is what the portal itself
-can do; Claude Code's process comes on top. The numbers of workers take turns, because a busy machine would
-otherwise favour one of them.
+PostgreSQL, Redis and one data directory; with `--hosts`, as root, each worker is on a host of its own, a set
+of namespaces with a network and a disk, and its files travel. The agent is the fake one: it waits as an agent
+waits for its model, and writes a file. All else is real: the queue, claims, clones, recordings. So this is
+what the portal itself can do; Claude Code's process comes on top. The numbers of workers take turns, because
+a busy machine would otherwise favour one of them.
 """
 
 from __future__ import annotations
@@ -14,13 +15,16 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import partial
+from itertools import count
 from pathlib import Path
 
 from tests.bench import processes
 from tests.bench.metrics import Metric, show
 from tests.bench.services import own_services
 from tests.forkserver import REPOSITORY
+from tests.hosts import Network
 from tests.installation import PLAIN_CONFIG
 from tests.integration.git_repository import GitRepository
 from tests.portal import WebServer
@@ -41,6 +45,10 @@ for task in tasks:
     start_task(task, by=ann)
 result = [task.pk for task in tasks]
 """
+SERVER_OPTIONS = """
+from tasks_app.management.commands.up import server_options
+result = server_options()
+"""
 #: Of the tasks between two numbers: seconds from the first start to the last end, how many are done, and all.
 ENDED = """
 SELECT extract(epoch FROM max(ended_at) - min(queued_at)), count(*) FILTER (WHERE phase = 'done'), count(*)
@@ -55,6 +63,7 @@ SELECT count(*) FROM tasks_app_run run JOIN tasks_app_step step ON step.id = run
 WHERE step.task_id BETWEEN ? AND ?
 """
 ALIVE = "SELECT count(*) FROM tasks_app_workerbeat WHERE NOT ended AND problem = ''"
+WORKER = ("-m", "tests.bench.worker_with_fake_agent", "worker")
 #: Seconds until the workers of a round have started, and until its tasks are done.
 PATIENCE = 300.0
 
@@ -65,24 +74,29 @@ def main() -> None:
     parser.add_argument("--tasks", type=int, default=64, help="tasks of a round (64)")
     parser.add_argument("--rounds", type=int, default=3, help="rounds of each number of workers (3)")
     parser.add_argument("--seconds", type=float, default=3.0, help="that each agent waits (3)")
+    parser.add_argument("--hosts", action="store_true", help="each worker on a host of its own")
     chosen = parser.parse_args()
-    show(measure(chosen.workers, chosen.tasks, chosen.rounds, chosen.seconds))
+    show(measure(chosen.workers, chosen.tasks, chosen.rounds, chosen.seconds, hosts=chosen.hosts))
 
 
-def measure(numbers: list[int], tasks: int, rounds: int, seconds: float) -> list[Metric]:
+def measure(
+    numbers: list[int], tasks: int, rounds: int, seconds: float, *, hosts: bool = False
+) -> list[Metric]:
     done = {number: Metric(f"tasks done with {number} workers", "/min") for number in numbers}
     cpu = {
         number: Metric(f"CPU time of the workers for a task, {number} workers", "ms") for number in numbers
     }
     busy = {number: Metric(f"this machine meanwhile, {number} workers", "%") for number in numbers}
     again = Metric("runs beyond one of each task", "", "none")
-    with tempfile.TemporaryDirectory() as folder, own_services() as services:
+    with tempfile.TemporaryDirectory() as folder, own_services() as services, ExitStack() as cleanup:
         portal = WebServer(Path(folder) / "data", **services)
         GitRepository.make(Path(folder) / "source", **{"cat-herder.yaml": PLAIN_CONFIG})
         portal.python("from tasks_app.models import *\n" + MAKE.format(source=str(Path(folder) / "source")))
+        start = _workers_on_hosts(portal, cleanup) if hosts else partial(_workers, portal)
         for _ in range(rounds):
             for number in numbers:
-                took, used, share, runs = _round(portal, number, tasks, seconds)
+                with start(number) as workers:
+                    took, used, share, runs = _round(portal, workers, tasks, seconds)
                 done[number].samples.append(tasks / took * 60)
                 cpu[number].samples.append(used / tasks * 1000)
                 busy[number].samples.append(share * 100)
@@ -90,16 +104,17 @@ def measure(numbers: list[int], tasks: int, rounds: int, seconds: float) -> list
     return [*done.values(), *cpu.values(), *busy.values(), again]
 
 
-def _round(portal: WebServer, number: int, tasks: int, seconds: float) -> tuple[float, float, float, int]:
+def _round(
+    portal: WebServer, workers: list[int], tasks: int, seconds: float
+) -> tuple[float, float, float, int]:
     """Seconds that the tasks took, CPU seconds of the workers, this machine's share of work, and runs."""
-    with _workers(portal, number) as workers:
-        used = sum(processes.cpu_seconds(worker.pid) for worker in workers)
-        machine_before = processes.cpu_seconds_of_this_machine()
-        started = portal.rows(START.format(count=tasks, seconds=seconds))
-        between = (min(started), max(started))
-        _until(lambda: portal.row(UNFINISHED, *between)[0] == 0)
-        machine_after = processes.cpu_seconds_of_this_machine()
-        used = sum(processes.cpu_seconds(worker.pid) for worker in workers) - used
+    used = sum(map(processes.cpu_seconds, workers))
+    machine_before = processes.cpu_seconds_of_this_machine()
+    started = portal.rows(START.format(count=tasks, seconds=seconds))
+    between = (min(started), max(started))
+    _until(lambda: portal.row(UNFINISHED, *between)[0] == 0)
+    machine_after = processes.cpu_seconds_of_this_machine()
+    used = sum(map(processes.cpu_seconds, workers)) - used
     took, done, all_of_them = portal.row(ENDED, *between)
     assert done == all_of_them == tasks, f"{done} of {all_of_them} tasks are done"
     busy, had = (after - before for before, after in zip(machine_before, machine_after, strict=True))
@@ -107,23 +122,54 @@ def _round(portal: WebServer, number: int, tasks: int, seconds: float) -> tuple[
 
 
 @contextmanager
-def _workers(portal: WebServer, number: int) -> Iterator[list[subprocess.Popen[str]]]:
+def _workers(portal: WebServer, number: int) -> Iterator[list[int]]:
+    """Start workers beside the portal; yield their process ids."""
     log = (portal.data_dir / "workers.log").open("a")
-    command = [sys.executable, "-m", "tests.bench.worker_with_fake_agent", "worker"]
     env = portal.env()
     workers = [
-        subprocess.Popen(command, cwd=REPOSITORY, env=env, stdout=log, stderr=log, text=True)
+        subprocess.Popen([sys.executable, *WORKER], cwd=REPOSITORY, env=env, stdout=log, stderr=log)
         for _ in range(number)
     ]
     try:
         _until(lambda: portal.row(ALIVE)[0] == number)
-        yield workers
+        yield [worker.pid for worker in workers]
     finally:
         for worker in workers:
             worker.terminate()
         for worker in workers:
             worker.wait(PATIENCE)
         log.close()
+
+
+def _workers_on_hosts(
+    portal: WebServer, cleanup: ExitStack
+) -> Callable[[int], AbstractContextManager[list[int]]]:
+    """Return what starts workers on hosts of their own, which reach the portal over a network."""
+    portal.start(*portal.rows(SERVER_OPTIONS))
+    cleanup.callback(portal.stop)
+    network = cleanup.enter_context(Network())
+    urls = {**portal.variables, "CATHERDER_URL": f"http://{portal.address}"}
+    names = ("DATABASE_URL", "REDIS_URL", "CATHERDER_URL")
+    env = portal.env(**{name: network.offer_url(name, urls[name]) for name in names})
+    counted = count(1)
+
+    @contextmanager
+    def start(number: int) -> Iterator[list[int]]:
+        hosts = []
+        for name in (f"host-{next(counted)}" for _ in range(number)):
+            token = portal.manage("worker_token", name).stdout.strip()
+            host = network.host(name, portal.data_dir.parent / name, portal.data_dir)
+            host.start(*WORKER, env={**env, "CATHERDER_WORKER_TOKEN": token})
+            hosts.append(host)
+        try:
+            _until(lambda: portal.row(ALIVE)[0] == number)
+            yield [host.pid for host in hosts]
+        finally:
+            for host in hosts:
+                host.end()
+            network.destroy_hosts()
+
+    return start
 
 
 def _until(condition: Callable[[], bool]) -> None:

@@ -226,7 +226,7 @@ def installation(
             code = BEGIN.replace("SOURCE", repr(str(folder / "source"))).replace("CONFIG", repr(PLAIN_CONFIG))
             portal.python(code)
             with Network() as network:
-                variables = {name: offered(network, name, url) for name, url in urls.items()}
+                variables = {name: network.offer_url(name, url) for name, url in urls.items()}
                 yield Installation(portal, network, folder, {**variables, **model})
         finally:
             portal.stop()
@@ -237,14 +237,6 @@ def no_hosts_left(installation: Installation) -> Iterator[None]:
     """Each test has hosts of its own, and no task of another."""
     yield
     installation.network.destroy_hosts()
-
-
-def offered(network: Network, name: str, url: str) -> str:
-    """Return the URL by which hosts reach the service at `url`."""
-    parts = urlsplit(url)
-    login, _, place = parts.netloc.rpartition("@")
-    there = network.offer(name, (parts.hostname or "", parts.port or int(place.partition(":")[2] or 5432)))
-    return parts._replace(netloc=f"{login}@{there}" if login else there).geturl()
 
 
 def test_m3_hosts_that_are_lost_cut_off_or_stopped_hand_over_once(
