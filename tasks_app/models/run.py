@@ -27,7 +27,7 @@ class Outcome(models.TextChoices):
     FINISHED = "finished", "the agent ended its turn"
     ASKED = "asked", "the agent asked and stopped"
     FAILED = "failed", "the agent ended with an error"
-    LIMIT = "limit", "a usage limit stopped it"
+    LIMIT = "limit", "a limit stopped it"
     INTERRUPTED = "interrupted", "it was stopped"
     CRASHED = "crashed", "its worker or its process was killed"
     LOST = "lost", "its session could not be resumed"
