@@ -11,6 +11,8 @@ from typing import Any
 
 from redis.exceptions import RedisError
 
+from tasks_app.core.trace_context import logged_context
+
 
 class SeldomWithoutServices(logging.Filter):
     """Log in one line every `seconds` that Redis or the database is unavailable.
@@ -116,7 +118,10 @@ class Formatter(logging.Formatter):
 
 
 class JsonFormatter(Formatter):
-    """One JSON object a line (O3): `time` in UTC, `level`, `logger`, `message`, `process`, `traceback`."""
+    """One JSON object a line (O3): `time` in UTC, `level`, `logger`, `message`, `process`, `traceback`.
+
+    A line about a task that is traced has `trace_id`, and `span_id` of its run or of its first span.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         at = datetime.fromtimestamp(record.created, UTC)
@@ -127,6 +132,8 @@ class JsonFormatter(Formatter):
             "message": without_secrets(record.getMessage()),
             "process": record.process,
         }
+        if context := logged_context():
+            fields |= {"trace_id": context.trace_id, "span_id": context.span_id}
         if record.exc_info:
             fields["traceback"] = without_secrets(self.formatException(record.exc_info))
         return json.dumps(fields, ensure_ascii=False)

@@ -308,6 +308,8 @@ LOGGING = {
         "uvicorn.access": {"filters": ["without_secrets"]},
         "tasks_app": {"level": "INFO"},
         "huey": {"level": "WARNING"},
+        # Logs each attempt to send spans; `span_exporter` logs when that begins to fail, and when it is over.
+        "opentelemetry": {"level": "CRITICAL"},
         # Calls an agent that was stopped on purpose a fatal error; how a run ended is told by its row.
         "claude_agent_sdk._internal.query": {"level": "CRITICAL"},
     },

@@ -28,7 +28,7 @@ IN_ROUNDS = bool(os.environ.get("CATHERDER_TEST_ROUNDS"))
 STRICT = bool(os.environ.get("CATHERDER_TEST_STRICT"))
 
 # GIT_ because a test run started by a git hook would work in that hook's repository.
-_FOREIGN = ("CATHERDER_", "ANTHROPIC_", "CLAUDE", "CAT_HERDER_", "DATABASE_URL", "REDIS_URL", "GIT_")
+_FOREIGN = ("CATHERDER_", "ANTHROPIC_", "CLAUDE", "CAT_HERDER_", "DATABASE_URL", "REDIS_URL", "GIT_", "OTEL_")
 
 
 def forget_this_machine(environment: MutableMapping[str, str]) -> None:

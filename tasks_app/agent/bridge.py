@@ -7,6 +7,7 @@ of its own, and calls that store something are handed back to the caller's threa
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import queue
 import threading
 import time
@@ -40,7 +41,9 @@ class Bridge:
         make `main` end. Then the error is raised here.
         """
         outcome: Future[T] = Future()
-        thread = threading.Thread(target=self._run_loop, args=(main, outcome), name="agent-loop")
+        # In the caller's context, to which log lines belong.
+        run_loop = contextvars.copy_context().run
+        thread = threading.Thread(target=run_loop, args=(self._run_loop, main, outcome), name="agent-loop")
         thread.start()
         self._next_tick = time.monotonic() + self._tick_seconds
         problem: BaseException | None = None

@@ -75,6 +75,7 @@ class RunOrder:
     With `planning` the agent may only read, until a human approves its plan. `halting` are the tools that the
     session began with (None: it begins now). `threads` are the numbers of the threads that it may reply to.
     `claim` is the claim of the lease for which it runs. `variables` are added to its environment.
+    `traceparent` names the span of the run for traces that its processes make (W3C Trace Context).
     """
 
     session_id: str
@@ -99,6 +100,7 @@ class RunOrder:
     threads: tuple[int, ...] = ()
     claim: Claim = field(default_factory=Claim)
     variables: Mapping[str, str] = field(default_factory=dict)
+    traceparent: str = ""
 
     @property
     def tools_for_halting(self) -> HaltingTools:

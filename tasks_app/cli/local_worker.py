@@ -10,6 +10,7 @@ from django.db import connections
 
 from tasks_app import composition
 from tasks_app.engine.advance import advance
+from tasks_app.engine.span_exporter import start_exporter
 from tasks_app.engine.stopping import StopReason
 from tasks_app.models import Task
 
@@ -27,6 +28,7 @@ class LocalWorker:
         self._context = replace(composition.worker_context(self._stop_signal), queues_next=queues_next)
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="terminal")
         self._future: Future[bool] | None = None
+        self._exporter = start_exporter()
 
     def start_if_due(self) -> None:
         """Start working if the task is due and this worker is idle. Raises the error of the last round."""
@@ -42,9 +44,13 @@ class LocalWorker:
         self._stopping.set()
 
     def wait(self) -> None:
-        """Wait until the work that is under way has ended."""
-        if self._future is not None:
-            self._future.result()
+        """Wait until the work that is under way has ended, and send its spans."""
+        try:
+            if self._future is not None:
+                self._future.result()
+        finally:
+            if self._exporter is not None:
+                self._exporter.stop()
 
     def _advance(self) -> bool:
         try:

@@ -182,6 +182,12 @@ def _submodules(value: Any) -> Any:
     return places
 
 
+def _otlp_url(value: str) -> str:
+    """Keep a slash at the end: the URL for traces is used as it is."""
+    _web_url(value)
+    return value
+
+
 def _issuer(value: str) -> str:
     """Require TLS or this machine, because tokens are fetched from it."""
     parts = urlsplit(_web_url(value))
@@ -283,6 +289,14 @@ class Environment(BaseModel):
         None, alias="CATHERDER_METRICS_TOKEN", description="What a monitoring system shows for `/metrics`."
     )
     log_format: Literal["text", "json"] = Field("text", alias="CATHERDER_LOG_FORMAT")
+    otlp_endpoint: WebUrl | None = Field(
+        None, alias="OTEL_EXPORTER_OTLP_ENDPOINT", description="Where spans are sent; none without it."
+    )
+    otlp_traces_endpoint: Annotated[str, BeforeValidator(_otlp_url)] | None = Field(
+        None, alias="OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
+    )
+    otlp_protocol: str = Field("http/protobuf", alias="OTEL_EXPORTER_OTLP_PROTOCOL")
+    otel_disabled: bool = Field(False, alias="OTEL_SDK_DISABLED")
     prompt_cache: Literal["auto", "5m", "1h"] = Field("auto", alias="CATHERDER_PROMPT_CACHE")
     git_memory: int = Field(4096, alias="CATHERDER_GIT_MEMORY", ge=512, le=1_048_576)
     workers: int = Field(4, alias="CATHERDER_WORKERS", ge=1, le=64)
@@ -342,6 +356,14 @@ class Environment(BaseModel):
         return self.bind.address
 
     @property
+    def traces_endpoint(self) -> str:
+        """The URL to which spans are sent; "" if none are made."""
+        if self.otel_disabled:
+            return ""
+        base = f"{self.otlp_endpoint}/v1/traces" if self.otlp_endpoint else ""
+        return self.otlp_traces_endpoint or base
+
+    @property
     def worker_name(self) -> str:
         """The name of this worker host; "" on the portal's own host."""
         token = self.worker_token or ""
@@ -370,6 +392,10 @@ def load(source: Mapping[str, str]) -> Environment:
         environment = Environment.model_validate(given)
     except ValidationError as error:
         raise BadSetting("\n".join([*(_format_error(fault) for fault in error.errors()), *errors])) from None
+    if environment.traces_endpoint and environment.otlp_protocol != "http/protobuf":
+        errors.append(
+            "OTEL_EXPORTER_OTLP_PROTOCOL: must be http/protobuf, for spans are sent so and not by gRPC"
+        )
     if errors:
         raise BadSetting("\n".join(errors))
     return environment.model_copy(update={"data_dir": _full_path(environment.data_dir)})
@@ -412,7 +438,7 @@ def _incomplete_worker_host(given: Mapping[str, str]) -> Iterator[str]:
 def _format_error(fault: Any) -> str:
     name = fault["loc"][0]
     message = fault["msg"].removeprefix("Value error, ")
-    hidden = any(word in name for word in ("PASSWORD", "KEY", "TOKEN", "URL", "SECRET"))
+    hidden = any(word in name for word in ("PASSWORD", "KEY", "TOKEN", "URL", "ENDPOINT", "SECRET"))
     shown = "" if hidden else f" (got {fault['input']!r})"
     return f"{name}: {message}{shown}"
 

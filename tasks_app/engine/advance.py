@@ -12,6 +12,7 @@ from django.utils import timezone
 from tasks_app.core.errors import CatHerderError, IllegalMove, LeaseLost
 from tasks_app.core.labels import labels_in_words, labels_of
 from tasks_app.core.phases import Phase
+from tasks_app.core.trace_context import log_context, log_for
 from tasks_app.engine.conclude import fail, postpone
 from tasks_app.engine.crashpoints import crash_point
 from tasks_app.engine.lease import Lease, keep_renewed, renewer
@@ -21,6 +22,7 @@ from tasks_app.engine.stopping import Stopped, StopReason
 from tasks_app.engine.temporary_faults import retry_during_faults, temporary_fault
 from tasks_app.engine.worker_context import WorkerContext
 from tasks_app.engine.workspace import commit_for_sequence, tidy_repository
+from tasks_app.history.spans import begin_task, context_of
 from tasks_app.history.statistics import paused_until_now
 from tasks_app.history.transitions import move
 from tasks_app.models import Outcome, Run, Step, Task, paths
@@ -50,7 +52,7 @@ def advance(
         worked = True
         crash_point("claimed")
         try:
-            with keep_renewed(lease):
+            with keep_renewed(lease), log_context():
                 _work(lease, context)
         except LeaseLost as lost:
             logger.warning("%s", lost)
@@ -120,6 +122,7 @@ def _work(lease: Lease, context: WorkerContext) -> None:
 def _run_steps(lease: Lease, context: WorkerContext) -> None:
     """Run the task's steps with its files at hand: a worker host fetches them first."""
     task = lease.task()
+    log_for(context_of(task))
     with paths.repository(task.project).held_for(lease.key, branch=task.branch):
         _run_steps_here(lease, context)
 
@@ -215,6 +218,8 @@ def _start_task(lease: Lease) -> Task:
             _end_wait_for_reset(task, lease)
         if task.phase == Phase.PENDING and not end_if_decided(task):
             move(task, Phase.RUNNING, epoch=lease.epoch, retry_at=None)
+            begin_task(task)
+    log_for(context_of(task))
     return task
 
 

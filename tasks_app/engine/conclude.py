@@ -23,6 +23,7 @@ from tasks_app.engine.run_recorder import RunRecorder
 from tasks_app.engine.temporary_faults import retry_pause
 from tasks_app.history.audit import record
 from tasks_app.history.events.append import NewEvent
+from tasks_app.history.spans import begin_wait
 from tasks_app.history.transitions import move
 from tasks_app.models import (
     Action,
@@ -109,6 +110,7 @@ def ask_humans(
             if row.phase == Phase.PENDING:  # resumed before it was known that the agent had asked
                 move(row, Phase.RUNNING, epoch=epoch)
         _move_both(run.step, task, Phase.WAITING_FOR_INPUT, reason="the agent asked", epoch=epoch)
+        begin_wait(question)
 
 
 def _store_question(task: Task, run: Run, ask: Ask, *, deferred: str, state: QuestionState) -> Question:

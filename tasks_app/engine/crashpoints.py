@@ -49,6 +49,8 @@ PIPELINE_PUBLISHING_POINTS = (
 PULL_REQUEST_POINTS = ("pull-request-opened",)
 #: The same for a worker that posts an agent's reply there.
 REPLY_POINTS = ("reply-posted",)
+#: The same for a process that sends spans.
+SPAN_POINTS = ("spans-sent",)
 
 _armed = os.environ.get("CATHERDER_CRASH_AT", "")
 

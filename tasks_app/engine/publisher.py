@@ -23,12 +23,14 @@ from tasks_app.core.errors import (
     UpdateConflict,
     WorkspaceError,
 )
+from tasks_app.core.trace_context import log_context
 from tasks_app.engine.crashpoints import crash_point
 from tasks_app.engine.intake import Intake
 from tasks_app.engine.pull_requests import look, open_or_update
 from tasks_app.engine.temporary_faults import retry_during_faults, temporary_fault
 from tasks_app.git import Repository
 from tasks_app.git.publishing import Remote, make_commit, merged_tree
+from tasks_app.history.spans import context_of
 from tasks_app.models import Publication, PullRequest, Task, paths
 from tasks_app.models.publication import CLAIM_SECONDS
 from tasks_app.services.difference import base_of
@@ -74,7 +76,7 @@ def carry_out(publication_id: int) -> bool:
     if publication is None:
         return False
     crash_point("publication-claimed")
-    with _keep_claimed(publication):
+    with _keep_claimed(publication), log_context(context_of(publication.task)):
         try:
             return _carry_out_claimed(publication)
         except Exception as error:

@@ -10,6 +10,7 @@ from tasks_app.engine.crashpoints import crash_point
 from tasks_app.engine.lease import Lease
 from tasks_app.history.audit import record
 from tasks_app.history.events.append import append_one
+from tasks_app.history.spans import begin_wait
 from tasks_app.history.transitions import move
 from tasks_app.models import Action, Change, ChangeKind, EventKind, Question, QuestionKind, Run, Step, Task
 from tasks_app.services.soft_limit import WAY, is_reached, question_at_limit
@@ -46,6 +47,7 @@ def _store_question(task: Task, step: Step) -> None:
         asked_at=timezone.now(),
         **question_at_limit(task, step),
     )
+    begin_wait(question)
     append_one(question.run, EventKind.QUESTION, question_payload(question))
     record(
         Action.ASKED, task=task, subject=question.headline, question=number, actor_name="the portal"

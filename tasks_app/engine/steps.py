@@ -12,6 +12,7 @@ from tasks_app.agent.port import Ending, RunOrder, RunPaths, RunResult
 from tasks_app.config.pipeline import step_from_json
 from tasks_app.core.errors import IllegalMove
 from tasks_app.core.phases import Phase
+from tasks_app.core.trace_context import TraceContext, log_context, logged_context
 from tasks_app.engine.conclude import (
     fail,
     halt,
@@ -39,6 +40,7 @@ from tasks_app.engine.worker_context import WorkerContext
 from tasks_app.engine.workspace import prepare_workspace, record_work
 from tasks_app.history import statistics
 from tasks_app.history.events.append import NewEvent
+from tasks_app.history.spans import begin_run, begin_step
 from tasks_app.history.transitions import move
 from tasks_app.models import EventKind, Outcome, QuestionKind, Run, Step, paths
 from tasks_app.services.budgets import budgets_of_task, next_month
@@ -55,6 +57,7 @@ def work_on(step: Step, lease: Lease, context: WorkerContext) -> bool:
             if task.phase != Phase.RUNNING:  # cancelled meanwhile, which leaves pending steps as they are
                 raise IllegalMove(f"Task “{task}”", task.phase, Phase.RUNNING)
             move(step, Phase.RUNNING, epoch=lease.epoch)
+            begin_step(step)
     lease.phase()  # raises LeaseLost: only the holder may kill processes
     # Processes of earlier holders must not change the workspace while it is recorded and checked.
     kill_earlier_processes(paths.workspace(step.task).path, lease.as_claim)
@@ -81,15 +84,23 @@ def _run_agent(step: Step, lease: Lease, context: WorkerContext) -> bool:
         return False
     step.task.refresh_from_db(fields=["threshold"])  # somebody may have changed it during the last run
     planned = next_run(step)
-    run = _open_run(step, planned, lease, context)
-    timeout = timeout_of(step)
+    run, trace = _open_run(step, planned, lease, context)
+    with log_context(trace or logged_context()):
+        return _run_opened(run, planned, lease, context, trace)
+
+
+def _run_opened(
+    run: Run, planned: NextRun, lease: Lease, context: WorkerContext, trace: TraceContext | None
+) -> bool:
+    """Start the agent, wait for its end and store it. Return whether the step goes on at once afterwards."""
+    timeout = timeout_of(run.step)
     recorder = RunRecorder(
         lease, run, stop_signal=context.stop_signal, timeout=timeout, turned_down=planned.turned_down
     )
     if planned.note:
         recorder.write(NewEvent(EventKind.NOTE, {"text": planned.note}))
     crash_point("run-opened")
-    order = _order_for(run, planned, timeout)
+    order = replace(_order_for(run, planned, timeout), traceparent=trace.traceparent if trace else "")
     if order.threads:
         recorder.replies = ReplyCollector(run, lease)
     try:
@@ -142,7 +153,10 @@ def _dollars_spent(step: Step) -> float:
     return statistics.usage_of(Run.objects.filter(step__task=step.task_id)).cost_usd
 
 
-def _open_run(step: Step, planned: NextRun, lease: Lease, context: WorkerContext) -> Run:
+def _open_run(
+    step: Step, planned: NextRun, lease: Lease, context: WorkerContext
+) -> tuple[Run, TraceContext | None]:
+    """Store the run that begins. Return it and the context of its span, if the task is traced."""
     with lease.locked():
         run = Run.objects.create(
             step=step,
@@ -160,7 +174,7 @@ def _open_run(step: Step, planned: NextRun, lease: Lease, context: WorkerContext
         )
         step.questions.filter(pk__in=planned.answers).update(handed_in=run)
         step.reviews.filter(pk__in=planned.reviews).update(handed_in=run)
-    return run
+        return run, begin_run(run)
 
 
 def _order_for(run: Run, planned: NextRun, timeout: float) -> RunOrder:
@@ -270,6 +284,8 @@ def _conclude_stopped(
     else:
         with lease.locked():
             store_result(run, result, recorder)
+            if stopped.reason is StopReason.TIMEOUT:
+                _store_timeout(run)
             recorder.write(NewEvent(EventKind.NOTE, {"text": f"The run was stopped: {stopped.reason}."}))
     if stopped.reason is not StopReason.SHUTDOWN:  # a shutdown is urgent, and the next worker records
         record_work(run, lease, context)
@@ -278,7 +294,7 @@ def _conclude_stopped(
 
 def _pause_or_retry(run: Run, reason: StopReason, lease: Lease) -> bool:
     if reason is StopReason.TIMEOUT:
-        return _retry_after_timeout(run, lease)
+        return may_try_again(run.step, lease, run.error)
     if reason is StopReason.INTERRUPTED:
         pause(lease, run.step, Phase.INTERRUPTED, "stopped by hand")
     if reason is StopReason.SHUTDOWN:
@@ -286,9 +302,7 @@ def _pause_or_retry(run: Run, reason: StopReason, lease: Lease) -> bool:
     return False
 
 
-def _retry_after_timeout(run: Run, lease: Lease) -> bool:
+def _store_timeout(run: Run) -> None:
     run.outcome = Outcome.FAILED
     run.error = f"The run took longer than its {timeout_of(run.step):g} seconds."
-    with lease.locked():
-        run.save(update_fields=["outcome", "error"])
-    return may_try_again(run.step, lease, run.error)
+    run.save(update_fields=["outcome", "error"])

@@ -12,7 +12,7 @@ from django.db import close_old_connections
 
 from tasks_app.core.labels import Labels
 from tasks_app.engine.temporary_faults import temporary_fault
-from tasks_app.models import Change, IdempotencyKey
+from tasks_app.models import Change, IdempotencyKey, Span
 from tasks_app.services.budgets import end_waits_for_budgets
 from tasks_app.services.scheduling import next_turns
 from tasks_app.services.soft_limit import end_decided_tasks
@@ -81,6 +81,7 @@ class Sweeper(threading.Thread):
                 sweep(self._enqueue, pending=self._pending, here=self._here)
                 Change.objects.prune_changes(CHANGES_KEPT)
                 IdempotencyKey.objects.prune(KEYS_KEPT)
+                Span.objects.prune()
             except Exception as error:
                 # A temporary fault gets one line without a traceback: it may be logged every 10 s for hours.
                 trace = None if temporary_fault(error) else error

@@ -49,6 +49,7 @@ from tasks_app.models.review import (
 from tasks_app.models.run import Event, EventKind, Outcome, Reason, Run
 from tasks_app.models.sequence import Sequence
 from tasks_app.models.setup import Setup, SetupCache, SetupOutcome
+from tasks_app.models.span import Span, SpanKind
 from tasks_app.models.task import Step, Task
 from tasks_app.models.token import ApiToken, Scope
 from tasks_app.models.transcript import SessionEntry
@@ -108,6 +109,8 @@ __all__ = [
     "SetupCache",
     "SetupOutcome",
     "Side",
+    "Span",
+    "SpanKind",
     "Step",
     "Target",
     "Task",

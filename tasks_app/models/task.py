@@ -243,6 +243,10 @@ class Task(Phased):
     priority = models.SmallIntegerField(
         choices=Priority.choices, default=Priority.NORMAL, help_text="Its place among the tasks that wait."
     )
+    traceparent = models.CharField(
+        max_length=55, blank=True, default="", db_default="", editable=False,
+        help_text="Its trace and the first span in it, as W3C Trace Context writes them; empty: not traced.",
+    )  # fmt: skip
     paused_seconds = models.FloatField(default=0, help_text="Time spent waiting for humans and for limits.")
     lease_owner = models.CharField(max_length=100, blank=True, editable=False)
     lease_epoch = models.PositiveIntegerField(default=0, editable=False)

@@ -24,6 +24,7 @@ from tasks_app.core.phases import CANCELLABLE, ENDED, RESUMABLE, Phase
 from tasks_app.core.types import JsonObject
 from tasks_app.git import branch_name
 from tasks_app.history.audit import record
+from tasks_app.history.spans import begin_wait
 from tasks_app.history.statistics import paused_until_now
 from tasks_app.history.transitions import move
 from tasks_app.models import (
@@ -278,7 +279,9 @@ def resume_task(task: Task, *, by: Principal, notify: bool = True) -> None:
         )  # fmt: skip
         record(Action.TASK_WENT_ON, by=by.user, task=task)
         if withdrawn:
-            Question.objects.filter(pk__in=withdrawn).update(state=QuestionState.OPEN)
+            asked = Question.objects.filter(pk__in=withdrawn)
+            asked.update(state=QuestionState.OPEN)
+            begin_wait(asked.select_related("step__task", "run")[0])
             Change.objects.create(task=task, kind=ChangeKind.QUESTION)
         elif notify:
             notify_on_commit(task.pk)

@@ -25,7 +25,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "Publishing": ("Publication", "PullRequest"),
     "Notifications": ("Notice", "Delivery", "Target", "Preferences", "PushSubscription"),
     "Audit": ("AuditEntry", "LogEntry"),
-    "Installation": ("Installation", "WorkerBeat", "WorkerToken", "IdempotencyKey", "Change"),
+    "Installation": ("Installation", "WorkerBeat", "WorkerToken", "IdempotencyKey", "Change", "Span"),
 }
 OTHER = "Other"
 

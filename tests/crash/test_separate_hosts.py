@@ -25,6 +25,7 @@ from tasks_app.rehearsal.server import RehearsalServer
 from tests import machine
 from tests.hosts import Host, Network
 from tests.installation import PLAIN_CONFIG, answering
+from tests.integration.collectors import Received, collecting
 from tests.integration.redis_server import redis_server
 from tests.portal import WebServer
 from tests.waiting import wait_until as wait_for_seconds
@@ -97,6 +98,14 @@ import requests
 for method, path in {routes!r}:
     headers = {{"Authorization": "Bearer {token}"}}
     print(requests.request(method, "{url}" + path, headers=headers, data=b"0000", timeout=60).status_code)
+"""
+#: What the lost host had taken for sending is free again.
+SEND_SPANS = """
+from tasks_app.engine.otlp import SpanSender
+from tasks_app.engine.span_exporter import send_ended
+from tasks_app.models import Span
+Span.objects.update(taken_until=None)
+sys.stdout.write(repr(send_ended(SpanSender())))
 """
 #: By host: from what it is cut off.
 SERVICES = {"no-database": "DATABASE_URL", "no-redis": "REDIS_URL", "no-portal": "CATHERDER_URL"}
@@ -290,8 +299,12 @@ def test_m3_hosts_that_are_lost_cut_off_or_stopped_hand_over_once(
 def test_m2_an_answer_reaches_the_same_session_on_a_host_with_another_clock(
     installation: Installation,
 ) -> None:
-    """The host that asked was an hour ahead, and is destroyed; the one that goes on is an hour behind."""
-    first = installation.worker("ahead", HOST_CLOCK_AHEAD=f"{HOUR}")
+    """The host that asked was an hour ahead, and is destroyed; the one that goes on is an hour behind.
+
+    The first one has an endpoint for traces, which it does not reach, the second one has none.
+    """
+    endpoint = "http://127.0.0.1:9"
+    first = installation.worker("ahead", HOST_CLOCK_AHEAD=f"{HOUR}", OTEL_EXPORTER_OTLP_ENDPOINT=endpoint)
     (task,) = installation.new_tasks("crash-story")
     wait_until(lambda: waits_without_a_lease(installation, task), log=first.log)
     first.destroy()
@@ -306,6 +319,23 @@ def test_m2_an_answer_reaches_the_same_session_on_a_host_with_another_clock(
     assert (counted["answers"], counted["open questions"], counted["answers that arrived"]) == (1, 0, 1)
     assert counted["files"]["before.txt"] == "before\n"
     assert counted["files"]["after.txt"].count(ANSWER) == 1
+    spans = spans_of(installation, task)
+    (trace_id,) = {span.trace_id for span in spans}
+    (whole,) = (span for span in spans if span.name == "task")
+    (step,) = (span for span in spans if span.name.startswith("step"))
+    others = [(span.name, span.parent_id) for span in spans if span not in (whole, step)]
+    assert trace_id and (whole.parent_id, step.parent_id) == ("", whole.span_id)
+    runs = [("invoke_agent claude-code", step.span_id)] * 2
+    assert sorted(others) == [*runs, ("wait for answer", step.span_id)]
+    assert all(span.start <= span.end for span in spans)
+
+
+def spans_of(installation: Installation, task: int) -> list[Received]:
+    """Return the spans of a task that a process on the portal's host sends."""
+    with collecting() as collector:
+        sent = installation.portal.python(SEND_SPANS, OTEL_EXPORTER_OTLP_ENDPOINT=collector.url)
+        assert sent == "''", sent
+        return [span for span in collector.spans() if span.attributes["cat_herder.task.id"] == task]
 
 
 def waits_without_a_lease(installation: Installation, task: int) -> bool:

@@ -56,6 +56,8 @@ from tasks_app.models import (
     SequenceTransition,
     SessionEntry,
     Setup,
+    Span,
+    SpanKind,
     Step,
     Target,
     Task,
@@ -76,6 +78,7 @@ REGISTERED = sorted(admin.site._registry, key=lambda model: model.__name__)
 HISTORY: list[type[Model]] = [
     Run,
     Setup,
+    Span,
     Sequence,
     Event,
     Question,
@@ -138,6 +141,7 @@ def make(name: str) -> Task:
     )
     step = Step.objects.create(task=task, position=1, name="plan", config={})
     run = Run.objects.create(step=step, number=1, reason=Reason.FIRST, session_id=uuid.uuid4())
+    Span.objects.create(task=task, step=step, run=run, kind=SpanKind.RUN, started_at=timezone.now())
     Setup.objects.create(task=task, number=1, current=f"install {name}")
     Event.objects.create(run=run, seq=0, kind=EventKind.TEXT, at=timezone.now(), payload={"text": name})
     Question.objects.create(

@@ -53,6 +53,10 @@ DEFAULTS = {
     "api_rate": 600,
     "metrics_token": None,
     "log_format": "text",
+    "otlp_endpoint": None,
+    "otlp_traces_endpoint": None,
+    "otlp_protocol": "http/protobuf",
+    "otel_disabled": False,
     "prompt_cache": "auto",
     "git_memory": 4096,
     "setup_caches": 10 * 1024**3,
@@ -128,6 +132,8 @@ GOOD = [
     ("ANTHROPIC_API_KEY", "sk-1", "anthropic_api_key", "sk-1"),
     ("ANTHROPIC_BASE_URL", "http://127.0.0.1:9/", "anthropic_base_url", "http://127.0.0.1:9"),
     ("CLAUDE_CODE_OAUTH_TOKEN", "token", "claude_oauth_token", "token"),
+    ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://tempo:4318/", "traces_endpoint", "http://tempo:4318/v1/traces"),
+    ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "https://t/o/", "traces_endpoint", "https://t/o/"),
     ("CATHERDER_OIDC_NAME", "Our directory", "oidc_name", "Our directory"),
     ("CATHERDER_SSO_SIGNUP", "yes", "sso_signup", "yes"),
 ]
@@ -180,6 +186,8 @@ BAD = [
     ("CATHERDER_SSO_SIGNUP", "true", "'yes' or 'no'"),
     ("REDIS_URL", "http://cache", "redis://"),
     ("REDIS_URL", "redis://cache:port/0", "not a Redis address"),
+    ("OTEL_EXPORTER_OTLP_ENDPOINT", "tempo:4318", "http:// or https://"),
+    ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "grpc://tempo", "http:// or https://"),
     ("ANTHROPIC_BASE_URL", "ftp://x", "http:// or https://"),
     ("ANTHROPIC_BASE_URL", "http://[::1", "Invalid IPv6 URL"),
 ]
@@ -234,6 +242,15 @@ def test_a_bad_value_is_refused_and_the_variable_named(variable: str, value: str
         load({variable: value})
     assert str(refusal.value).startswith(f"{variable}: ")
     assert said in str(refusal.value) and "\n" not in str(refusal.value)
+
+
+def test_spans_are_sent_over_http_or_not_at_all() -> None:
+    endpoint = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://user:s3cret@tempo:4317"}
+    with pytest.raises(BadSetting, match=r"^OTEL_EXPORTER_OTLP_PROTOCOL: must be http/protobuf") as refusal:
+        load({**endpoint, "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"})
+    assert "s3cret" not in str(refusal.value)
+    assert load({"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}).traces_endpoint == ""
+    assert load({**endpoint, "OTEL_SDK_DISABLED": "true"}).traces_endpoint == ""
 
 
 def test_no_proxy_is_believed_but_where_there_must_be_one() -> None:

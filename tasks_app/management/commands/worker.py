@@ -16,6 +16,7 @@ from tasks_app import composition, tasks
 from tasks_app.core.errors import CatHerderError, WrongDataDirectory
 from tasks_app.engine.intake import STARTING, Intake, TakingConsumer
 from tasks_app.engine.publisher import Publisher
+from tasks_app.engine.span_exporter import start_exporter
 from tasks_app.engine.sweeper import Sweeper, ThisWorker
 from tasks_app.engine.worker_beat import Heartbeat
 from tasks_app.management.draining import add_drain_options, drain_or_take_again
@@ -77,6 +78,7 @@ class Command(BaseCommand):
         others: list[Dispatcher | Publisher] = (
             [] if settings.ENVIRONMENT.worker_token else [Dispatcher(), Publisher(intake)]
         )
+        exporter = start_exporter()
         sweeper.start()
         for thread in others:
             thread.start()
@@ -86,6 +88,8 @@ class Command(BaseCommand):
             sweeper.stop()
             for thread in others:
                 thread.stop()
+            if exporter is not None:
+                exporter.stop()
             heartbeat.stop()
 
     def _say_what_is_left_to_the_portal(self) -> None:

@@ -241,6 +241,21 @@ def mail() -> Iterator[Finding]:
         server.close()
 
 
+def traces() -> Iterator[Finding]:
+    """Check that the endpoint for traces takes spans; send none."""
+    if not settings.ENVIRONMENT.traces_endpoint:
+        return
+    from tasks_app.engine.otlp import endpoint_problem, shown_endpoint  # only with an endpoint: see there
+
+    if reason := endpoint_problem(TIMEOUT_SECONDS):
+        yield warning(
+            "traces", f"{shown_endpoint()} takes no spans: {reason}",
+            "Correct OTEL_EXPORTER_OTLP_ENDPOINT or its headers. Tasks are worked on all the same.",
+        )  # fmt: skip
+    else:
+        yield ok("traces", f"{shown_endpoint()} takes spans")
+
+
 def sources(*, remote: bool = False) -> Iterator[Finding]:
     """Check the sources of projects; remote ones only with `remote`."""
     try:
@@ -260,4 +275,4 @@ def sources(*, remote: bool = False) -> Iterator[Finding]:
         )
 
 
-CHECKS = (database, queue, redis, open_services, workers, web, exposure, variables, model, mail)
+CHECKS = (database, queue, redis, open_services, workers, web, exposure, variables, model, mail, traces)

@@ -1,10 +1,10 @@
-"""Runs and their events, and the setups of workspaces."""
+"""Runs and their events, the setups of workspaces, and spans."""
 
 from __future__ import annotations
 
 from django.contrib import admin
 
-from tasks_app.models import Event, Run, Setup
+from tasks_app.models import Event, Run, Setup, Span
 from tasks_app.web.admin.base import ReadOnly
 
 
@@ -49,3 +49,11 @@ class SetupAdmin(ReadOnly):
     list_select_related = ["task"]
     search_fields = ["task__title", "problem", "current"]
     date_hierarchy = "started_at"
+
+
+@admin.register(Span)
+class SpanAdmin(ReadOnly):
+    list_display = ["task", "kind", "span_id", "started_at", "ended_at", "outcome"]
+    list_filter = ["kind", "task__project"]
+    list_select_related = ["task"]
+    search_fields = ["task__title", "=span_id", "task__traceparent"]
