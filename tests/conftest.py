@@ -23,6 +23,9 @@ from tasks_app.api import limits
 from tests import bytecode, databases, machine, rounds, static_files
 from tests.git_servers import HttpsServer, SshServer, https_server, ssh_server
 
+#: The fixtures by which pytest-django opens the database; others lead to them.
+_USE_ROWS = {"db", "transactional_db"}
+
 Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
 
 
@@ -54,15 +57,30 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     if database is not None and machine.leaves_to_the_other_round(database):
         return True
     only_rows = machine.ON_POSTGRES and config.option.markexpr == "django_db"
-    return True if only_rows and "django_db" not in collection_path.read_text("utf-8") else None
+    return True if only_rows and not rounds.may_use_rows(collection_path) else None
 
 
+@pytest.hookimpl(tryfirst=True)  # before `-m` looks at the marks
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """What is slow and would say the same on both databases is run in one of the two rounds."""
+    for item in items:
+        if _USE_ROWS & set(getattr(item, "fixturenames", ())):
+            _mark_as_using_rows(item)
     others = [item for item in items if _is_of_the_other_round(item)]
     if others:
         config.hook.pytest_deselected(items=others)
         items[:] = [item for item in items if not _is_of_the_other_round(item)]
+
+
+def _mark_as_using_rows(item: pytest.Item) -> None:
+    """Give a test that gets the database from a fixture the mark by which the round on PostgreSQL chooses."""
+    if not rounds.may_use_rows(item.path):
+        raise pytest.UsageError(
+            f"{item.nodeid} gets the database from a fixture. Nothing in its module says so to the round on "
+            "PostgreSQL, which would not import it: write `pytestmark = pytest.mark.django_db`."
+        )
+    if item.get_closest_marker("django_db") is None:
+        item.add_marker(pytest.mark.django_db)
 
 
 def _is_of_the_other_round(item: pytest.Item) -> bool:

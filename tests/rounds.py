@@ -10,6 +10,8 @@ The marker `once` says the same of a single test, in a module that is not listed
 
 from __future__ import annotations
 
+import re
+from functools import cache
 from pathlib import Path
 
 TESTS = Path(__file__).parent
@@ -56,6 +58,7 @@ ON_POSTGRES = (
 )
 #: Permissions of every URL, and what mostly happens outside of the database: git, files, terminals.
 ON_SQLITE = (
+    "crash/test_publishing.py",
     "integration/test_access.py",
     "integration/test_admin_audit.py",
     "integration/test_admin_audit_by_hand.py",
@@ -67,6 +70,8 @@ ON_SQLITE = (
     "integration/test_git_publishing.py",
     "integration/test_lfs_contents.py",
     "integration/test_lfs_publishing.py",
+    "integration/test_lost_repository.py",
+    "integration/test_merging.py",
     "integration/test_moving_a_project.py",
     "integration/test_project_settings.py",
     "integration/test_projects_pages.py",
@@ -81,8 +86,12 @@ ON_SQLITE = (
     "security/test_exports.py",
     "security/test_permissions.py",
     "security/test_publishing.py",
+    "security/test_texts.py",
     "security/test_tokens.py",
 )
+
+#: The mark of tests that use the database, and the fixtures that most of the others get it from.
+_ROWS = re.compile(r"\b(?:django_db|transactional_db|runner)\b")
 
 _ROUNDS = dict.fromkeys(ON_POSTGRES, "postgres") | dict.fromkeys(ON_SQLITE, "sqlite")
 
@@ -92,3 +101,9 @@ def only_round(module: Path) -> str | None:
     if not module.is_relative_to(TESTS):
         return None
     return _ROUNDS.get(module.relative_to(TESTS).as_posix())
+
+
+@cache
+def may_use_rows(module: Path) -> bool:
+    """Return whether a test of this module may use the database, as far as one sees without importing it."""
+    return only_round(module) == "postgres" or _ROWS.search(module.read_text("utf-8")) is not None

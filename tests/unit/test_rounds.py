@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tests import machine
@@ -39,6 +41,31 @@ def test_a_single_run_leaves_nothing_out(
     monkeypatch.setattr(machine, "IN_ROUNDS", False)
     monkeypatch.setattr(machine, "ON_POSTGRES", on_postgres)
     assert not any(machine.leaves_to_the_other_round(on) for on in ("sqlite", "postgres"))
+
+
+def test_the_database_may_come_from_a_mark_or_a_fixture(tmp_path: Path) -> None:
+    """Whole modules were run in no round, because they had the fixture and not the mark."""
+    for number, (text, uses) in enumerate(
+        [
+            ("pytestmark = pytest.mark.django_db", True),
+            ("def test_it(transactional_db: None) -> None:", True),
+            ("def test_it(runner: Runner) -> None:", True),
+            ("def test_it(forerunner: str) -> None:", False),
+        ]
+    ):
+        module = tmp_path / f"test_{number}.py"
+        module.write_text(text)
+        assert table.may_use_rows(module) is uses, text
+    for name in table.ON_POSTGRES:
+        assert table.may_use_rows(table.TESTS / name), "it is run there or nowhere"
+
+
+def test_a_test_that_gets_the_database_from_a_fixture_has_the_mark(
+    request: pytest.FixtureRequest,
+) -> None:
+    rows = {"db", "transactional_db"}
+    using = [item for item in request.session.items if rows & set(getattr(item, "fixturenames", ()))]
+    assert [item.nodeid for item in using if item.get_closest_marker("django_db") is None] == []
 
 
 def test_each_listed_module_exists_and_is_listed_once() -> None:
