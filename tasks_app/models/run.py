@@ -15,7 +15,7 @@ class Reason(models.TextChoices):
     FIRST = "first", "first run"
     ANSWER = "answer", "after an answer"
     CHECK_FAILED = "check_failed", "after a failed check"
-    LIMIT = "limit", "after a usage limit"
+    LIMIT = "limit", "after a limit"
     CRASH = "crash", "after an interruption"
     RETRY = "retry", "tried again"
     REVIEW = "review", "after a review"

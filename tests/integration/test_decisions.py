@@ -122,7 +122,7 @@ def test_the_docs_the_command_and_the_api_say_that_only_questions_can_be_dismiss
         one["post"]["description"] for path, one in document()["paths"].items() if path.endswith("/dismiss")
     ]
     for text in (docs, shown, described):
-        assert "Approvals and plans cannot be dismissed" in " ".join(text.split())
+        assert "Approvals, plans and questions about costs cannot be dismissed" in " ".join(text.split())
 
 
 @pytest.mark.parametrize("kind", [QuestionKind.APPROVAL, QuestionKind.PLAN])

@@ -67,8 +67,8 @@ examples:
         parser.add_argument(
             "--dismiss",
             action="store_true",
-            help="decline to answer a question: the agent decides by its own judgement. Approvals and plans "
-            "cannot be dismissed",
+            help="decline to answer a question: the agent decides by its own judgement. Approvals, plans "
+            "and questions about costs cannot be dismissed",
         )
         parser.add_argument(
             "--undo", action="store_true", help="take your answer back; possible until the agent has it"
