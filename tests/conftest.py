@@ -8,14 +8,10 @@ import sys
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import TypeVar
-from urllib.parse import urlsplit
-from uuid import uuid4
 
-import psycopg
 import pytest
 from django.core.cache import cache
 from django.test import TransactionTestCase
-from psycopg import sql
 from pytest_django.plugin import DjangoDbBlocker
 from servestatic.middleware import ServeStaticMiddleware
 
@@ -140,14 +136,8 @@ def no_attempts_counted() -> None:
 @pytest.fixture
 def postgres_url() -> Iterator[str]:
     """The address of an empty database, gone after the test. For tests with the mark `postgres`."""
-    name = f"test_catherder_{uuid4().hex[:12]}"
-    identifier = sql.Identifier(name)
-    with psycopg.connect(machine.POSTGRES, autocommit=True) as connection:
-        connection.execute(sql.SQL("CREATE DATABASE {}").format(identifier))
-        try:
-            yield urlsplit(machine.POSTGRES)._replace(path=f"/{name}").geturl()
-        finally:
-            connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(identifier))
+    with databases.empty_postgres() as url:
+        yield url
 
 
 @pytest.fixture

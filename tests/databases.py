@@ -15,6 +15,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
+from uuid import uuid4
 
 import psycopg
 from django.db import connection, connections, transaction
@@ -89,6 +91,18 @@ def empty_tables(self: Any) -> None:
         quote = database.ops.quote_name
         emptying = [f"DELETE FROM {quote(table)};" for table in sorted(set(tables) - _CONSTANT)]  # noqa: S608
         database.ops.execute_sql_flush(emptying)
+
+
+@contextmanager
+def empty_postgres() -> Iterator[str]:
+    """Yield the URL of an empty database, which is gone afterwards."""
+    name = sql.Identifier(found := f"test_catherder_{uuid4().hex[:12]}")
+    with psycopg.connect(machine.POSTGRES, autocommit=True) as server:
+        server.execute(sql.SQL("CREATE DATABASE {}").format(name))
+        try:
+            yield urlsplit(machine.POSTGRES)._replace(path=f"/{found}").geturl()
+        finally:
+            server.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(name))
 
 
 @contextmanager

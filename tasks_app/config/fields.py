@@ -83,6 +83,11 @@ def _check_inside(text: str) -> str:
     return text
 
 
+def as_list(value: object) -> object:
+    """Let a file write one text where a list of them may stand."""
+    return [value] if isinstance(value, str) else value
+
+
 def check_path(text: str) -> str:
     if _check_inside(text).strip("./") == "":
         raise fault(f"must name a file, not {shown(text)}")

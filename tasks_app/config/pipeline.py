@@ -24,6 +24,7 @@ from tasks_app.config.fields import (
     ShellCommand,
     Threshold,
     WorkerLabels,
+    as_list,
 )
 from tasks_app.config.pipeline_faults import pipeline_problems
 from tasks_app.config.publish import Publish, PublishConfig
@@ -164,10 +165,6 @@ PipelineValue: TypeAlias = Annotated[
 #: The time limits of a run and of a shell check if neither they nor the project name one.
 STEP_SECONDS = 2 * 3600
 CHECK_SECONDS = 600
-
-
-def _as_names(value: object) -> object:
-    return [value] if isinstance(value, str) else value
 
 
 def _check_toolchain(name: str) -> str:
@@ -324,6 +321,7 @@ class RepositorySettings(FileModel):
     ] = None
     runs_on: Annotated[
         WorkerLabels,
+        as_list,
         Setting(
             kind=setting.LABELS,
             label="Runs on",
@@ -338,7 +336,7 @@ class RepositorySettings(FileModel):
     )
     toolchains: Annotated[
         tuple[ToolchainName, ...],
-        BeforeValidator(_as_names, json_schema_input_type=str | list[str]),
+        BeforeValidator(as_list, json_schema_input_type=str | list[str]),
         AfterValidator(_few_toolchains),
     ] = Field(
         default=(),

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias, TypeVar
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from tasks_app.config.faults import fault
-from tasks_app.config.fields import FileModel, InsidePath, Seconds, ShellCommand, Text, check_path
+from tasks_app.config.fields import FileModel, InsidePath, Seconds, ShellCommand, Text, as_list, check_path
 from tasks_app.core.types import JsonObject, Network, least_network
 
 #: The time limit of a command of the setup if the file names none.
 SETUP_SECONDS = 1800
 MOST_ENTRIES = 50
-
-
-def _as_list(value: object) -> object:
-    return [value] if isinstance(value, str) else value
 
 
 def _one_or_more(values: tuple[str, ...]) -> tuple[str, ...]:
@@ -32,31 +28,31 @@ def _check_cached_path(text: str) -> str:
 
 
 CachedPath = Annotated[Text, AfterValidator(_check_cached_path)]
+T = TypeVar("T")
+OneOrMore = Annotated[
+    tuple[T, ...],
+    BeforeValidator(as_list, json_schema_input_type=str | list[str]),
+    AfterValidator(_one_or_more),
+]
 
 
 class CacheConfig(FileModel):
     """What a setup makes and other tasks begin with."""
 
-    key: Annotated[
-        tuple[InsidePath, ...],
-        BeforeValidator(_as_list, json_schema_input_type=str | list[str]),
-        AfterValidator(_one_or_more),
-    ] = Field(description="Files on whose content it depends, such as package-lock.json.")
-    paths: Annotated[
-        tuple[CachedPath, ...],
-        BeforeValidator(_as_list, json_schema_input_type=str | list[str]),
-        AfterValidator(_one_or_more),
-    ] = Field(description="Folders that it keeps: of the workspace, or after ~/ of the setup's home.")
+    key: OneOrMore[InsidePath] = Field(
+        description="Files on whose content it depends, such as package-lock.json."
+    )
+    paths: OneOrMore[CachedPath] = Field(
+        description="Folders that it keeps: of the workspace, or after ~/ of the setup's home."
+    )
 
 
 class SetupConfig(FileModel):
     """Commands that make a new workspace ready, such as `npm ci`."""
 
-    run: Annotated[
-        tuple[ShellCommand, ...],
-        BeforeValidator(_as_list, json_schema_input_type=str | list[str]),
-        AfterValidator(_one_or_more),
-    ] = Field(description="Command lines for the shell; they run in order, up to the first that fails.")
+    run: OneOrMore[ShellCommand] = Field(
+        description="Command lines for the shell; they run in order, up to the first that fails."
+    )
     timeout: Seconds = Field(
         default=SETUP_SECONDS, description='Time for each command: seconds, or "90s", "15m"; default: 30m.'
     )

@@ -8,7 +8,7 @@ from tasks_app.core.errors import WorkspaceError
 from tasks_app.core.storable import storable_text
 from tasks_app.git.lfs import is_installed
 from tasks_app.git.lfs_contents import LfsContents
-from tasks_app.git.submodules import Places, Submodule, SubmoduleStore
+from tasks_app.git.submodules import AllowedSources, Submodule, SubmoduleStore
 from tasks_app.models import Task, paths
 
 
@@ -33,13 +33,13 @@ def make_clone(task: Task, commit: str) -> None:
 
 def _submodules(task: Task, commit: str, declared_in: str) -> tuple[Submodule, ...]:
     environment = settings.ENVIRONMENT
-    places = Places(
+    allowed = AllowedSources(
         task.project.source,
         listed=environment.submodules,
         folders_hidden=(paths.data_dir(),),
         local=not environment.worker_token,
     )
-    store = SubmoduleStore(paths.submodules_of(task.project), places)
+    store = SubmoduleStore(paths.submodules_of(task.project), allowed)
     return store.fetch(paths.repository(task.project), commit, declared_in=declared_in)
 
 

@@ -236,8 +236,7 @@ def _wait_attributes(row: Span) -> Attributes:
 
 def _questions(run: Run) -> list[Question]:
     """Return what the run asked. The portal's own questions about costs have another span."""
-    asked = run.questions.exclude(kind=QuestionKind.COST)
-    return list(asked.only("kind", "answered_at", "run"))
+    return list(run.questions.of_agents().only("kind", "answered_at", "run"))
 
 
 def _step(row: Span) -> Step:

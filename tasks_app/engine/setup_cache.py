@@ -12,7 +12,6 @@ import fcntl
 import hashlib
 import json
 import os
-import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -25,7 +24,9 @@ from tasks_app.engine.crashpoints import crash_point
 from tasks_app.git.durable import move_into_place
 from tasks_app.git.files import committed_blob
 from tasks_app.git.repository import Repository
+from tasks_app.models.paths import remove_folder
 from tasks_app.sandbox import Finished
+from tasks_app.sandbox.watch import size_of_folder
 
 _LOCK, _FRESH, _SIZE = ".lock", ".new", "size"
 _POLL_SECONDS = 0.1
@@ -126,7 +127,7 @@ class CachedPaths:
 
     def store(self, entry: CacheEntry, *, limit: int) -> str:
         """Fill the entry. Return why it was not filled, or ""."""
-        _remove(entry.fresh)
+        remove_folder(entry.fresh)
         entry.fresh.mkdir()
         pairs = [
             str(path) for name in self.paths for path in (self._own(name), self._kept(entry.fresh, name))
@@ -135,7 +136,7 @@ class CachedPaths:
             if problem := _problem(self.copy(pairs, entry)):
                 return f"The cache was not filled: {problem}"
             crash_point("setup-cache-copied")
-            size = _size_of(entry.fresh)
+            size = size_of_folder(entry.fresh)
             if size > limit:
                 return (
                     f"The cache was not filled: it would take {size:,} bytes, more than all may ({limit:,})."
@@ -143,7 +144,7 @@ class CachedPaths:
             (entry.fresh / _SIZE).write_text(str(size))
             move_into_place(entry.fresh, entry.path)
         finally:
-            _remove(entry.fresh)
+            remove_folder(entry.fresh)
         return ""
 
     def _own(self, name: str) -> Path:
@@ -167,7 +168,7 @@ def evict(caches: Path, *, limit: int) -> int:
     for fresh in caches.glob(f"*/*{_FRESH}"):
         with _try_lock(fresh.with_suffix(""), shared=False) as locked:
             if locked is False:
-                _remove(fresh)
+                remove_folder(fresh)
     entries = sorted(_entries(caches))
     total = sum(size for _, size, _ in entries)
     removed = 0
@@ -178,7 +179,7 @@ def evict(caches: Path, *, limit: int) -> int:
             if locked is False and path.is_dir():
                 # Under another name, nobody finds it half removed.
                 path.rename(path.with_name(path.name + _FRESH))
-                _remove(path.with_name(path.name + _FRESH))
+                remove_folder(path.with_name(path.name + _FRESH))
                 path.with_name(path.name + _LOCK).unlink(missing_ok=True)
                 total -= size
                 removed += 1
@@ -190,21 +191,3 @@ def _entries(caches: Path) -> Iterator[tuple[float, int, Path]]:
     for path in (one for one in caches.glob("*/*") if not one.suffix):
         with suppress(OSError, ValueError):  # removed meanwhile, or no entry
             yield path.stat().st_mtime, int((path / _SIZE).read_text()), path
-
-
-def _remove(folder: Path) -> None:
-    """Remove a folder with whatever a setup left in it, read-only folders too."""
-    if not folder.is_dir():
-        return
-    for where, names, _ in os.walk(folder):
-        for path in (Path(where) / name for name in names):
-            if not path.is_symlink():
-                path.chmod(0o700)
-    shutil.rmtree(folder)
-
-
-def _size_of(folder: Path) -> int:
-    """Return the bytes that the folder takes on the disk; links count as themselves."""
-    return sum(
-        (Path(where) / name).lstat().st_blocks * 512 for where, _, names in os.walk(folder) for name in names
-    )

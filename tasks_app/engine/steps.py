@@ -100,7 +100,7 @@ def _run_opened(
     if planned.note:
         recorder.write(NewEvent(EventKind.NOTE, {"text": planned.note}))
     crash_point("run-opened")
-    order = replace(_order_for(run, planned, timeout), traceparent=trace.traceparent if trace else "")
+    order = _order_for(run, planned, timeout, trace)
     if order.threads:
         recorder.replies = ReplyCollector(run, lease)
     try:
@@ -177,7 +177,7 @@ def _open_run(
         return run, begin_run(run)
 
 
-def _order_for(run: Run, planned: NextRun, timeout: float) -> RunOrder:
+def _order_for(run: Run, planned: NextRun, timeout: float, trace: TraceContext | None) -> RunOrder:
     task = run.step.task
     folder = paths.run_dir(run)
     folder.mkdir(parents=True, exist_ok=True)
@@ -212,6 +212,7 @@ def _order_for(run: Run, planned: NextRun, timeout: float) -> RunOrder:
         threads=task.threads.numbers(),
         claim=Claim(task.pk, run.lease_epoch),
         variables=tools.variables,
+        traceparent=trace.traceparent if trace else "",
     )
 
 

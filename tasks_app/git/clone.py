@@ -97,7 +97,8 @@ class Workspace:
     ) -> None:
         """Make the clone, with `branch` checked out at the commit `base`, unless it exists.
 
-        `contents` are put in the place of pointers of Git LFS; None leaves the pointers.
+        `submodules` are checked out in it; the folders of others stay empty. `contents` are put in the place
+        of pointers of Git LFS; None leaves the pointers.
 
         It shares no file with the repository and has no remote. An incomplete clone, left by a crash, is
         replaced. Raises WorkspaceError if other files are in its place.

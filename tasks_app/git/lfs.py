@@ -74,7 +74,7 @@ def contents_in(git_directory: Path) -> list[Path]:
 
 def copy_contents(repository: Repository, names: list[str], folder: Path) -> None:
     """Copy contents to a repository in a folder, where Git LFS looks for them. Raises PublishingFailed."""
-    own = folder / ".git" if (folder / ".git").is_dir() else folder
+    own = git_directory_in(folder)
     try:
         for name in names:
             target, kept = path_of(own, name), path_of(repository.path, name)
@@ -94,14 +94,19 @@ def _is_complete(target: Path, kept: Path) -> bool:
     return target.exists() and target.stat().st_size == kept.stat().st_size
 
 
+def git_directory_in(folder: Path) -> Path:
+    """Return the git directory of a repository in a folder, which itself is that of a bare one."""
+    return folder / ".git" if (folder / ".git").is_dir() else folder
+
+
 def endpoint_of(url: str) -> str:
     """Return the endpoint of Git LFS of a repository at an https URL."""
     root = url.rstrip("/")
     return f"{root}{'' if root.endswith('.git') else '.git'}/info/lfs"
 
 
-def upload_settings(endpoint: str) -> tuple[str, ...]:
-    """Return git's settings for uploading to an endpoint: no file of the repository says where to."""
+def endpoint_settings(endpoint: str) -> tuple[str, ...]:
+    """Return git's settings for exchanging contents with an endpoint: no file of the repository names it."""
     return (
         f"lfs.url={endpoint}",
         # Git LFS prefers this one, and would read it from the `.lfsconfig` of a commit.

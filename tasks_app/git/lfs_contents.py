@@ -18,7 +18,15 @@ from tasks_app.core.errors import WorkspaceError
 from tasks_app.core.nofollow import open_file
 from tasks_app.git.durable import move_file_into_place, temporary_name
 from tasks_app.git.files import blob_contents
-from tasks_app.git.lfs import POINTER, POINTER_BYTES, endpoint_of, is_installed, path_of
+from tasks_app.git.lfs import (
+    POINTER,
+    POINTER_BYTES,
+    endpoint_of,
+    endpoint_settings,
+    git_directory_in,
+    is_installed,
+    path_of,
+)
 from tasks_app.git.names import valid_commit
 from tasks_app.git.program import Git, split_stream
 from tasks_app.git.repository import Repository
@@ -98,7 +106,7 @@ class LfsContents:
 
     def _copy(self, names: set[str]) -> str:
         """Copy contents from a folder of this machine; return what went wrong, or ""."""
-        own = Path(self.source, ".git") if Path(self.source, ".git").is_dir() else Path(self.source)
+        own = git_directory_in(Path(self.source))
         for name in names:
             target = self._kept(name)
             inside = path_of(Path(), name).as_posix()
@@ -115,10 +123,7 @@ class LfsContents:
             return "git-lfs is not installed on this machine."
         url = endpoint_of(self.source) if self.source.startswith("https://") else self.source
         # Every setting that a .lfsconfig may have is given here, because that would be read otherwise.
-        settings = (
-            f"lfs.url={url}", f"lfs.pushurl={url}", "lfs.fetchinclude=", "lfs.fetchexclude=",
-            "lfs.repositoryformatversion=0", "lfs.activitytimeout=30", "lfs.transfer.maxretries=3",
-        )  # fmt: skip
+        settings = (*endpoint_settings(url), "lfs.fetchinclude=", "lfs.fetchexclude=")
         git = Git(self.repository.path, settings=settings)
         words = ("lfs", "fetch", self.source, valid_commit(self.needed_in))
         done = git.finish_with_server(*words, timeout=SECONDS)

@@ -58,7 +58,7 @@ class TokenRefused(TemporaryFault):
     """The portal does not accept the worker's token."""
 
 
-class Refused(WorkspaceError):
+class ExchangeRefused(WorkspaceError):
     """The portal does not take what was sent, and would not take it again."""
 
 
@@ -124,7 +124,7 @@ class Portal:
         if answer.status_code == 403:
             raise LeaseLost(answer.text.strip()[:300])
         if method == "POST" and answer.status_code in (400, *_FINAL_STATUSES):
-            raise Refused(f"The portal at {self.url} refuses {path}: {answer.text.strip()[:300]}")
+            raise ExchangeRefused(f"The portal at {self.url} refuses {path}: {answer.text.strip()[:300]}")
         if answer.status_code not in (200, 404) or (answer.status_code == 404 and method == "GET"):
             raise TemporaryFault(f"The portal at {self.url} answers {path} with {answer.status_code}")
         return answer
@@ -135,21 +135,21 @@ class Portal:
         return request
 
 
-def _refusal(error: Exception) -> Refused | None:
+def _refusal(error: Exception) -> ExchangeRefused | None:
     """Return why the exchange would fail again, or None if another attempt may succeed."""
-    if isinstance(error, Refused):
+    if isinstance(error, ExchangeRefused):
         return error
     message = str(error)
     status = next((int(one) for one in _STATUS.findall(message) if int(one) in _FINAL_STATUSES), 0)
     if status == 413 or _TOO_LARGE in message:
-        return Refused(
+        return ExchangeRefused(
             "The portal does not take what was recorded, because it is too large: it takes at most 2 GB at"
             " once, and a reverse proxy in front of it may take less. Have .gitignore name large files that"
             " are no part of the result."
         )
     if found := _NOT_TAKEN.search(message):
-        return Refused(f"The portal does not take what was recorded: {found[1]}.")
-    return Refused(f"The portal refuses to exchange files (HTTP {status}).") if status else None
+        return ExchangeRefused(f"The portal does not take what was recorded: {found[1]}.")
+    return ExchangeRefused(f"The portal refuses to exchange files (HTTP {status}).") if status else None
 
 
 def _task_path(key: Key) -> str:
@@ -213,8 +213,8 @@ class Mirror(Repository):
     def _exchange(self, key: Key, action: Callable[[], T], pauses: tuple[float, ...]) -> T:
         """Return what `action` returns, with an attempt after each of these `pauses` if it fails.
 
-        Raises LeaseLost; Refused, at once, for what would fail again; else TemporaryFault, because a route
-        that fails is no fault of the task.
+        Raises LeaseLost; ExchangeRefused, at once, for what would fail again; else TemporaryFault, because a
+        route that fails is no fault of the task.
         """
         fault: Exception
         for pause in (*pauses, None):

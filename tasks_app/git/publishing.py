@@ -25,8 +25,8 @@ from tasks_app.git.lfs import (
     added_contents,
     copy_contents,
     endpoint_of,
+    endpoint_settings,
     is_installed,
-    upload_settings,
 )
 from tasks_app.git.lfs_over_ssh import (
     ALL_OVER_SSH,
@@ -166,12 +166,12 @@ class Remote:
         if urlsplit(self.url).scheme == "https":
             endpoint = endpoint_of(self.url)
             basic = (f"lfs.{endpoint}.access=basic", _BASIC_TRANSFERS)
-            return self._push_contents(repository, names, *upload_settings(endpoint), *basic)
+            return self._push_contents(repository, names, *endpoint_settings(endpoint), *basic)
         server, path = ssh_address(self.url)
         asked = self._ask_server(server, command_for_upload(path))
         if asked.code == 0:
             return self._upload_to_named(repository, names, asked.stdout)
-        settings = (*upload_settings(self.url), *ALL_OVER_SSH)
+        settings = (*endpoint_settings(self.url), *ALL_OVER_SSH)
         if problem := self._push_contents(repository, names, *settings, over_ssh=True):
             return f"git-lfs-authenticate: {asked.messages or f'exit {asked.code}'}; over ssh: {problem}"
         return ""
@@ -183,7 +183,7 @@ class Remote:
         except BadInput as error:
             return f"git-lfs-authenticate: {error}"
         with _memory_file(endpoint.settings) as headers:
-            settings = (*upload_settings(endpoint.url), _BASIC_TRANSFERS, f"include.path={headers}")
+            settings = (*endpoint_settings(endpoint.url), _BASIC_TRANSFERS, f"include.path={headers}")
             problem = self._push_contents(repository, names, *settings)
         return _without(problem, endpoint.secrets)
 

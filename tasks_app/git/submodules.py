@@ -2,8 +2,8 @@
 
 A repository's `.gitmodules` is written by everybody who can commit, and the portal fetches with rights of its
 own: it reads folders of its machine, and ssh shows its user's key. So the installation says what may be
-fetched (`Places`). By default that is only what anybody can read over https at the host of the project's own
-source.
+fetched (`AllowedSources`). By default that is only what anybody can read over https at the host of the
+project's own source.
 
 Each submodule has a bare repository of its own beside the project's, in which the portal runs git. The
 workspace gets a clone of it. Only paths of gitlinks in a commit are used, never names of `.gitmodules`.
@@ -39,7 +39,7 @@ _AUTHOR = (("user.name", "Cat Herder"), ("user.email", "cat-herder@localhost"))
 
 
 @dataclass(frozen=True)
-class Places:
+class AllowedSources:
     """From where submodules of a project may be fetched.
 
     `source` is the project's own. `listed` are further ones that the installation allows: URLs and folders
@@ -182,7 +182,7 @@ class SubmoduleStore:
     """The bare repositories of a project's submodules, in `folder`. It is a cache that may be deleted."""
 
     folder: Path
-    places: Places
+    allowed: AllowedSources
 
     def fetch(self, repository: Repository, commit: str, *, declared_in: str) -> tuple[Submodule, ...]:
         """Fetch what the submodules of a commit need, also nested ones, and return them, outer ones first.
@@ -191,9 +191,9 @@ class SubmoduleStore:
         people have made. Raises WorkspaceError that names the submodule that cannot be fetched.
         """
         found: list[Submodule] = []
-        places = [(repository, commit, declared_in, self.places.source, "", 0)]
-        while places:
-            parent, at, declared, url, prefix, depth = places.pop(0)
+        to_look_at = [(repository, commit, declared_in, self.allowed.source, "", 0)]
+        while to_look_at:
+            parent, at, declared, url, prefix, depth = to_look_at.pop(0)
             for path, wanted, own_url in _declared(parent, at, declared, url, prefix):
                 if len(found) >= MOST or depth >= DEEPEST:
                     raise WorkspaceError(
@@ -202,14 +202,14 @@ class SubmoduleStore:
                     )
                 one = self._fetched(prefix + path, wanted, own_url)
                 found.append(one)
-                places.append(
+                to_look_at.append(
                     (one.repository, wanted, wanted, one.repository.source, f"{one.path}/", depth + 1)
                 )
         return tuple(found)
 
     def _fetched(self, path: str, commit: str, url: str) -> Submodule:
         try:
-            source = self.places.require(url)
+            source = self.allowed.require(url)
         except BadInput as error:
             raise WorkspaceError(
                 f"The submodule {path} cannot be fetched from {_without_user(url)}: {error}."

@@ -122,16 +122,16 @@ def _node() -> Toolchain:
 
 def _default_of_nvm(root: Path, versions: Sequence[Path]) -> Path:
     """Return the version that nvm's alias `default` names: a version or its beginning, else the newest."""
-    newest = max(versions, key=_numbers)
+    newest = max(versions, key=lambda one: _numbers(one.name))
     try:
         wanted = (root / "alias/default").read_text(encoding="utf-8")[:100].strip()
     except (OSError, UnicodeDecodeError):
         return newest
     if not _PREFIX.fullmatch(wanted):
         return newest
-    numbers = _numbers(Path(wanted))
-    fitting = [one for one in versions if _numbers(one)[: len(numbers)] == numbers]
-    return max(fitting, key=_numbers, default=newest)
+    numbers = _numbers(wanted)
+    fitting = [one for one in versions if _numbers(one.name)[: len(numbers)] == numbers]
+    return max(fitting, key=lambda one: _numbers(one.name), default=newest)
 
 
 def _python() -> Toolchain:
@@ -193,5 +193,5 @@ def _inside(root: Path, names: Iterable[str]) -> Iterator[Path]:
             yield path
 
 
-def _numbers(version: Path) -> tuple[int, ...]:
-    return tuple(map(int, _NUMBERS.findall(version.name if version.name else str(version))))
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(map(int, _NUMBERS.findall(version)))

@@ -1,7 +1,7 @@
 """Rows as years of work leave them, in PostgreSQL: `python -m tests.bench.filling --database URL`.
 
 A first part is made by the models (tests.bench.history). The database then copies it with other ids, which is
-as fast as it can write. The database has to be migrated, and should hold nothing that is needed.
+as fast as it can write. The database has to be migrated, and to have no tasks.
 """
 
 from __future__ import annotations

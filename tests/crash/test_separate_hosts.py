@@ -13,16 +13,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
-from uuid import uuid4
 
 import psycopg
 import pytest
-from psycopg import sql
 
 from tasks_app.management.commands.up import server_options
 from tasks_app.rehearsal.server import RehearsalServer
-from tests import machine
+from tests.databases import empty_postgres
 from tests.hosts import Host, Network
 from tests.installation import PLAIN_CONFIG, answering
 from tests.integration.collectors import Received, collecting
@@ -203,14 +200,8 @@ class Installation:
 
 @pytest.fixture(scope="module")
 def database() -> Iterator[str]:
-    name = f"test_catherder_{uuid4().hex[:12]}"
-    identifier = sql.Identifier(name)
-    with psycopg.connect(machine.POSTGRES, autocommit=True) as server:
-        server.execute(sql.SQL("CREATE DATABASE {}").format(identifier))
-        try:
-            yield urlsplit(machine.POSTGRES)._replace(path=f"/{name}").geturl()
-        finally:
-            server.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(identifier))
+    with empty_postgres() as url:
+        yield url
 
 
 @pytest.fixture(scope="module")

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from django.db import connection, transaction
+from django.db import connection
 from django.test import Client
 
 from tasks_app.engine.sweeper import sweep
@@ -23,6 +22,7 @@ from tasks_app.web.live.visibility import look_up_visibility
 from tests import machine
 from tests.bench.filling import Amounts, fill
 from tests.browser import signed_in
+from tests.databases import undone
 from tests.factories import MembershipFactory, UserFactory
 
 pytestmark = pytest.mark.django_db
@@ -87,13 +87,6 @@ def looks_of_workers() -> Iterator[tuple[str, Callable[[], object]]]:
     yield "the sweeper", lambda: sweep(lambda _task: None, pending=lambda: 0)
     yield "the newest change", newest_change_id
     yield "missed changes", lambda: missed_changes(0)
-
-
-@contextmanager
-def undone() -> Iterator[None]:
-    with transaction.atomic():
-        yield
-        transaction.set_rollback(True)
 
 
 def asked_by(look: Callable[[], object]) -> list[tuple[str, Any]]:

@@ -179,8 +179,9 @@ def test_r4_a_workspace_in_which_an_agent_has_worked_fills_no_cache(runner: Runn
     assert (caches(task), entries()) == (["filled", "unused"], [])
 
 
-def test_caches_are_removed_by_size_but_not_while_they_are_used(tmp_path: Path) -> None:
+def test_caches_are_removed_by_size_but_not_while_they_are_used(tmp_path: Path, settings: Any) -> None:
     """The one that was not used for the longest time first."""
+    settings.DATA_DIR = tmp_path
     for age, name in enumerate("abcd"):
         entry = tmp_path / "project" / name
         entry.mkdir(parents=True)

@@ -31,7 +31,7 @@ from catherder_site.plain_text import answer
 from catherder_site.worker_hosts import WorkerHosts
 from tasks_app.core.errors import BadInput, LeaseLost, NotAllowed, TemporaryFault, WorkspaceError
 from tasks_app.git import Repository, mirror, recording
-from tasks_app.git.mirror import Mirror, Portal, Refused, TokenRefused, incoming_ref
+from tasks_app.git.mirror import ExchangeRefused, Mirror, Portal, TokenRefused, incoming_ref
 from tasks_app.models import Action, AuditEntry, Task, User, WorkerToken, paths
 from tasks_app.services import worker_hosts
 from tasks_app.services.worker_hosts import make_worker_token, revoke_worker_token, worker_token_of
@@ -550,7 +550,7 @@ def test_what_is_too_large_for_the_portal_is_pushed_once(
     limited(monkeypatch, body=body, pack=pack)
     with host.mirror.held_for(host.key, branch=host.task.branch):
         made = host.commit(os.urandom(4_000_000).hex())  # it cannot be compressed to less than a half
-        with pytest.raises(Refused, match=r"too large: .* at most 2 GB .*\.gitignore"):
+        with pytest.raises(ExchangeRefused, match=r"too large: .* at most 2 GB .*\.gitignore"):
             host.mirror.set_refs(made, snapshot_ref(host.task))
     assert len(pushes) == 2, "git sends an empty request before a large one"
     assert not host.repository.has(made) and host.repository.refs("refs/cat-herder/") == ()
@@ -562,7 +562,7 @@ def test_what_the_portal_will_never_take_is_pushed_once(host: Host, pushes: list
         broken = text.replace(b"<a@example.org>", b"<a@example.org")
         words = ("hash-object", "-w", "-t", "commit", "--literally", "--stdin")
         made = host.mirror.git.run(*words, stdin=broken).decode().strip()
-        with pytest.raises(Refused, match=r"does not take what was recorded: .*fsck error"):
+        with pytest.raises(ExchangeRefused, match=r"does not take what was recorded: .*fsck error"):
             host.mirror.set_refs(made, snapshot_ref(host.task))
     assert len(pushes) == 1 and host.repository.refs("refs/cat-herder/") == ()
 
@@ -570,7 +570,7 @@ def test_what_the_portal_will_never_take_is_pushed_once(host: Host, pushes: list
 def test_a_reference_that_the_portal_refuses_is_asked_for_once(host: Host, pushes: list[str]) -> None:
     with (
         host.mirror.held_for(host.key, branch=host.task.branch),
-        pytest.raises(Refused, match="is no reference of task"),
+        pytest.raises(ExchangeRefused, match="is no reference of task"),
     ):
         host.mirror.set_refs(host.task.base_commit, "refs/heads/main")
     assert not pushes

@@ -9,7 +9,14 @@ import pytest
 
 from tasks_app.core.errors import BadInput, WorkspaceError
 from tasks_app.git import Repository
-from tasks_app.git.submodules import MOST, Places, SubmoduleStore, absolute_url, fault_words
+from tasks_app.git.submodules import (
+    MOST,
+    AllowedSources,
+    Submodule,
+    SubmoduleStore,
+    absolute_url,
+    fault_words,
+)
 from tests.integration.git_repository import GitRepository
 
 SOURCE = "https://git.example.org/acme/shop.git"
@@ -47,7 +54,7 @@ HOSTILE = [
 @pytest.mark.parametrize("url", HOSTILE)
 def test_urls_that_the_installation_does_not_allow_are_refused(url: str) -> None:
     with pytest.raises(BadInput):
-        Places(SOURCE).require(url)
+        AllowedSources(SOURCE).require(url)
 
 
 @pytest.mark.parametrize(
@@ -60,7 +67,7 @@ def test_urls_that_the_installation_does_not_allow_are_refused(url: str) -> None
     ],
 )
 def test_the_host_of_the_source_is_open_over_https(url: str, source: str) -> None:
-    assert Places(source).require(url) == url
+    assert AllowedSources(source).require(url) == url
 
 
 @pytest.mark.parametrize(
@@ -80,13 +87,13 @@ def test_the_host_of_the_source_is_open_over_https(url: str, source: str) -> Non
         ("ssh://git@h/acme", "ssh://git@h:2222/acme/lib", False),
     ],
 )
-def test_a_listed_place_allows_what_is_below_it(listed: str, url: str, allowed: bool) -> None:
-    places = Places("/srv/git/shop", (listed,))
+def test_a_listed_source_allows_what_is_below_it(listed: str, url: str, allowed: bool) -> None:
+    sources = AllowedSources("/srv/git/shop", (listed,))
     if allowed:
-        assert places.require(url) == url
+        assert sources.require(url) == url
     else:
         with pytest.raises(BadInput):
-            places.require(url)
+            sources.require(url)
 
 
 def test_listed_folders_end_at_links_and_at_the_portals_own(tmp_path: Path) -> None:
@@ -94,13 +101,13 @@ def test_listed_folders_end_at_links_and_at_the_portals_own(tmp_path: Path) -> N
     for folder in (listed / "lib", data / "repositories", outside):
         folder.mkdir(parents=True)
     (listed / "link").symlink_to(outside)
-    places = Places("/srv/shop", (str(listed),), (data,))
-    assert places.require(str(listed / "lib")) == str(listed / "lib")
+    sources = AllowedSources("/srv/shop", (str(listed),), (data,))
+    assert sources.require(str(listed / "lib")) == str(listed / "lib")
     for path in (listed / "link", data / "repositories", tmp_path / "git-evil", listed / ".." / "outside"):
         with pytest.raises(BadInput):
-            places.require(str(path))
+            sources.require(str(path))
     with pytest.raises(BadInput, match="a worker host does not have"):
-        Places("/srv/shop", (str(listed),), local=False).require(str(listed / "lib"))
+        AllowedSources("/srv/shop", (str(listed),), local=False).require(str(listed / "lib"))
 
 
 @pytest.mark.parametrize(
@@ -127,6 +134,15 @@ def test_relative_urls_begin_at_the_parents_and_stay_at_its_host(
         assert absolute_url(url, parent) == absolute
 
 
+def fetched(folder: Path, source: GitRepository) -> tuple[Submodule, ...]:
+    """Fetch the submodules of a repository; those in the folder `git` are allowed, too."""
+    repository = Repository(folder / "data" / "1.git", str(source.path))
+    repository.fetch()
+    sources = AllowedSources(str(source.path), (str(folder / "git"),))
+    head = repository.head("main")
+    return SubmoduleStore(folder / "data" / "modules", sources).fetch(repository, head, declared_in=head)
+
+
 def bring(folder: Path, modules: str, *, link_at: str = "lib") -> None:
     """Fetch the submodules of a repository with this .gitmodules and one gitlink."""
     library = GitRepository.make(folder / "git" / "lib", a="1\n")
@@ -136,10 +152,7 @@ def bring(folder: Path, modules: str, *, link_at: str = "lib") -> None:
     commit = library.git("rev-parse", "HEAD")
     source.git("update-index", "--add", "--cacheinfo", f"160000,{commit},{link_at}")
     source.git("commit", "--quiet", "-m", "Add")
-    repository = Repository(folder / "data" / "1.git", str(source.path))
-    repository.fetch()
-    store = SubmoduleStore(folder / "data" / "modules", Places(str(source.path), (str(folder / "git"),)))
-    store.fetch(repository, repository.head("main"), declared_in=repository.head("main"))
+    fetched(folder, source)
 
 
 @pytest.mark.parametrize(
@@ -182,11 +195,7 @@ def test_a_gitmodules_file_that_is_a_link_is_not_read(tmp_path: Path) -> None:
         input=f"120000 blob {blob}\t.gitmodules\n", check=True, capture_output=True, text=True,
     ).stdout.strip()  # fmt: skip
     source.git("update-ref", "refs/heads/main", source.git("commit-tree", "-m", "Link", tree))
-    repository = Repository(tmp_path / "1.git", str(source.path))
-    repository.fetch()
-    store = SubmoduleStore(tmp_path / "modules", Places(str(source.path)))
-    head = repository.head("main")
-    assert store.fetch(repository, head, declared_in=head) == ()
+    assert fetched(tmp_path, source) == ()
 
 
 @pytest.mark.parametrize(
@@ -211,9 +220,5 @@ def test_submodules_that_contain_each_other_end(tmp_path: Path) -> None:
         commit = source.git("rev-parse", "HEAD")
         source.git("update-index", "--add", "--cacheinfo", f"160000,{commit},lib")
         source.git("commit", "--quiet", "-m", "Add")
-    repository = Repository(tmp_path / "data" / "1.git", str(source.path))
-    repository.fetch()
-    store = SubmoduleStore(tmp_path / "data" / "modules", Places(str(source.path), (str(tmp_path / "git"),)))
-    head = repository.head("main")
     with pytest.raises(WorkspaceError, match=f"more than {MOST} submodules, or they are nested"):
-        store.fetch(repository, head, declared_in=head)
+        fetched(tmp_path, source)

@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from tasks_app.config.faults import ConfigInvalid, shown
+from tasks_app.config.fields import as_list
 from tasks_app.config.validation.findings import Finding, Severity, warning
 from tasks_app.config.validation.json_text import read_json
 from tasks_app.config.validation.repository_context import RepositoryContext, read_text
@@ -186,8 +187,7 @@ def _missing_toolchains(settings: SettingsFile, context: RepositoryContext) -> I
 
 
 def _toolchains(settings: SettingsFile) -> list[str]:
-    value = settings.values.get("toolchains")
-    names = [value] if isinstance(value, str) else value
+    names = as_list(settings.values.get("toolchains"))
     return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
 
 
