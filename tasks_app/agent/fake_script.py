@@ -37,6 +37,7 @@ class Fail:
     """The run ends with an error that the agent itself reports."""
 
     text: str = "API Error: 500"
+    subtype: str = "success"
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from tasks_app.agent.spool import SpooledDocument, clear_folder, spooled_documents
+from tasks_app.agent.spool import Spooled, SpooledDocument, clear_folder, read_spool
 
 FOLDER = "replies"
 _MAX_REPLIES = 1_000
@@ -23,14 +23,6 @@ class SpooledReply:
     key: str
 
 
-@dataclass(frozen=True)
-class SpooledReplies:
-    """The replies, and the keys of all files that were read, also of those that hold no reply."""
-
-    replies: list[SpooledReply]
-    keys: frozenset[str]
-
-
 def reply_folder(home: Path) -> Path:
     return home / FOLDER
 
@@ -40,14 +32,9 @@ def clear_replies(home: Path) -> None:
     clear_folder(home, FOLDER)
 
 
-def spooled_replies(home: Path, *, known: Collection[str] = ()) -> SpooledReplies:
-    """Return the replies in the order written; they stay until `clear_replies`.
-
-    Files with a `known` key are not read again: this is called each second, and the agent writes them.
-    """
-    documents = spooled_documents(home, FOLDER, limit=_MAX_REPLIES, known=known)
-    replies = [reply for document in documents for reply in _read_reply(document)]
-    return SpooledReplies(replies, frozenset(document.key for document in documents))
+def spooled_replies(home: Path, *, known: Collection[str] = ()) -> Spooled[SpooledReply]:
+    """Return the replies that are not `known`; they stay until `clear_replies`."""
+    return read_spool(home, FOLDER, _read_reply, limit=_MAX_REPLIES, known=known)
 
 
 def _read_reply(document: SpooledDocument) -> Iterator[SpooledReply]:

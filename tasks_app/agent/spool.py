@@ -10,15 +10,17 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from tasks_app.core.nofollow import open_file, open_folder
 
 _MAX_BYTES = 1_000_000
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,31 @@ class SpooledDocument:
     written_at: int
     key: str
     content: Any
+
+
+@dataclass(frozen=True)
+class Spooled(Generic[T]):
+    """What was read from a folder, and the keys of all files that were read, also of unusable ones."""
+
+    found: list[T]
+    keys: frozenset[str]
+
+
+def read_spool(
+    home: Path,
+    name: str,
+    read: Callable[[SpooledDocument], Iterator[T]],
+    *,
+    limit: int,
+    known: Collection[str],
+) -> Spooled[T]:
+    """Return what `read` makes of the documents that are not `known`, in the order written.
+
+    This is called each second of a run: the agent writes the files, and they stay until `clear_folder`.
+    """
+    documents = spooled_documents(home, name, limit=limit, known=known)
+    found = [one for document in documents for one in read(document)]
+    return Spooled(found, frozenset(document.key for document in documents))
 
 
 def clear_folder(home: Path, name: str) -> None:

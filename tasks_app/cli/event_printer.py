@@ -158,6 +158,8 @@ class Progress:
 def answered_by(payload: Payload) -> str:
     """Say who answered, where and what: `Answered by Ann in the web: Spread them`."""
     via = _get(payload, "via")
+    if via == Channel.DECISION:
+        return f"Answered by {_get(payload, 'by')}: {_get(payload, 'text')}"
     where = {Channel.API: "through the API"}.get(Channel(via), f"in the {via}") if via else ""
     outcome = _get(payload, "outcome") or "Answered"
     text = _get(payload, "text" if outcome == "Answered" else "notes")

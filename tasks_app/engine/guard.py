@@ -21,7 +21,7 @@ def guard_report(run: Run) -> CheckReport | None:
     globs = step_from_json(step.config).allow_write
     if globs is None:
         return None
-    title = f"file guard: only {', '.join(globs)}"
+    title = f"file guard: only {', '.join(globs)}" if globs else "file guard: no file"
     if not step.base_ignored:
         title += " (without files that .gitignore hides: they could not be listed before the step)"
     if not run.head_commit:

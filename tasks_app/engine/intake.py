@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import threading
-from typing import Any
+from typing import Any, Protocol
 
 from huey.consumer import Consumer, Worker
 
-#: Seconds until a thread that takes nothing looks again.
+#: Seconds until a thread that takes nothing, or has heard nothing, looks again.
 LOOK_AGAIN_SECONDS = 0.5
 STARTING = "It has just started and looks whether it can work."
 DRAINED = "It was told to take no more tasks (worker --drain)."
@@ -45,6 +45,20 @@ class Intake:
         self._has_opened.wait()
 
 
+class Listener(Protocol):
+    """Tells that a job was stored, where the queue itself does not."""
+
+    @property
+    def count(self) -> int:
+        """How often it rang so far."""
+
+    def wait(self, known: int, seconds: float) -> None:
+        """Return once it has rung more than `known` times, or after so many seconds."""
+
+    def close(self) -> None:
+        """Listen no more."""
+
+
 class TakingWorker(Worker):  # type: ignore[misc]
     """A thread of the consumer that leaves the queue alone while the intake is closed.
 
@@ -52,17 +66,29 @@ class TakingWorker(Worker):  # type: ignore[misc]
     """
 
     intake: Intake
+    listener: Listener | None
+    _known = 0
 
     def loop(self, now: Any = None) -> None:
-        if self.intake.is_open:
-            super().loop(now)
-        else:
+        if not self.intake.is_open:
             self.stop_flag.wait(LOOK_AGAIN_SECONDS)
+            return
+        if self.listener is not None:
+            self._known = self.listener.count  # before the queue is read: what rings meanwhile counts
+        super().loop(now)
+
+    def sleep(self) -> None:
+        """Wait for the next job after the queue was found empty."""
+        if self.listener is None:
+            super().sleep()
+        elif not self.stop_flag.is_set():
+            self.listener.wait(self._known, LOOK_AGAIN_SECONDS)
 
 
 class TakingConsumer(Consumer):  # type: ignore[misc]
     """A consumer whose threads ask the intake before they take an entry."""
 
-    def __init__(self, *args: Any, intake: Intake, **options: Any) -> None:
-        self.worker_class = type("TakingWorker", (TakingWorker,), {"intake": intake})
+    def __init__(self, *args: Any, intake: Intake, listener: Listener | None = None, **options: Any) -> None:
+        self.listener = listener
+        self.worker_class = type("TakingWorker", (TakingWorker,), {"intake": intake, "listener": listener})
         super().__init__(*args, **options)

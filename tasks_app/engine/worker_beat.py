@@ -53,12 +53,16 @@ class Heartbeat(threading.Thread):
         slots: int,
         intake: Intake | None = None,
         find_problem: Callable[[], str] = lambda: "",
-        labels: Labels = frozenset(),
+        find_labels: Callable[[], Labels] = frozenset,
     ) -> None:
-        """`find_problem` says why this worker cannot work, or ""; then, and when drained, `intake` closes."""
+        """`find_problem` says why this worker cannot work, or ""; then, and when drained, `intake` closes.
+
+        `find_labels` says what it has now.
+        """
         super().__init__(name="heartbeat", daemon=True)
         self._slots = slots
-        self._labels = labels
+        self._find_labels = find_labels
+        self._labels: Labels = frozenset()
         self._intake = intake or Intake()
         self._find_problem = find_problem
         self._beats = 0
@@ -86,6 +90,7 @@ class Heartbeat(threading.Thread):
         try:
             close_old_connections()
             if self._beats % BEATS_PER_CHECK == 0 and not ended:
+                self._labels = self._find_labels()
                 self._found_problem = self._find_problem()
             self._beats += 1
             self._close_or_open()

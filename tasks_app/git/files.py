@@ -18,6 +18,7 @@ from tasks_app.git.program import split_stream
 from tasks_app.git.repository import Repository
 
 TEXT_BYTES = 1_000_000
+DIFFERENCE_BYTES = 200_000
 _TREE_BYTES = 8_000_000
 
 
@@ -84,6 +85,26 @@ def committed_blob(repository: Repository, *, commit: str, path: str) -> str | N
     if not listed.startswith(b"100"):  # a regular file, neither folder, link nor submodule
         return None
     return listed.split(b"\t", 1)[0].split()[2].decode()
+
+
+def committed_blobs(repository: Repository, *, commit: str, paths: Collection[str]) -> dict[str, str]:
+    """Return the blob ids of those of the `paths` that are regular files of the commit, by path."""
+    if not paths:
+        return {}
+    listed = repository.git.run("ls-tree", "-z", "--full-tree", valid_commit(commit), "--", *paths)
+    entries = (entry.partition(b"\t") for entry in listed.split(b"\0") if entry.startswith(b"100"))
+    return {shown_name(path): facts.split()[2].decode() for facts, _, path in entries}
+
+
+def blob_difference(repository: Repository, *, old: str, new: str) -> str:
+    """Return what a file's content became, as a unified diff. Raises WorkspaceError if it is lost or long."""
+    options = ("--no-color", "--no-ext-diff", "--no-textconv", "--unified=3")
+    text, more = repository.git.run_limited(
+        "diff", *options, valid_commit(old), valid_commit(new), "--", limit=DIFFERENCE_BYTES
+    )
+    if more:
+        raise WorkspaceError(f"The difference is larger than {DIFFERENCE_BYTES:,} bytes.")
+    return text.decode("utf-8", errors="replace")
 
 
 def shown_name(name: bytes) -> str:

@@ -181,7 +181,8 @@ class Recording:
         self._update_index(add, remove)
         self._note_converted(add, in_head)
         tree = git.run("write-tree", fails=_broken("lacks objects")).decode().strip()
-        self._write_pack(tree, head)
+        if tree != head_tree or head not in self.order["known"]:
+            self._write_pack(tree, head)
         self._note_own_history(head)
         return {
             "head": head,

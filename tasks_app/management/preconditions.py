@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 from django.conf import settings
 from django.core.management.base import CommandError
@@ -59,11 +60,14 @@ def _require_redis(url: str) -> None:
 
 
 @contextmanager
-def exclusive_data_dir() -> Iterator[None]:
-    """Hold the data directory: two portals on it would start everything twice. Raises CommandError."""
+def exclusive_data_dir() -> Iterator[IO[str]]:
+    """Hold the data directory while the yielded file is open: two portals on it would start everything twice.
+
+    Raises CommandError.
+    """
     data_dir = Path(settings.DATA_DIR)
     lock = hold_data_dir(data_dir)
     if lock is None:
         raise CommandError(f"Cat Herder is already running on {data_dir}.", returncode=2)
     with lock:
-        yield
+        yield lock

@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
+from django.contrib.auth import HASH_SESSION_KEY
 from django.contrib.sessions.base_session import AbstractBaseSession
 from django.db import models
 from django.utils import timezone
+from django.utils.crypto import constant_time_compare
 
 from tasks_app.models.user import User
 
@@ -43,5 +45,8 @@ class BrowserSession(AbstractBaseSession):
     @property
     def is_valid(self) -> bool:
         """Whether the browser is still logged in: a new password ends a session before its row is deleted."""
-        stored = self.get_decoded().get("_auth_user_hash")
-        return self.user is not None and stored == self.user.get_session_auth_hash()
+        if self.user is None or not self.user.is_active:
+            return False
+        stored = self.get_decoded().get(HASH_SESSION_KEY, "")
+        hashes = (self.user.get_session_auth_hash(), *self.user.get_session_auth_fallback_hash())
+        return any(constant_time_compare(stored, one) for one in hashes)

@@ -9,7 +9,8 @@ from django.db.models import Exists, OuterRef, Q
 
 from tasks_app.models.question import Channel
 from tasks_app.models.run import Run
-from tasks_app.models.task import Step, Task
+from tasks_app.models.step import Step
+from tasks_app.models.task import Task
 from tasks_app.models.user import User
 
 

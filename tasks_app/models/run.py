@@ -6,7 +6,7 @@ from django.db import models
 from django.db.models import Max
 
 from tasks_app.core.types import Usage
-from tasks_app.models.task import Step
+from tasks_app.models.step import Step
 
 
 class Reason(models.TextChoices):

@@ -13,7 +13,8 @@ from django.db.models.functions import Now
 
 from tasks_app.core.trace_context import new_span_id
 from tasks_app.models.run import Run
-from tasks_app.models.task import Step, Task
+from tasks_app.models.step import Step
+from tasks_app.models.task import Task
 
 #: How long an ended span is kept while it cannot be sent, and how many of them.
 KEPT = timedelta(days=1)

@@ -11,7 +11,8 @@ from django.db.models.functions import Now
 from tasks_app.core.phases import Phase
 from tasks_app.models.phased import PHASE_CHOICES
 from tasks_app.models.sequence import Sequence
-from tasks_app.models.task import Step, Task
+from tasks_app.models.step import Step
+from tasks_app.models.task import Task
 from tasks_app.models.user import User
 
 #: Phases of a task whose beginning makes notifications (`tasks_app.notifications`).

@@ -21,6 +21,8 @@ from tasks_app.core.errors import SandboxUnavailable
 #: Timeout of each attempt.
 TIMEOUT_SECONDS = 2
 LOOPBACK = "127.0.0.1"
+#: A path that never exists. libpq warns of a password file that is there and no plain file.
+_NO_FILE = f"{os.devnull}/none"
 #: The default superuser of PostgreSQL.
 SUPERUSER = "postgres"
 
@@ -63,14 +65,14 @@ def _open_database(database: Mapping[str, Any]) -> Iterator[str]:
 
 def _database_accepts_login(host: str, port: str, user: str, name: str) -> bool:
     try:
-        # Empty password and password file: none may come from this user's settings.
+        # No password and no password file: none may come from this user's settings.
         psycopg.connect(
             host=host,
             port=port,
             user=user,
             dbname=name,
             password="",
-            passfile=os.devnull,
+            passfile=_NO_FILE,
             connect_timeout=TIMEOUT_SECONDS,
         ).close()
     except psycopg.Error:

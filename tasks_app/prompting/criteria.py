@@ -45,14 +45,20 @@ def criteria_text(criteria: Criteria) -> str:
             f"\n\n{listed}"
         )
     if criteria.allow_write is not None:
-        globs = ", ".join(map(_as_code, criteria.allow_write))
-        parts.append(
-            f"You may write only these files: {globs}. A change to any other file, by whatever "
-            "tool, counts as a failed check."
-        )
+        parts.append(_writing_sentence(criteria.allow_write))
     if parts:
         parts.append(f"If your work does not pass, {after_failure(criteria.attempts)}")
     return "\n\n".join(parts)
+
+
+def _writing_sentence(allow_write: tuple[str, ...]) -> str:
+    if not allow_write:
+        return "You may write no file. A change to any file, by whatever tool, counts as a failed check."
+    globs = ", ".join(map(_as_code, allow_write))
+    return (
+        f"You may write only these files: {globs}. A change to any other file, by whatever "
+        "tool, counts as a failed check."
+    )
 
 
 def _check_sentence(check: DescribedCheck) -> str:

@@ -27,8 +27,8 @@ from tasks_app.services.publishing import (
     missing_approvals,
     publish_for_pipeline,
 )
-from tasks_app.services.retries import has_successor
 from tasks_app.services.settings import CONFIG_FILE
+from tasks_app.services.tasks import has_successor
 
 
 def tasks_to_publish() -> TaskQuerySet:

@@ -27,9 +27,8 @@ from tasks_app.services.publish_settings import (
     pull_request_hindrance,
     target_of,
 )
-from tasks_app.services.retries import has_successor
 from tasks_app.services.reviews import counted_approvals
-from tasks_app.services.tasks import locked
+from tasks_app.services.tasks import has_successor, locked
 
 _LONGEST_ANSWER = 4000
 #: Files in conflict that are stored.

@@ -11,7 +11,7 @@ from django.utils import timezone
 from django.utils.text import slugify
 
 from tasks_app.core.errors import BadInput, CatHerderError, IllegalMove
-from tasks_app.core.phases import CANCELLABLE, RESUMABLE, Phase
+from tasks_app.core.phases import CANCELLABLE, Phase
 from tasks_app.core.storable import storable_text
 from tasks_app.git import branch_name, committed_names, committed_text, working_names, working_text
 from tasks_app.history.audit import record
@@ -281,7 +281,7 @@ def resume_sequence(sequence: Sequence, *, by: Principal, notify: bool = True) -
     """
     require_actor(by, sequence.project)
     task = current_task(sequence)
-    if task is not None and task.phase in RESUMABLE:
+    if task is not None and task.can_resume:
         resume_task(task, by=by, notify=notify)
     elif task is None and sequence.phase == Phase.FAILED:
         _read_folder_again(sequence, by=by, notify=notify)

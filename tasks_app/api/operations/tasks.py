@@ -120,7 +120,7 @@ def preview_task(request: HttpRequest, body: TaskDraft) -> TaskPreview:
     return TaskPreview(
         title=plan.definition.title,
         pipeline=plan.pipeline.name,
-        steps=[step.name for step in plan.pipeline.steps],
+        steps=[step.name for _, step in plan.steps],
         threshold=plan.threshold,
         model=plan.definition.model or plan.config.model or "",
         resume=plan.definition.resume,

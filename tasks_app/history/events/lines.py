@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from tasks_app.core.control_characters import strip_controls
-from tasks_app.models import Event, EventKind, QuestionKind
+from tasks_app.models import Channel, Event, EventKind, QuestionKind
 
 Payload = dict[str, Any]
 
@@ -29,6 +29,8 @@ def format_event(event: Event) -> str:
     tag, format_payload = _FORMATS[EventKind(event.kind)]
     if event.kind == EventKind.QUESTION and event.payload.get("kind") == QuestionKind.COST:
         tag = "[PORTAL] [QUESTION]"
+    if event.kind == EventKind.ANSWER and event.payload.get("via") == Channel.DECISION:
+        tag = "[DECISION]"
     text = strip_controls(format_payload(event.payload)).rstrip().replace("\n", "\n    ")
     return f"[{format_time(event.at)}] {tag} {text}\n"
 
@@ -73,6 +75,8 @@ def _format_option(option: Payload) -> str:
 def _format_answer(payload: Payload) -> str:
     """Format an answer; verdicts and dismissals are named, so that they do not look like answers."""
     outcome = payload.get("outcome") or "Answered"
+    if payload.get("via") == Channel.DECISION:
+        return f'Answered by {payload.get("by", "")}: "{_format_text(payload)}"'
     if outcome == "Answered":
         return f'User answered: "{_format_text(payload)}"'
     notes = payload.get("notes")

@@ -131,7 +131,8 @@ examples:
         self._print_phase(task)
         self._screen.table(steps_table(steps))
         say(describe_spending(statistics.of_task(task)), indent=2)
-        say(f"branch {task.branch}, pipeline {task.pipeline}, threshold {task.threshold}", indent=2)
+        pipeline = f"pipeline {task.pipeline}" if task.pipeline else "no pipeline"
+        say(f"branch {task.branch}, {pipeline}, threshold {task.threshold}", indent=2)
         if task.sequence:
             say(f"part of {SEQUENCE}{task.sequence.pk}, {task.sequence.folder}/{task.file}", indent=2)
         show_result(self._screen, task)

@@ -109,8 +109,21 @@
     if (event.detail.target === list && event.detail.shouldSwap) event.detail.serverResponse = keepPlaces(event.detail.serverResponse);
   });
 
+  // Where no question is shown, the first one comes along: one way to the portal less until it is seen.
+  document.addEventListener("htmx:configRequest", (event) => {
+    if (event.detail.elt === list && !state.selected && wide.matches) event.detail.parameters.first = "";
+  });
+
+  function takeFirst() {
+    const row = cardOf() && rows().find((one) => one.dataset.row === cardOf().dataset.question);
+    if (!row) return;
+    state.selected = row.dataset.row;
+    history.replaceState(null, "", row.href);
+  }
+
   document.addEventListener("htmx:afterSwap", (event) => {
     if (event.detail.target === list) {
+      if (!state.selected) takeFirst();
       mark();
       const first = rows()[0];
       if (!state.selected && first && wide.matches) select(first, { focus: false });

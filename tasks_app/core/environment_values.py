@@ -1,0 +1,276 @@
+"""The values of environment variables: how their texts are read, and what is refused."""
+
+from __future__ import annotations
+
+import re
+from email.utils import parseaddr
+from ipaddress import IPv4Network, IPv6Network, ip_network
+from typing import Annotated, Any
+from urllib.parse import unquote, urlsplit
+
+import dj_database_url
+from pydantic import BaseModel, BeforeValidator, Field
+
+from tasks_app.core.labels import labels_from_text
+
+
+class Bind(BaseModel):
+    host: str
+    port: int = Field(ge=0, le=65535)
+
+    @property
+    def here(self) -> str:
+        """The host for requests from this machine; 0.0.0.0 and :: become loopback."""
+        return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)
+
+    @property
+    def address(self) -> str:
+        """The URL for a browser on this machine."""
+        return f"http://{f'[{self.here}]' if ':' in self.here else self.here}:{self.port}"
+
+
+def _bind(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    host, separator, port = value.rpartition(":")
+    if not separator or not host or not port.isdecimal() or int(port) > 65535:
+        raise ValueError("must be HOST:PORT, for example 127.0.0.1:8000")
+    return Bind(host=host.strip("[]"), port=int(port))
+
+
+BindAddress = Annotated[Bind, BeforeValidator(_bind)]
+
+
+def _database(value: str) -> str:
+    if urlsplit(value).scheme not in {"postgres", "postgresql", "sqlite"}:
+        raise ValueError("must be a postgresql:// or sqlite:// address")
+    try:
+        dj_database_url.parse(value)
+    except Exception as error:
+        raise ValueError(f"is not a database address ({error})") from error
+    return value
+
+
+DatabaseUrl = Annotated[str, BeforeValidator(_database)]
+
+
+def _redis(value: str) -> str:
+    parts = urlsplit(value)
+    if parts.scheme not in {"redis", "rediss", "unix"}:
+        raise ValueError("must be a redis:// address")
+    try:
+        _ = parts.port
+    except ValueError as error:
+        raise ValueError(f"is not a Redis address ({error})") from error
+    return value
+
+
+RedisUrl = Annotated[str, BeforeValidator(_redis)]
+
+
+def web_url(value: str) -> str:
+    """Return the URL without a slash at the end. Raises ValueError if it is not one of the web."""
+    parts = urlsplit(value)
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        raise ValueError("must be an http:// or https:// address")
+    return value.rstrip("/")
+
+
+WebUrl = Annotated[str, BeforeValidator(web_url)]
+
+
+class MailServer(BaseModel):
+    """The mail server. `tls` means STARTTLS, `ssl` means TLS from the start."""
+
+    host: str
+    port: int
+    user: str = ""
+    password: str = ""
+    tls: bool = False
+    ssl: bool = False
+
+
+#: Default ports.
+_MAIL_PORTS = {"smtp": 25, "smtp+tls": 587, "smtps": 465}
+
+
+def _mail_server(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    parts = urlsplit(value)
+    if parts.scheme not in _MAIL_PORTS or not parts.hostname or parts.path.strip("/") or parts.query:
+        raise ValueError("must be smtp://, smtp+tls:// or smtps://, as in smtp+tls://USER:PASSWORD@HOST:587")
+    try:
+        port = parts.port or _MAIL_PORTS[parts.scheme]
+    except ValueError as error:
+        raise ValueError(f"is not the address of a mail server ({error})") from error
+    user, password = unquote(parts.username or ""), unquote(parts.password or "")
+    tls, ssl = parts.scheme == "smtp+tls", parts.scheme == "smtps"
+    return MailServer(host=parts.hostname, port=port, user=user, password=password, tls=tls, ssl=ssl)
+
+
+MailServerUrl = Annotated[MailServer, BeforeValidator(_mail_server)]
+
+
+def _sender(value: str) -> str:
+    address = parseaddr(value)[1]
+    if "@" not in address or any(sign in value for sign in "\r\n"):
+        raise ValueError("must be an e-mail address, as in Cat Herder <herder@example.org>")
+    return value
+
+
+Sender = Annotated[str, BeforeValidator(_sender)]
+
+
+def _git_filters(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    pairs = [entry.strip().partition("=") for entry in value.split(";") if entry.strip()]
+    found = tuple((name.strip(), command.strip()) for name, _, command in pairs)
+    for name, command in found:
+        if not re.fullmatch(r"[A-Za-z0-9][\w-]*", name) or not command.isprintable():
+            raise ValueError("must be lfs, or NAME=COMMAND for other filters, with ; between them")
+        if not command and name != "lfs":
+            raise ValueError(f"must say which command the filter {name} is, as in {name}=COMMAND")
+    return found
+
+
+#: Pairs of a filter's name and its clean command; an empty command means the known one.
+GitFilters = Annotated[tuple[tuple[str, str], ...], BeforeValidator(_git_filters)]
+
+
+#: Names of toolchains.
+TOOLCHAIN = r"[a-z][a-z0-9+.-]{0,39}"
+
+
+def _toolchains(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    pairs = [entry.strip().partition("=") for entry in value.split(";") if entry.strip()]
+    found = tuple((name.strip(), folder.strip()) for name, _, folder in pairs)
+    for name, folder in found:
+        plain = folder.startswith("/") and folder.strip("/") and ".." not in folder.split("/")
+        if not plain or not re.fullmatch(TOOLCHAIN, name):
+            raise ValueError("must be NAME=FOLDER with ; between them, as in go=/srv/go; android=/srv/sdk")
+    return found
+
+
+#: Pairs of a toolchain's name and its folder.
+ListedToolchains = Annotated[tuple[tuple[str, str], ...], BeforeValidator(_toolchains)]
+
+
+#: A folder of the worker's machine that a project may name: absolute, or in the home of the worker's user.
+READABLE = r"(/|~/)[^,;\n\r\0]{1,200}"
+
+
+def is_readable_folder(text: str) -> bool:
+    """Return whether the text is a folder in the form of READABLE, without `..`."""
+    plain = re.fullmatch(READABLE, text) and text.strip("/~ ") and ".." not in text.split("/")
+    return bool(plain)
+
+
+def _readable(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    folders = tuple(dict.fromkeys(part.strip().rstrip("/") for part in value.split(";") if part.strip()))
+    if not all(map(is_readable_folder, folders)):
+        raise ValueError("must be folders with ; between them, as in /srv/datasets; ~/.m2/repository")
+    return folders
+
+
+ReadableFolders = Annotated[tuple[str, ...], BeforeValidator(_readable)]
+
+
+_REMOTE = re.compile(r"https://|(?:https|ssh)://[^/\s]+(?:/\S*)?|[\w.-]+@[\w.-]+:\S*", re.ASCII)
+
+
+def _submodules(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    places = tuple(part.strip() for part in value.split(",") if part.strip())
+    for place in places:
+        is_folder = place.startswith("/") and place.strip("/")
+        if ".." in place.split("/") or not (is_folder or _REMOTE.fullmatch(place)):
+            raise ValueError(
+                "must be folders and https or ssh URLs, as in /srv/git, https://git.example.org/acme;"
+                " https:// alone stands for all hosts"
+            )
+    return places
+
+
+SubmoduleOrigins = Annotated[tuple[str, ...], BeforeValidator(_submodules)]
+
+
+def _otlp_url(value: str) -> str:
+    """Keep a slash at the end: the URL for traces is used as it is."""
+    web_url(value)
+    return value
+
+
+TracesUrl = Annotated[str, BeforeValidator(_otlp_url)]
+
+
+def _issuer(value: str) -> str:
+    """Require TLS or this machine, because tokens are fetched from it."""
+    parts = urlsplit(web_url(value))
+    if parts.scheme == "http" and parts.hostname not in {"localhost", "127.0.0.1", "::1"}:
+        raise ValueError("must be an https:// address")
+    return value.rstrip("/")
+
+
+IssuerUrl = Annotated[str, BeforeValidator(_issuer)]
+
+
+def _secret(value: str) -> str:
+    if len(value) < 32:
+        raise ValueError("must have at least 32 characters")
+    return value
+
+
+LongSecret = Annotated[str, BeforeValidator(_secret)]
+
+
+#: A worker token is PREFIX, the name of its worker host, a dot, and the secret.
+WORKER_TOKEN_PREFIX = "cathw_"  # noqa: S105 - not a secret itself
+WORKER_NAME = r"[a-z0-9](?:[a-z0-9-]{0,28}[a-z0-9])?"
+
+
+def _worker_token(value: str) -> str:
+    if not re.fullmatch(rf"{WORKER_TOKEN_PREFIX}{WORKER_NAME}\.[\w-]{{43}}", value, re.ASCII):
+        raise ValueError("must be what `manage.py worker_token NAME` printed")
+    return value
+
+
+WorkerTokenText = Annotated[str, BeforeValidator(_worker_token)]
+
+
+def _networks(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    try:
+        return tuple(ip_network(part.strip()) for part in value.split(",") if part.strip())
+    except ValueError as error:
+        raise ValueError(f"must be networks as in 10.1.0.0/16, fd00::/8 ({error})") from error
+
+
+Networks = Annotated[tuple[IPv4Network | IPv6Network, ...], BeforeValidator(_networks)]
+
+
+def _labels(value: Any) -> Any:
+    return labels_from_text(value) if isinstance(value, str) else value
+
+
+Labels = Annotated[tuple[str, ...], BeforeValidator(_labels)]
+
+
+def _parse_size(value: Any) -> Any:
+    """Parse a size: `4G`, `512M`, or 0 for no limit."""
+    if not isinstance(value, str):
+        return value
+    found = re.fullmatch(r"(\d{1,15})(?:\s*([KMGT])(?:i?B)?)?", value.strip(), re.IGNORECASE)
+    if found is None:
+        raise ValueError("must be a size as in 4G or 512M, or 0 for no limit")
+    return int(found[1]) * 1024 ** (" KMGT".index(found[2].upper()) if found[2] else 0)
+
+
+Size = Annotated[int, BeforeValidator(_parse_size), Field(ge=0)]

@@ -1,0 +1,228 @@
+"""Recording the workspace of a run: its files become a commit of the task, in the portal's repository."""
+
+from __future__ import annotations
+
+import logging
+
+from tasks_app.config.pipeline import step_from_json
+from tasks_app.core.errors import SandboxError, WorkspaceError
+from tasks_app.engine.crashpoints import crash_point
+from tasks_app.engine.lease import Lease
+from tasks_app.engine.merging import as_merge_commit
+from tasks_app.engine.record_again import RECORDED_AGAIN
+from tasks_app.engine.temporary_faults import temporary_fault
+from tasks_app.engine.worker_context import WorkerContext
+from tasks_app.git import AUTHOR, Snapshot
+from tasks_app.history.events.append import append_one
+from tasks_app.models import Change, ChangeKind, EventKind, Run, Sequence, Step, Task, paths
+from tasks_app.services.difference import base_of
+
+logger = logging.getLogger(__name__)
+
+#: The errors of a recording that fails.
+RECORDING_ERRORS = (WorkspaceError, SandboxError)
+SHOWN_NAMES = 10
+
+
+def record_work(run: Run, lease: Lease, context: WorkerContext) -> str:
+    """Snapshot the workspace as the agent left it, for the diff and for people who fetch the branch.
+
+    Returns why it failed, or "". A run whose work is not recorded must not count as done.
+    """
+    step = run.step
+    label = f"{step.task_id}-{step.position:02d}-{run.number}"
+    try:
+        made = snapshot(
+            step.task,
+            context,
+            lease,
+            label=label,
+            message=_commit_message(step),
+            publish=True,
+            manifest=_has_guarded_step(step.task),
+        )
+        made = as_merge_commit(run, made, label=label, context=context)
+    except RECORDING_ERRORS as error:
+        if temporary_fault(error):
+            raise
+        logger.warning("task %s: %s", step.task_id, error)
+        with lease.locked():  # an answer may have been noted in the run since it halted
+            append_one(run, EventKind.ERROR, {"text": f"The work could not be recorded: {error}"})
+        return str(error)
+    _store_snapshot(run, lease, made)
+    crash_point("work-recorded")
+    return ""
+
+
+def record_after_checks(run: Run, lease: Lease, context: WorkerContext) -> str:
+    """Snapshot the workspace after the checks, so that the file guard ignores what checks wrote.
+
+    Does nothing if no step of the task has a file guard. Returns why it failed, or "".
+    """
+    if not _has_guarded_step(run.step.task):
+        return ""
+    label = f"{run.step.task_id}-{run.step.position:02d}-{run.number}-checked"
+    try:
+        made = snapshot(run.step.task, context, lease, label=label, message="After the checks", manifest=True)
+    except RECORDING_ERRORS as error:
+        if temporary_fault(error):
+            raise
+        logger.warning("task %s: %s", run.step.task_id, error)
+        return str(error)
+    with lease.locked():
+        run.checked_commit, run.checked_ignored = made.commit, made.manifest
+        run.save(update_fields=["checked_commit", "checked_ignored"])
+    return ""
+
+
+def snapshot(
+    task: Task,
+    context: WorkerContext,
+    lease: Lease,
+    *,
+    label: str,
+    message: str = "",
+    publish: bool = False,
+    manifest: bool = False,
+) -> Snapshot:
+    """Record the workspace. Raises LeaseLost before it publishes if another worker holds the task."""
+    return paths.workspace(task).snapshot(
+        label=label,
+        sandbox=context.sandbox,
+        recorded=last_recorded(task),
+        message=message or task.title,
+        publish=publish,
+        manifest=manifest,
+        before_it_counts=lease.phase,
+    )
+
+
+def _store_snapshot(run: Run, lease: Lease, made: Snapshot) -> None:
+    step = run.step
+    with lease.fenced() as current:
+        recorded_again = [note for note in current.left_out if note.startswith(RECORDED_AGAIN)]
+        left_out = [*recorded_again, *made.notes, *_ignored_notes(made)]
+        run.head_commit, run.head_ignored = made.commit, made.manifest
+        run.save(update_fields=["head_commit", "head_ignored"])
+        Step.objects.filter(pk=step.pk).update(head_commit=made.commit)
+        set_head(current, made.commit)
+        for note in left_out:
+            if note not in current.left_out:  # say it once, not after each run
+                append_one(run, EventKind.NOTE, {"text": note})
+        Task.objects.filter(pk=current.pk).update(left_out=left_out)
+        Change.objects.create(task=current, kind=ChangeKind.TASK)  # there is a diff to see now
+    step.head_commit = made.commit
+    step.task.head_commit, step.task.left_out = made.commit, left_out
+
+
+def _ignored_notes(made: Snapshot) -> list[str]:
+    """Name the files that git ignores: checks see them, but people who fetch the branch do not get them."""
+    if not made.ignored:
+        return []
+    names = ", ".join(made.ignored_names[:SHOWN_NAMES])
+    more = f" and {made.ignored - SHOWN_NAMES} more" if made.ignored > SHOWN_NAMES else ""
+    return [f"Not part of the result, because .gitignore names it: {names}{more}. Checks saw it."]
+
+
+def _commit_message(step: Step) -> str:
+    """Return the message of a recorded commit, which becomes one of the task's branch with `autoCommit`."""
+    if step.task.auto_commit:
+        return f"chore({step.name}): checkpoint"
+    return f"{step.task.title}\n\nStep {step.name}."
+
+
+def is_guarded(step: Step) -> bool:
+    """Return whether the step may write only some files (see `engine/guard.py`)."""
+    return step_from_json(step.config).allow_write is not None
+
+
+def _has_guarded_step(task: Task) -> bool:
+    return any(is_guarded(step) for step in task.steps.all())
+
+
+def last_recorded(task: Task) -> str:
+    """Return the newest commit of the task's work; where it began if nothing was recorded."""
+    return task.head_commit or task.base_commit
+
+
+def set_head(task: Task, commit: str) -> None:
+    """Store the newest commit of the task, and of its sequence if it has one."""
+    Task.objects.filter(pk=task.pk).update(head_commit=commit)
+    if task.sequence_id:
+        Sequence.objects.filter(pk=task.sequence_id).update(head_commit=commit)
+
+
+def add_note(run: Run | None, lease: Lease, note: str) -> None:
+    """Add a sentence of the portal to the log of a run that has ended, if there is one."""
+    if run is not None:
+        with lease.locked():
+            append_one(run, EventKind.NOTE, {"text": note})
+
+
+def publish_without(name: str, run: Run, lease: Lease) -> None:
+    """Publish the judged commit, with the file `name` as it was when the task began.
+
+    It is made from the commit and not from the workspace, where checks have left files since. The snapshot
+    after the checks gets the same file, so that a later task of the sequence is not blamed for it.
+    """
+    step = run.step
+    result = _without(name, run, step.task.head_commit, label="result", publish=True)
+    checked = _without(name, run, run.checked_commit, label="result-checked") if run.checked_commit else ""
+    with lease.fenced() as task:
+        set_head(task, result)
+        run.head_commit, run.checked_commit = result, checked
+        run.save(update_fields=["head_commit", "checked_commit"])
+        Change.objects.create(task=task, kind=ChangeKind.TASK)
+    step.task.head_commit = result
+
+
+def _without(name: str, run: Run, commit: str, *, label: str, publish: bool = False) -> str:
+    task, workspace = run.step.task, paths.workspace(run.step.task)
+    made = workspace.repository.with_entry_of(
+        commit, name, base_of(task), author=AUTHOR, message=_commit_message(run.step)
+    )
+    workspace.set_snapshot(made, label=f"{task.pk}-{label}", publish=publish)
+    return made
+
+
+def commit_checkpoint(run: Run, lease: Lease, context: WorkerContext) -> None:
+    """With `autoCommit`, make the recorded work of a done step a commit of the task's branch (P9).
+
+    It is the commit that the checks judged, without the files that the checks wrote.
+    """
+    task = run.step.task
+    if not task.auto_commit:
+        return
+    note = paths.workspace(task).commit(task.head_commit, sandbox=context.sandbox, home=paths.home(task))
+    if note:
+        add_note(run, lease, note)
+
+
+def commit_for_sequence(task: Task, context: WorkerContext) -> None:
+    """Move the clone's HEAD to this task's commit, so that the next task of the sequence builds on it.
+
+    Each recording is one commit on top of the clone's HEAD. If HEAD stayed where the sequence began, the
+    work of all tasks would be one commit with the title of the last task.
+    """
+    task.refresh_from_db(fields=["head_commit"])
+    if not task.head_commit:
+        return
+    try:
+        note = paths.workspace(task).commit(task.head_commit, sandbox=context.sandbox, home=paths.home(task))
+    except WorkspaceError as error:  # the work is recorded all the same
+        note = str(error)
+    if note:
+        logger.warning("task %s: %s", task.pk, note)
+
+
+def tidy_repository(task_id: int) -> None:
+    """Pack what many recordings left in the portal's repository, which slows down the next recording.
+
+    It runs after the work, when nobody waits for it.
+    """
+    task = Task.objects.select_related("project").filter(pk=task_id).first()
+    try:
+        if task is not None:
+            paths.repository(task.project).tidy()
+    except (WorkspaceError, OSError) as error:
+        logger.warning("task %s: its repository could not be tidied: %s", task_id, error)

@@ -1,0 +1,147 @@
+"""What an agent is told when it runs again: how its last run ended, and what humans decided since."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tasks_app.engine.prompts import attempts_left_of
+from tasks_app.engine.review_requests import request_text
+from tasks_app.models import Outcome, Question, Review, Run, Step
+from tasks_app.prompting.feedback import (
+    AnsweredQuestion,
+    Feedback,
+    answer_feedback,
+    applied_feedback,
+    budget_feedback,
+    cost_answer_feedback,
+    crash_feedback,
+    failed_check_feedback,
+    interruption_feedback,
+    set_aside_feedback,
+    soft_limit_feedback,
+    taken_back_feedback,
+    usage_limit_feedback,
+)
+
+
+def feedback_of(step: Step, last: Run, answers: Sequence[Question], reviews: Sequence[Review]) -> Feedback:
+    """Return what the agent is told about why it runs again, and then what reviewers request."""
+    if not reviews:
+        return _why_again(step, last, answers)
+    requested = request_text(step, reviews)
+    if last.outcome == Outcome.FINISHED and all(report["passed"] for report in last.checks or []):
+        return requested
+    return Feedback(f"{_why_again(step, last, answers)}\n\n{requested}")
+
+
+def _why_again(step: Step, last: Run, answers: Sequence[Question]) -> Feedback:
+    """Return what the agent is told about how the last run ended."""
+    if answers:
+        texts = [
+            AnsweredQuestion(
+                "\n".join(str(item["question"]) for item in question.items),
+                question.answer_text,
+                outcome=question.outcome,
+                kind=question.kind,
+                evidence=question.evidence[0]["text"] if question.evidence else "",
+            )
+            for question in answers
+        ]
+        answered = answer_feedback(texts, answered_by=answered_by(answers[-1]))
+        return joined(answered, applied_note(answers))
+    if last.outcome == Outcome.ASKED:
+        return set_aside_feedback()
+    if last.outcome == Outcome.FINISHED and last.checks:
+        report = next((one for one in last.checks if not one["passed"]), last.checks[-1])
+        return failed_check_feedback(
+            check=report["check"],
+            reason=_check_failure(report),
+            output=report["output"],
+            passed_already=report.get("exit_code") == 0 and not report["passed"],
+            attempts=attempts_left_of(step),
+        )
+    if last.outcome == Outcome.LIMIT and last.questions.about_costs().exists():
+        return soft_limit_feedback()
+    if last.outcome == Outcome.LIMIT and step.task.waits_for_budget:
+        return budget_feedback()
+    if last.outcome == Outcome.LIMIT:
+        return usage_limit_feedback(reset_at=step.task.resets_at)
+    if last.outcome == Outcome.FAILED:
+        return crash_feedback(detail=last.error)
+    return interruption_feedback()
+
+
+def _check_failure(report: dict[str, object]) -> str:
+    if problem := str(report.get("problem", "")):
+        return problem.removesuffix(".")
+    if report.get("timed_out"):
+        return "it did not end in time"
+    code = report.get("exit_code")
+    return "it failed" if code is None else f"it ended with exit code {code}"
+
+
+def cost_answers(step: Step) -> list[Question]:
+    """Return what humans decided at the soft cost limit before this step, and no agent has read."""
+    settled = step.questions.about_costs().settled().filter(delivered_at=None)
+    return list(settled.select_related("answered_by"))
+
+
+def cost_note(granted: Sequence[Question]) -> Feedback:
+    """Return what humans decided at the soft cost limit, as a note of the portal; "" without an answer."""
+    return joined(
+        *(
+            cost_answer_feedback(
+                decided_by=answered_by(question),
+                answer=question.answers[question.headline],
+                notes=question.notes,
+                to_finish=question.tool_input.get("finish_usd") if question.finishes else None,
+            )
+            for question in granted
+        )
+    )
+
+
+def early_end_in_force(step: Step) -> list[Question]:
+    """Return the answer to finish early, which a new session has not read yet."""
+    if not step.task.is_finishing_early:
+        return []
+    return list(step.questions.finishings().select_related("answered_by").reverse()[:1])
+
+
+def joined(*texts: str) -> Feedback:
+    """Return the texts as paragraphs, without empty ones."""
+    return Feedback("\n\n".join(filter(None, texts)))
+
+
+def answered_by(question: Question) -> str:
+    """Return who gave the answer, as the agent reads it."""
+    return question.answerer or "a human"
+
+
+def applied_note(answers: Sequence[Question]) -> Feedback:
+    """Return which of the answers decisions gave, as a note of the portal; "" if humans gave them."""
+    labels = [one.answerer for one in answers if one.is_applied]
+    return applied_feedback(labels) if labels else Feedback("")
+
+
+def answers_in_place(step: Step) -> list[Question]:
+    """Return what humans answered in place of decisions before this step, and no agent has read."""
+    settled = step.questions.asked_again().settled().filter(delivered_at=None)
+    return list(settled.select_related("answered_by", "reopens__applied"))
+
+
+def portal_notes(answered: Sequence[Question]) -> Feedback:
+    """Return the answers to questions that the portal itself asked, as notes; "" without an answer."""
+    in_place = [question for question in answered if question.reopens_id]
+    about_costs = [question for question in answered if not question.reopens_id]
+    return joined(cost_note(about_costs), *map(_note_in_place, in_place))
+
+
+def _note_in_place(question: Question) -> Feedback:
+    said = AnsweredQuestion(
+        "\n".join(str(item["question"]) for item in question.items),
+        question.answer_text,
+        outcome=question.outcome,
+    )
+    before = question.reopens.answerer if question.reopens else "a decision"
+    return taken_back_feedback(said, decision=before, answered_by=answered_by(question))

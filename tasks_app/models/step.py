@@ -1,0 +1,82 @@
+"""The steps of a task's pipeline."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from django.db import models
+
+from tasks_app.core.labels import STORED_LENGTH
+from tasks_app.core.phases import NOT_RUN, STOPPED_EARLY, Phase, PhaseFacts
+from tasks_app.models.phased import Phased
+from tasks_app.models.task import Task
+
+if TYPE_CHECKING:
+    from tasks_app.models.run import Run
+
+
+class StepKind(models.TextChoices):
+    WORK = "work", "a step of the pipeline"
+    #: Added by the portal before all others: it asks what is unclear, see `config/planning.py`.
+    CLARIFY = "clarify", "questions before work"
+
+
+class StepQuerySet(models.QuerySet["Step"]):
+    def with_plan(self) -> StepQuerySet:
+        """Return the steps that wrote or changed the plan, in order."""
+        return self.exclude(plan=None).exclude(plan="").order_by("position")
+
+
+class Step(Phased):
+    """One stage of the task's pipeline. `config` has the step's settings at the start of the task."""
+
+    task = models.ForeignKey(Task, on_delete=models.CASCADE, related_name="steps")
+    position = models.PositiveSmallIntegerField()
+    name = models.CharField(max_length=100)
+    kind = models.CharField(max_length=20, choices=StepKind, default=StepKind.WORK, db_default=StepKind.WORK)
+    config = models.JSONField()
+    runs_on = models.CharField(
+        max_length=STORED_LENGTH, blank=True, help_text="Labels that a worker must have, with commas."
+    )
+    failures = models.PositiveSmallIntegerField(
+        default=0, help_text="Failed attempts since a human last said go on."
+    )
+    first_run = models.PositiveIntegerField(
+        default=1, help_text="The first run that counts: those before it are history since somebody retried."
+    )
+    base_commit = models.CharField(max_length=64, blank=True, help_text="The snapshot the step started from.")
+    base_ignored = models.CharField(
+        max_length=64, blank=True, help_text="The list of files that git ignores, before the step."
+    )
+    head_commit = models.CharField(max_length=64, blank=True, help_text="The snapshot after its last run.")
+    plan = models.TextField(  # noqa: DJ001 (None: it ended before plans were kept)
+        null=True, blank=True, help_text="The plan (PLAN.md) that the step wrote, or changed."
+    )
+
+    objects = StepQuerySet.as_manager()
+
+    class Meta:
+        ordering = ["task", "position"]
+        constraints = [
+            models.UniqueConstraint(fields=["task", "position"], name="one_step_per_position"),
+            models.UniqueConstraint(fields=["task", "name"], name="one_step_per_name"),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def phase_facts(self) -> PhaseFacts:
+        if self.phase in (Phase.PENDING, Phase.CANCELLED) and self.task.finished_early:
+            return NOT_RUN if self.phase == Phase.PENDING else STOPPED_EARLY
+        return super().phase_facts
+
+    @property
+    def is_clarifying(self) -> bool:
+        """Whether it only asks what is unclear, before the steps of the pipeline."""
+        return self.kind == StepKind.CLARIFY
+
+    @property
+    def current_runs(self) -> models.QuerySet[Run]:
+        """The runs that count, in order."""
+        return self.runs.filter(number__gte=self.first_run)
