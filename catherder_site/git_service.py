@@ -9,7 +9,7 @@ import shutil
 import signal
 import zlib
 from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,6 +75,8 @@ class GitService:
     held: HeldTask
     service: str
     advertise: bool = False
+    #: The request in the place of its body: a push whose pack was uploaded before.
+    uploaded: Callable[[], Iterator[bytes]] | None = None
 
     def _git(self) -> Git:
         """Return git that shows only what the holder may see, and accepts one reference.
@@ -99,8 +101,10 @@ class GitService:
         )
         return Git(self.held.repository.path, settings=options, variables=variables)
 
-    async def respond(self, scope: Message, receive: Receive, send: Send) -> None:
+    async def respond(self, scope: Message, receive: Receive, send: Send) -> bool:
         """Run git and send its output. It is stopped if the client goes away, or after SECONDS.
+
+        Return whether it has ended by itself.
 
         Raises WorkspaceError if a push could not be checked, and RequestRefused if nothing was sent yet.
         Once the response has begun, a failure cuts it off: git at the other end then says so.
@@ -119,13 +123,15 @@ class GitService:
         try:
             await self._exchange(process, scope, receive, response)
         except ClientGone:
-            return
+            return False
         except RequestRefused as error:
             if not response.begun:
                 raise
             logger.warning("git for %s was cut off: %s", self.held.worker, error)
+            return False
         finally:
-            await _stop(process)
+            await stop_process(process)
+        return True
 
     @property
     def _media_type(self) -> str:
@@ -144,7 +150,7 @@ class GitService:
         """Feed git and pass on its output, until it ends, the client is gone, or the time is over."""
         feeding = asyncio.create_task(self._feed(process, scope, receive))
         printing = asyncio.create_task(_pass_on(process, response))
-        errors = asyncio.create_task(_read_errors(process))
+        errors = asyncio.create_task(read_errors(process))
         try:
             done, _ = await asyncio.wait(
                 (feeding, printing), timeout=SECONDS, return_when=asyncio.FIRST_COMPLETED
@@ -166,17 +172,26 @@ class GitService:
 
     async def _feed(self, process: Process, scope: Message, receive: Receive) -> None:
         assert process.stdin is not None  # noqa: S101 (PIPE was given)
-        limit = 0 if self.advertise else BODY_LIMITS[self.service]
         with suppress(BrokenPipeError, ConnectionResetError):  # git ended early, and its output says why
-            async for piece in body_pieces(scope, receive, limit=limit):
+            async for piece in self._pieces(scope, receive):
                 if self.service == RECEIVE:
-                    _require_free_disk(self.held.repository.path)
+                    require_free_disk(self.held.repository.path)
                 process.stdin.write(piece)
                 await process.stdin.drain()
         process.stdin.close()
         while (await receive())["type"] != "http.disconnect":
             pass
         raise ClientGone
+
+    async def _pieces(self, scope: Message, receive: Receive) -> AsyncIterator[bytes]:
+        if self.uploaded is not None:
+            pieces = self.uploaded()
+            while piece := await asyncio.to_thread(next, pieces, b""):
+                yield piece
+            return
+        limit = 0 if self.advertise else BODY_LIMITS[self.service]
+        async for piece in body_pieces(scope, receive, limit=limit):
+            yield piece
 
 
 def _require_hooks() -> None:
@@ -186,13 +201,13 @@ def _require_hooks() -> None:
             raise WorkspaceError(f"{_HOOKS / hook} is not executable, so no push can be checked.")
 
 
-def _require_free_disk(folder: Path) -> None:
+def require_free_disk(folder: Path) -> None:
     """Other pushes may arrive at the same time, so this is asked again and again."""
     if shutil.disk_usage(folder).free < settings.ENVIRONMENT.keep_free_disk:
         raise DiskFull("The portal's disk is full (CATHERDER_KEEP_FREE_DISK).")
 
 
-async def body_pieces(scope: Message, receive: Receive, *, limit: int) -> AsyncIterator[bytes]:
+async def body_pieces(scope: Message, receive: Receive, *, limit: int) -> AsyncGenerator[bytes]:
     """Yield the request's body, decompressed, of at most `limit` bytes."""
     encoding = dict(scope["headers"]).get(b"content-encoding", b"")
     unpacker = zlib.decompressobj(16 + zlib.MAX_WBITS) if encoding in (b"gzip", b"x-gzip") else None
@@ -256,7 +271,7 @@ async def _pass_on(process: Process, response: _Response) -> None:
         await response.write(piece)
 
 
-async def _read_errors(process: Process) -> str:
+async def read_errors(process: Process) -> str:
     """Return the beginning of git's messages, and read all of them, or git would wait."""
     assert process.stderr is not None  # noqa: S101 (PIPE was given)
     kept = b""
@@ -265,7 +280,7 @@ async def _read_errors(process: Process) -> str:
     return kept.decode(errors="replace").strip()
 
 
-async def _stop(process: Process) -> None:
+async def stop_process(process: Process) -> None:
     """End git and what it started. On SIGTERM it removes what it has received so far."""
     for number, seconds in ((signal.SIGTERM, _STOP_SECONDS), (signal.SIGKILL, None)):
         if process.returncode is not None:

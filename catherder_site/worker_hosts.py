@@ -16,6 +16,8 @@ from typing import Any, TypeVar
 from django.conf import settings
 from django.db import connection
 
+from catherder_site import lfs_service, transfers
+from catherder_site.background import Background
 from catherder_site.body_limits import Application, Message, Receive, Send
 from catherder_site.git_service import (
     MOST_PROCESSES,
@@ -34,13 +36,19 @@ from tasks_app.services.worker_hosts import (
     HeldTask,
     ensure_base_ref,
     held_task,
+    remove_all_old_transfers,
     set_task_refs,
     worker_token_of,
 )
 
 PREFIX = "/worker/"
-_TASK = re.compile(r"tasks/([1-9]\d{0,17})/([1-9]\d{0,8})(|/refs|/repository\.git/(?:info/refs|git-[a-z-]+))")
+_TASK = re.compile(
+    r"tasks/([1-9]\d{0,17})/([1-9]\d{0,8})"
+    r"(|/refs|/repository\.git/(?:info/refs|git-[a-z-]+)|/bundles(?:/[0-9a-f]{64})?|/uploads/[0-9a-f]{40}|/contents"
+    r"|/repository\.git/info/lfs/objects/(?:batch|[0-9a-f]{64}))"
+)
 _JSON_BYTES = 10_000
+_REMOVE_OLD_SECONDS = 3600.0
 _NOT_FOUND = b"There is nothing here.\n"
 _NEEDS_TOKEN = b"This needs the token of a worker host, as in Authorization: Bearer TOKEN.\n"
 
@@ -56,6 +64,9 @@ class WorkerHosts:
         self._processes: defaultdict[int, asyncio.Semaphore] = defaultdict(
             lambda: asyncio.Semaphore(MOST_PROCESSES)
         )
+        self._background = Background()
+        self._bundles = transfers.Bundles(self._background)
+        self._old_removed_at = -_REMOVE_OLD_SECONDS
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or not scope.get("path", "").startswith(PREFIX):
@@ -75,6 +86,8 @@ class WorkerHosts:
             await answer(scope, send, error.status, f"{error}\n".encode())
         except WorkspaceError as error:
             await answer(scope, send, 500, f"{error}\n".encode())
+        except OSError as error:
+            await answer(scope, send, 500, f"A file cannot be read or written: {error.strerror}.\n".encode())
         except ClientGone:
             pass
 
@@ -82,6 +95,7 @@ class WorkerHosts:
         path, method = scope["path"].removeprefix(PREFIX), scope["method"]
         if (method, path) == ("GET", "hello"):
             await answer(scope, send, 200, json.dumps(portal_facts()).encode())
+            await self._remove_old_transfers()
             return
         found = _TASK.fullmatch(path)
         if found is None:
@@ -93,11 +107,55 @@ class WorkerHosts:
             await answer(scope, send, 200, b"held\n")
         elif (method, rest) == ("POST", "/refs"):
             await _set_refs(held, scope, receive, send)
+        elif rest == "/contents" or "/lfs/objects/" in rest:
+            async with self._processes[worker.pk]:
+                await self._exchange_contents(held, scope, receive, send)
+        elif rest.startswith(("/bundles", "/uploads/")):
+            async with self._processes[worker.pk]:
+                await self._transfer(held, scope, receive, send)
         elif service := _git_service(held, method, rest.rpartition("repository.git/")[2], scope):
             if service.advertise and service.service == UPLOAD:
                 await _in_a_thread(lambda: ensure_base_ref(held))
             async with self._processes[worker.pk]:
                 await service.respond(scope, receive, send)
+        else:
+            await answer(scope, send, 404, _NOT_FOUND)
+
+    async def _remove_old_transfers(self) -> None:
+        """Do it now and then: each host says hello every 30 seconds."""
+        now = asyncio.get_running_loop().time()
+        if now - self._old_removed_at >= _REMOVE_OLD_SECONDS:
+            self._old_removed_at = now
+            await _in_a_thread(remove_all_old_transfers)
+
+    async def _exchange_contents(self, held: HeldTask, scope: Message, receive: Receive, send: Send) -> None:
+        name, method = scope["path"].rpartition("/")[2], scope["method"]
+        if (method, name) == ("POST", "contents"):
+            await lfs_service.prepare_contents(self._background, held, scope, send)
+        elif (method, name) == ("POST", "batch"):
+            await lfs_service.batch(held, scope, receive, send)
+        elif method == "GET" and name not in ("contents", "batch"):
+            await lfs_service.send_content(held, name, scope, receive, send)
+        elif method == "PUT" and name not in ("contents", "batch"):
+            await lfs_service.receive_content(held, name, scope, receive, send)
+        else:
+            await answer(scope, send, 404, _NOT_FOUND)
+
+    async def _transfer(self, held: HeldTask, scope: Message, receive: Receive, send: Send) -> None:
+        name, method = scope["path"].rpartition("/")[2], scope["method"]
+        if "/uploads/" in scope["path"]:
+            if method == "GET":
+                await transfers.tell_received(held, name, scope, send)
+            elif method == "PUT":
+                await transfers.receive_piece(held, name, scope, receive, send)
+            elif method == "POST":
+                await transfers.push_upload(held, name, scope, receive, send)
+            else:
+                await answer(scope, send, 404, _NOT_FOUND)
+        elif (method, name) == ("POST", "bundles"):
+            await self._bundles.order(held, scope, receive, send)
+        elif method == "GET" and name != "bundles":
+            await self._bundles.send(held, name, scope, receive, send)
         else:
             await answer(scope, send, 404, _NOT_FOUND)
 

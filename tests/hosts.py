@@ -32,6 +32,9 @@ _CLONE_NEWNET = 0x40000000
 _SUBNET = "10.77.0"
 #: No host has it: what is sent there is lost.
 _NOBODY = "02:00:00:00:00:01"
+#: Without an address of its own a bridge takes the lowest of its cables', and another one once that host is
+#: destroyed. All other hosts then send to an address that is gone, for up to 50 seconds.
+_BRIDGE = "02:00:00:00:00:02"
 #: Reads from the test, and so ends with it; SIGCHLD is ignored, so that the kernel clears up orphans.
 _FIRST_PROCESS = "trap '' CHLD; echo ready; exec cat"
 _PIECE = 64 * 1024
@@ -85,7 +88,7 @@ class Network:
     def __enter__(self) -> Self:
         self.lan = _Namespaces("net")
         self._cleanup.callback(self.lan.end)
-        self.lan.run("ip", "link", "add", "bridge", "type", "bridge")
+        self.lan.run("ip", "link", "add", "bridge", "address", _BRIDGE, "type", "bridge")
         self.lan.run("ip", "link", "set", "bridge", "up")
         self._passing_on = _PassingOn()
         self._cleanup.callback(self._passing_on.stop)

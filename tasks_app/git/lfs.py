@@ -27,6 +27,8 @@ POINTER_BYTES = range(100, 513)
 #: Number of new objects that are looked at together: a task may add millions, and up to 512 bytes of each
 #: are in memory.
 _BATCH = 10_000
+#: What a portal says to a worker host of a content that it does not have.
+NOT_KEPT = "The portal does not have this content"
 #: Seconds for finding all contents, and for uploading them.
 UPLOAD_SECONDS = 1800.0
 

@@ -67,7 +67,7 @@ class LfsContents:
         """Replace the pointers in a new workspace by contents. Raises WorkspaceError if some are missing."""
         git = Git(workspace / ".git", work_tree=workspace)
         pointers = self._pointers(git, commit)
-        self._fetch_missing(pointers)
+        self._fetch_missing(pointers, commit)
         replaced = [one for one in pointers if self._kept(one.name).is_file()]
         for one in replaced:
             _replace(workspace, one.path, self._kept(one.name))
@@ -77,6 +77,14 @@ class LfsContents:
         # the pointers. With them, it takes each file for changed.
         lines = "".join(f"{one.entry}\t{one.path}\0" for one in replaced)
         git.run("update-index", "-z", "--index-info", stdin=_encoded(lines))
+
+    def fetch_needed(self) -> str:
+        """Fetch what `needed_in` names into the portal's copy; return what went wrong, or ""."""
+        missing = {one.name for one in _pointers_in(self.repository, self.needed_in)}
+        missing = {name for name in missing if not self._kept(name).is_file()}
+        if not missing:
+            return ""
+        return self._download() if is_url(self.source) else self._copy(missing)
 
     def _kept(self, name: str) -> Path:
         return path_of(self.repository.path, name)
@@ -90,12 +98,14 @@ class LfsContents:
         fields = git.run("check-attr", "-z", "--stdin", "filter", stdin=asked).split(b"\0")
         return [one for one, value in zip(found, fields[2::3], strict=False) if value == b"lfs"]
 
-    def _fetch_missing(self, pointers: Sequence[_Pointer]) -> None:
+    def _fetch_missing(self, pointers: Sequence[_Pointer], commit: str) -> None:
         missing = {one.name for one in pointers if not self._kept(one.name).is_file()}
         if not missing:
             return
         needed = missing & {one.name for one in _pointers_in(self.repository, self.needed_in)}
-        problem = self._download() if is_url(self.source) else self._copy(missing)
+        problem = self.repository.fetch_contents(commit)
+        if problem is None:
+            problem = self._download() if is_url(self.source) else self._copy(missing)
         left = [one.path for one in pointers if one.name in needed and not self._kept(one.name).is_file()]
         if left:
             more = f" and {len(left) - _SHOWN} more" if len(left) > _SHOWN else ""

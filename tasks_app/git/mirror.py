@@ -11,15 +11,25 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import count
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from tasks_app.core.errors import LeaseLost, TemporaryFault, WorkspaceError
-from tasks_app.git.names import valid_branch
-from tasks_app.git.program import NETWORK_SECONDS, Git
+from tasks_app.git.lfs import NOT_KEPT, added_contents, endpoint_of, endpoint_settings, is_installed
+from tasks_app.git.names import valid_branch, valid_commit
+from tasks_app.git.program import NETWORK_SECONDS, Finished, Git
 from tasks_app.git.recording import remove_tree
 from tasks_app.git.repairing import is_readable
 from tasks_app.git.repository import Fetched, Repository
+from tasks_app.git.transfers import (
+    RECEIVED,
+    BundleFacts,
+    fetch_bundles,
+    has_download,
+    push_in_pieces,
+    push_messages,
+)
 
 if TYPE_CHECKING:
     from requests import PreparedRequest, Response
@@ -40,6 +50,9 @@ _PUSH_PAUSES = (1.0, 4.0, *(15.0,) * 20)
 #: Statuses that depend on what was sent alone, so that it would be refused again. For requests of git 400 is
 #: none of them: the portal also answers so if its git ended early, for example for want of memory.
 _FINAL_STATUSES = frozenset({413, 414, 415, 422})
+#: Seconds for one call of git-lfs, and the number of contents that are named in one.
+LFS_SECONDS = 1800.0
+_LFS_BATCH = 1000
 #: How git names the status of a response.
 _STATUS = re.compile(r"(?:\bHTTP |returned error: )(\d{3})\b")
 _TOO_LARGE = "exceeds maximum allowed size"
@@ -49,13 +62,22 @@ _NOT_TAKEN = re.compile(r"^remote: (.*(?:fsck error|is not part of this push).*?
 _held: ContextVar[Key | None] = ContextVar("held", default=None)
 
 
+def incoming_folder(task_id: int) -> str:
+    """Return the folder of what was pushed for a task and waits for the references that shall name it."""
+    return f"refs/cat-herder-incoming/{task_id}"
+
+
 def incoming_ref(key: Key) -> str:
     """Return the only reference that the holder of a lease may push to; the portal sets all others."""
-    return f"refs/cat-herder-incoming/{key[0]}/{key[1]}"
+    return f"{incoming_folder(key[0])}/{key[1]}"
 
 
 class TokenRefused(TemporaryFault):
     """The portal does not accept the worker's token."""
+
+
+class UploadDamaged(TemporaryFault):
+    """What the portal has received is not what was sent."""
 
 
 class ExchangeRefused(WorkspaceError):
@@ -91,6 +113,64 @@ class Portal:
     def repository_url(self, key: Key) -> str:
         return f"{self.url}/worker/{_task_path(key)}/repository.git"
 
+    def bundle(self, key: Key, have: list[str]) -> BundleFacts | None:
+        """Return a bundle with what lacks beside the commits `have`, or None. Waits until it is made."""
+        while True:
+            answer = self._call("POST", f"{_task_path(key)}/bundles", json={"have": have})
+            if answer.status_code != 202:
+                return BundleFacts.parse(answer.content) if answer.status_code == 200 else None
+
+    def bundle_piece(self, key: Key, bundle: BundleFacts, start: int, end: int) -> Response | None:
+        """Return these bytes of a bundle, still to be read, or None if the portal has it no more."""
+        headers = {"Range": f"bytes={start}-{end - 1}", "If-Range": f'"{bundle.checksum}"'}
+        headers["Accept-Encoding"] = "identity"
+        path = f"{_task_path(key)}/bundles/{bundle.name}"
+        answer = self._call("GET", path, headers=headers, stream=True)
+        if answer.status_code == 206:
+            return answer
+        answer.close()
+        return None
+
+    def upload_state(self, key: Key, name: str) -> tuple[int, int]:
+        """Return how much of an upload has arrived, and the size of the largest one that is taken."""
+        try:
+            found = self._call("GET", f"{_task_path(key)}/uploads/{name}").json()
+            return int(found["size"]), int(found["limit"])
+        except (ValueError, KeyError, TypeError):
+            raise TemporaryFault(f"The portal at {self.url} does not say how much it has received") from None
+
+    def upload_piece(self, key: Key, name: str, piece: bytes, *, start: int, total: int) -> None:
+        """Send a piece of an upload; what has arrived of it stays, also if this fails."""
+        headers = {"Content-Range": f"bytes {start}-{start + len(piece) - 1}/{total}"}
+        self._call("PUT", f"{_task_path(key)}/uploads/{name}", data=piece, headers=headers)
+
+    def push_upload(self, key: Key, name: str, target: str) -> str:
+        """Let the portal push what was uploaded; return what its git says. Raises UploadDamaged."""
+        answer = self._call("POST", f"{_task_path(key)}/uploads/{name}", json={"target": target})
+        return push_messages(answer.content)
+
+    def prepare_contents(self, key: Key) -> str:
+        """Let the portal fetch the contents of Git LFS from the source; return what went wrong, or ""."""
+        while True:
+            answer = self._call("POST", f"{_task_path(key)}/contents")
+            if answer.status_code == 404:  # a portal of an earlier version
+                return ""
+            if answer.status_code != 202:
+                return _problem_in(answer)
+
+    def git_lfs(self, repository: Repository, key: Key, *words: str) -> Finished:
+        """Run git-lfs with the token, so that it exchanges contents with the portal and with nobody else."""
+        git = self.git(repository)
+        settings = (
+            *git.settings,
+            *endpoint_settings(endpoint_of(self.repository_url(key))),
+            "lfs.basictransfersonly=true",
+            # A `.lfsconfig` of the repository would be read otherwise.
+            "lfs.fetchinclude=",
+            "lfs.fetchexclude=",
+        )
+        return replace(git, settings=settings).finish_with_server("lfs", *words, timeout=LFS_SECONDS)
+
     def git(self, repository: Repository) -> Git:
         """Return git that shows the token to the portal. It is in the environment: arguments can be read."""
         return Git(
@@ -123,9 +203,12 @@ class Portal:
             raise TokenRefused(f"The portal at {self.url} does not accept CATHERDER_WORKER_TOKEN")
         if answer.status_code == 403:
             raise LeaseLost(answer.text.strip()[:300])
-        if method == "POST" and answer.status_code in (400, *_FINAL_STATUSES):
+        if method != "GET" and answer.status_code in (400, *_FINAL_STATUSES):
             raise ExchangeRefused(f"The portal at {self.url} refuses {path}: {answer.text.strip()[:300]}")
-        if answer.status_code not in (200, 404) or (answer.status_code == 404 and method == "GET"):
+        if answer.status_code == 409 and method == "POST":
+            raise UploadDamaged(f"The portal at {self.url} has received something else than was sent")
+        missing = answer.status_code == 404 and (method == "POST" or "stream" in values)
+        if not (answer.ok or missing):
             raise TemporaryFault(f"The portal at {self.url} answers {path} with {answer.status_code}")
         return answer
 
@@ -133,6 +216,13 @@ class Portal:
         """Add the token. requests would replace a plain header by what it finds in ~/.netrc."""
         request.headers["Authorization"] = f"Bearer {self.token}"
         return request
+
+
+def _problem_in(answer: Response) -> str:
+    try:
+        return str(answer.json()["problem"])
+    except (ValueError, KeyError, TypeError):
+        raise TemporaryFault("The portal does not say whether it has fetched the contents") from None
 
 
 def _refusal(error: Exception) -> ExchangeRefused | None:
@@ -165,7 +255,10 @@ class Mirror(Repository):
     @contextmanager
     def held_for(self, key: Key, *, branch: str) -> Iterator[None]:
         """Fetch what a task with this branch needs; until the context ends, push under its lease."""
-        self._exchange(key, lambda: self._fetch_task(key, branch), _FETCH_PAUSES)
+        attempts = count()
+        # In one go first: that is one request less, and most fetches are small.
+        fetch = lambda: self._fetch_task(key, branch, in_pieces=next(attempts) > 0)  # noqa: E731
+        self._exchange(key, fetch, _FETCH_PAUSES)
         token = _held.set(key)
         try:
             yield
@@ -177,19 +270,23 @@ class Mirror(Repository):
 
     def set_refs(self, commit: str, *refs: str) -> None:
         """Push the commit, let the portal's `refs` name it, and then those here. Raises LeaseLost."""
-        key = _held.get()
-        if key is None:
-            raise WorkspaceError("A worker host records only work on tasks that it holds.")
+        key = self._key()
         self._exchange(key, lambda: self._set_at_portal(key, commit, refs), _PUSH_PAUSES)
         super().set_refs(commit, *refs)
 
-    def _fetch_task(self, key: Key, branch: str) -> Fetched:
+    def _fetch_task(self, key: Key, branch: str, *, in_pieces: bool) -> Fetched:
+        """Fetch what the task needs: `in_pieces`, which stay if the connection breaks, or in one go.
+
+        What the portal got since the pieces were put together comes in one go, too.
+        """
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.exclusive():
             if self.path.exists() and not is_readable(self.path):
                 remove_tree(self.path)
             made = self._make_if_missing()
             name = valid_branch(branch)
+            if in_pieces or has_download(self.path) or not self.refs("refs/source"):
+                fetch_bundles(self, key, name)
             folders = ("refs/source", f"refs/cat-herder/{name}", f"refs/cat-herder-ignored/{name}")
             self.portal.git(self).run(
                 "fetch", "--quiet", "--prune", "--no-tags", "--no-write-fetch-head",
@@ -198,17 +295,49 @@ class Mirror(Repository):
                 f"+refs/cat-herder-base/{name}:refs/cat-herder-base/{name}",
                 timeout=NETWORK_SECONDS,
             )  # fmt: skip
+            self.remove_refs(f"{RECEIVED}/")
         return Fetched(made)
+
+    def fetch_contents(self, commit: str) -> str:
+        """Fetch what the portal has of the contents that the commit names. Raises TemporaryFault."""
+        key = self._key()
+        return self._exchange(key, lambda: self._fetch_contents(key, commit), _FETCH_PAUSES)
+
+    def _fetch_contents(self, key: Key, commit: str) -> str:
+        if not is_installed():
+            return "git-lfs is not installed on this worker host."
+        problem = self.portal.prepare_contents(key)
+        done = self.portal.git_lfs(self, key, "fetch", self.portal.repository_url(key), valid_commit(commit))
+        if done.code != 0 and NOT_KEPT not in done.messages:
+            raise WorkspaceError(f"git lfs fetch failed: {done.messages}")
+        return problem
+
+    def _send_contents(self, key: Key, target: str) -> None:
+        """Send contents of Git LFS that the commit has, the source has not, and this host keeps."""
+        names = added_contents(self, target)
+        for start in range(0, len(names), _LFS_BATCH):
+            url, some = self.portal.repository_url(key), names[start : start + _LFS_BATCH]
+            done = self.portal.git_lfs(self, key, "push", "--object-id", url, *some)
+            if done.code != 0:
+                raise WorkspaceError(f"git lfs push failed: {done.messages}")
+
+    def _key(self) -> Key:
+        key = _held.get()
+        if key is None:
+            raise WorkspaceError("A worker host records only work on tasks that it holds.")
+        return key
 
     def _set_at_portal(self, key: Key, target: str, refs: tuple[str, ...]) -> None:
         if self.portal.set_refs(key, target, refs):
             return
-        url, ref = self.portal.repository_url(key), incoming_ref(key)
-        self.portal.git(self).run(
-            "push", "--quiet", "--no-thin", "--force", "--", url, f"{target}:{ref}", timeout=NETWORK_SECONDS
-        )
+        self._send_contents(key, target)
+        messages = push_in_pieces(self, key, target)
+        if messages is None:
+            url, ref = self.portal.repository_url(key), incoming_ref(key)
+            words = ("push", "--quiet", "--no-thin", "--force", "--", url, f"{target}:{ref}")
+            self.portal.git(self).run(*words, timeout=NETWORK_SECONDS)
         if not self.portal.set_refs(key, target, refs):
-            raise WorkspaceError(f"The portal has not received {target[:10]}.")
+            raise WorkspaceError(f"The portal has not received {target[:10]}. {messages or ''}".strip())
 
     def _exchange(self, key: Key, action: Callable[[], T], pauses: tuple[float, ...]) -> T:
         """Return what `action` returns, with an attempt after each of these `pauses` if it fails.

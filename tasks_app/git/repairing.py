@@ -17,6 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from tasks_app.core.errors import WorkspaceError
+from tasks_app.git.checksums import is_intact
 from tasks_app.git.durable import sync_tree
 from tasks_app.git.faults import damage_marker, is_damage
 from tasks_app.git.program import Git
@@ -24,7 +25,8 @@ from tasks_app.git.program import Git
 _HEX = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
 _PACKED = re.compile(r"(?P<commit>[0-9a-f]{40}|[0-9a-f]{64}) (?P<name>refs/\S+)|\^[0-9a-f]{40,64}|#.*|")
 _PIECE = 1024 * 1024
-_HASH_BYTES = 20
+#: Digits in the name of the file of an object; two more are that of its folder.
+_OBJECT_NAME = 38
 #: Enough for the whole history of a large repository.
 _WALK_SECONDS = 3600.0
 #: git makes these files again from the packs and objects.
@@ -160,7 +162,7 @@ def _damaged_files(path: Path) -> Iterator[Path]:
     yield from _damaged_refs(path)
     for folder in (path / "objects").glob("[0-9a-f][0-9a-f]"):
         for file in folder.iterdir():
-            if len(file.name) == 2 * _HASH_BYTES - 2 and not _is_object(file, folder.name + file.name):
+            if len(file.name) == _OBJECT_NAME and not _is_object(file, folder.name + file.name):
                 yield file
     for file in (path / "objects/pack").glob("pack-*.*"):
         if file.suffix in {".pack", ".idx", ".rev"} and not _ends_with_its_hash(file):
@@ -207,15 +209,9 @@ def _is_object(path: Path, name: str) -> bool:
 
 
 def _ends_with_its_hash(path: Path) -> bool:
-    """Return whether a pack, or its index, ends with the SHA-1 of its content."""
-    digest = hashlib.sha1(usedforsecurity=False)
+    """Return whether a pack, or its index, ends with the SHA-1 of its content, or is gone meanwhile."""
     try:
-        left = path.stat().st_size - _HASH_BYTES
-        with path.open("rb") as file:
-            while left > 0 and (piece := file.read(min(_PIECE, left))):
-                digest.update(piece)
-                left -= len(piece)
-            return left == 0 and file.read() == digest.digest()
+        return is_intact(path)
     except FileNotFoundError:
         return True
     except OSError:

@@ -261,6 +261,13 @@ class Repository:
         """Prepare for work on the task of this lease. Only a mirror must: it fetches, and pushes later."""
         yield
 
+    def fetch_contents(self, commit: str) -> str | None:
+        """Fetch the contents of Git LFS that a commit names; return what went wrong, or "".
+
+        None if they come from the project's source. Only a mirror asks its portal.
+        """
+        return None
+
     def _without_stale_locks(self, locks: Iterable[Path], write: Callable[[], object]) -> None:
         """Call `write`. If only a lock file prevents it, remove `locks` and call it once more.
 

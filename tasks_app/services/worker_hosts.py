@@ -15,12 +15,14 @@ from django.db import IntegrityError, transaction
 from django.db.models import QuerySet
 from django.db.models.functions import Now
 
-from tasks_app.core.environment import WORKER_NAME, WORKER_TOKEN_PREFIX
+from tasks_app.core.environment_values import WORKER_NAME, WORKER_TOKEN_PREFIX
 from tasks_app.core.errors import BadInput, LeaseLost, WorkspaceError
 from tasks_app.git import Repository
-from tasks_app.git.mirror import incoming_ref
+from tasks_app.git.bundles import SOURCE, remove_old_transfers
+from tasks_app.git.mirror import incoming_folder
 from tasks_app.git.names import valid_branch, valid_commit
 from tasks_app.git.recording import set_refs
+from tasks_app.git.uploads import remove_uploads
 from tasks_app.history.audit import record
 from tasks_app.models import Action, Task, WorkerToken, paths
 from tasks_app.permissions import Principal, require_site_admin
@@ -79,6 +81,8 @@ class HeldTask:
     repository: Repository
     branch: str
     base_commit: str
+    #: The commit whose contents of Git LFS a new workspace needs.
+    contents_of: str
 
     @property
     def key(self) -> tuple[int, int]:
@@ -86,10 +90,20 @@ class HeldTask:
 
     @property
     def readable_refs(self) -> tuple[str, ...]:
-        """The references, or folders of them, that the holder may fetch."""
+        """The references, or folders of them, that the holder may fetch.
+
+        What waits for its references was pushed for this task, by this holder or one before.
+        """
         branch = valid_branch(self.branch)
         own = ("refs/cat-herder", "refs/cat-herder-base", "refs/cat-herder-ignored", "refs/heads")
-        return ("refs/source", *(f"{kind}/{branch}" for kind in own), incoming_ref(self.key))
+        return ("refs/source", *(f"{kind}/{branch}" for kind in own), incoming_folder(self.task_id))
+
+    @property
+    def bundle_scopes(self) -> dict[str, tuple[str, ...]]:
+        """The folders of bundles that the holder may download, with what belongs in there."""
+        branch = valid_branch(self.branch)
+        own = (f"refs/cat-herder-base/{branch}", f"refs/cat-herder/{branch}")
+        return {SOURCE: ("refs/source",), str(self.task_id): own}
 
 
 def held_task(worker: WorkerToken, task_id: int, epoch: int) -> HeldTask:
@@ -97,7 +111,15 @@ def held_task(worker: WorkerToken, task_id: int, epoch: int) -> HeldTask:
     task = _held(worker, task_id, epoch).select_related("project").first()
     if task is None:
         raise _not_held(worker, task_id, epoch)
-    return HeldTask(worker, task_id, epoch, paths.repository(task.project), task.branch, task.base_commit)
+    return HeldTask(
+        worker,
+        task_id,
+        epoch,
+        paths.repository(task.project),
+        task.branch,
+        task.base_commit,
+        contents_of=task.merged_commit or task.base_commit,
+    )
 
 
 def _held(worker: WorkerToken, task_id: int, epoch: int) -> QuerySet[Task]:
@@ -142,8 +164,15 @@ def set_task_refs(held: HeldTask, target: str, refs: Sequence[str]) -> bool:
         return False
     with _fenced(held):
         set_refs(held.repository, target, *refs)
-    held.repository.remove_refs(f"refs/cat-herder-incoming/{held.task_id}/")
+    held.repository.remove_refs(f"{incoming_folder(held.task_id)}/")
+    remove_uploads(held.repository, held.task_id)
     return True
+
+
+def remove_all_old_transfers() -> None:
+    """Remove what nobody has downloaded or gone on to upload for a day, in all repositories."""
+    for git_directory in paths.repositories():
+        remove_old_transfers(git_directory)
 
 
 def _valid_target(target: str) -> str:

@@ -1,6 +1,7 @@
 """M2: a task that asked on one host goes on on another, in the same session and with the same files.
 
-Each host is a mount namespace: its own data directory lies over that of the portal, under the same path.
+In the first test each host is a mount namespace: its own data directory lies over that of the portal, under
+the same path. In the second one both workers are on one machine, with data directories at two paths.
 """
 
 from __future__ import annotations
@@ -20,12 +21,27 @@ from tasks_app.management.commands.up import server_options
 from tasks_app.rehearsal.server import RehearsalServer
 from tests.databases import sqlite_template
 from tests.forkserver import PATIENCE, REPOSITORY
-from tests.installation import answering
+from tests.installation import PLAIN_CONFIG, answering
 from tests.portal import WebServer
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.bubblewrap, pytest.mark.once(on="sqlite")]
 
+#: Every command of the setup and the check says where it is.
+CONFIG = """\
+setup:
+  run: mkdir -p made && pwd >made/where && echo "$HOME" >~/home
+  cache: {key: cat-herder.yaml, paths: [made]}
+pipelines:
+  default:
+    - name: do
+      command: self
+      fileAccess: {allowWrite: ["*.txt"]}
+      check:
+        - {type: fileExists, path: way.txt}
+        - type: shell
+          command: test "$(cat made/where where.txt | sort -u)" = "$PWD"
+"""
 BEGIN = """
 from pathlib import Path
 from tasks_app.models import User
@@ -34,11 +50,10 @@ from tasks_app.services.projects import add_project
 from tasks_app.services.tasks import create_task, start_task
 from tests.integration.git_repository import GitRepository
 ann = User.objects.create(username="ann", is_superuser=True, password="!")
-config = "pipelines:\\n  default:\\n    - name: do\\n      command: self\\n"
-GitRepository.make(Path(SOURCE), **{"cat-herder.yaml": config})
+GitRepository.make(Path(SOURCE), **{"cat-herder.yaml": CONFIG, ".gitignore": "made/\\n"})
 project = add_project("travels", SOURCE, by=ann)
 ann = Principal.unrestricted(ann)
-task = create_task(project, "# It\\n\\nrehearsal: crash-story\\n", by=ann, where="test", threshold=3)
+task = create_task(project, "# It\\n\\nrehearsal: SCENARIO\\n", by=ann, where="test", threshold=3)
 start_task(task, by=ann)
 """
 ANSWER = 'Blue ☃ "; rm -rf /'
@@ -50,11 +65,14 @@ def worker(portal: WebServer, own: Path, log: Path, token: str) -> Iterator[subp
     own.mkdir(mode=0o700)
     env = portal.env(CATHERDER_URL=f"http://{portal.address}", CATHERDER_WORKER_TOKEN=token)
     host = ["bwrap", "--dev-bind", "/", "/", "--bind", str(own), str(portal.data_dir), "--die-with-parent"]
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            [*host, "--", sys.executable, "manage.py", "worker"],
-            cwd=REPOSITORY, env=env, stdout=output, stderr=output,
-        )  # fmt: skip
+    with running([*host, "--", sys.executable, "manage.py", "worker"], env, log) as process:
+        yield process
+
+
+@contextmanager
+def running(words: list[str], env: dict[str, str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    with log.open("ab") as output:
+        process = subprocess.Popen(words, cwd=REPOSITORY, env=env, stdout=output, stderr=output)
     try:
         yield process
     finally:
@@ -62,38 +80,41 @@ def worker(portal: WebServer, own: Path, log: Path, token: str) -> Iterator[subp
         process.wait(PATIENCE)
 
 
-def test_a_task_that_asked_goes_on_on_another_host(tmp_path: Path, server: RehearsalServer) -> None:
+@pytest.fixture
+def portal(tmp_path: Path, server: RehearsalServer) -> Iterator[WebServer]:
     database = tmp_path / "db.sqlite3"
     shutil.copyfile(sqlite_template(), database)
-    portal = WebServer(
+    started = WebServer(
         tmp_path / "data",
         DATABASE_URL=f"sqlite:///{database}",
         ANTHROPIC_API_KEY="a-key",
         ANTHROPIC_BASE_URL=server.url,
         CATHERDER_SANDBOX="require",
-        CATHERDER_LOCAL_SANDBOXES="allow",  # both hosts are sandboxes of this machine
+        CATHERDER_LOCAL_SANDBOXES="allow",  # hosts may be sandboxes of this machine
     ).start(*server_options())
-    try:
-        portal.python(BEGIN.replace("SOURCE", repr(str(tmp_path / "source"))))
-        tokens = [portal.manage("worker_token", name).stdout.strip() for name in ("build-1", "build-2")]
-        first, second = tmp_path / "first", tmp_path / "second"
-        log = tmp_path / "first.log"
-        with worker(portal, first, log, tokens[0]) as process:
-            wait_until(lambda: waits_without_a_lease(portal), log=log)
-            process.kill()
-            process.wait()
-        wait_until(lambda: marked_processes(portal.data_dir) == [])
-        assert list(first.glob("tasks/*/workspace/before.txt")), "it was made there, and only there"
-        assert not (portal.data_dir / "tasks").exists()
-        shutil.rmtree(first)
-        assert portal.python(answering(1, ANSWER, by="ann")) == ""
-        log = tmp_path / "second.log"
-        with worker(portal, second, log, tokens[1]):
-            wait_until(lambda: portal.phase() not in ("pending", "running"), log=log)
-        assert portal.phase() == "done", log.read_text()
-        assert "are left to the worker of the portal's host" in log.read_text()
-    finally:
-        portal.stop()
+    yield started
+    started.stop()
+
+
+def test_a_task_that_asked_goes_on_on_another_host(tmp_path: Path, portal: WebServer) -> None:
+    begin(portal, tmp_path / "source", scenario="crash-story", config=PLAIN_CONFIG)
+    tokens = [portal.manage("worker_token", name).stdout.strip() for name in ("build-1", "build-2")]
+    first, second = tmp_path / "first", tmp_path / "second"
+    log = tmp_path / "first.log"
+    with worker(portal, first, log, tokens[0]) as process:
+        wait_until(lambda: waits_without_a_lease(portal), log=log)
+        process.kill()
+        process.wait()
+    wait_until(lambda: marked_processes(portal.data_dir) == [])
+    assert list(first.glob("tasks/*/workspace/before.txt")), "it was made there, and only there"
+    assert not (portal.data_dir / "tasks").exists()
+    shutil.rmtree(first)
+    assert portal.python(answering(1, ANSWER, by="ann")) == ""
+    log = tmp_path / "second.log"
+    with worker(portal, second, log, tokens[1]):
+        wait_until(lambda: portal.phase() not in ("pending", "running"), log=log)
+    assert portal.phase() == "done", log.read_text()
+    assert "are left to the worker of the portal's host" in log.read_text()
     before, after = portal.rows(
         "result = [[str(run.session_id), run.resumed, str(run.data_dir), run.outcome]"
         " for run in Run.objects.order_by('number')]"
@@ -109,6 +130,50 @@ def test_a_task_that_asked_goes_on_on_another_host(tmp_path: Path, server: Rehea
     assert names[0] == "before\n" and ANSWER in names[1]
 
 
+def begin(portal: WebServer, source: Path, *, scenario: str, config: str) -> None:
+    values = {"SOURCE": repr(str(source)), "CONFIG": repr(config), "SCENARIO": scenario}
+    code = BEGIN
+    for name, value in values.items():
+        code = code.replace(name, value)
+    portal.python(code)
+
+
 def waits_without_a_lease(portal: WebServer) -> bool:
     """The question is open, and the work is recorded."""
     return portal.row("SELECT phase, lease_owner FROM tasks_app_task") == ("waiting_for_input", "")
+
+
+def test_a_worker_on_the_portals_machine_has_a_data_directory_of_its_own(
+    tmp_path: Path, portal: WebServer
+) -> None:
+    """M1, M2: the task goes from the portal's worker to one whose data directory is elsewhere, and back."""
+    begin(portal, tmp_path / "source", scenario="to-and-fro", config=CONFIG)
+    (own := tmp_path / "elsewhere" / "data").mkdir(parents=True, mode=0o700)
+    token = portal.manage("worker_token", "build-1").stdout.strip()
+    second = {"CATHERDER_URL": f"http://{portal.address}", "CATHERDER_WORKER_TOKEN": token}
+    hosts = [portal.env(), portal.env(**second, CATHERDER_DATA_DIR=str(own)), portal.env()]
+    worker_words, log = [sys.executable, "manage.py", "worker"], tmp_path / "workers.log"
+    for number, env in enumerate(hosts, start=1):
+        with running(worker_words, env, log):
+            done = waits_without_a_lease if number < len(hosts) else ended
+            wait_until(lambda done=done: done(portal), log=log)  # type: ignore[misc]
+        if number < len(hosts):
+            assert portal.python(answering(number, "Blue" if number == 1 else "left", by="ann")) == ""
+    assert portal.phase() == "done", log.read_text() + str(portal.row("SELECT failure FROM tasks_app_task"))
+    runs = portal.rows(
+        "result = [[str(run.session_id), bool(run.data_dir), run.outcome]"
+        " for run in Run.objects.order_by('number')]"
+    )
+    assert [run[1:] for run in runs] == [[False, "asked"], [True, "asked"], [False, "finished"]]
+    assert len({run[0] for run in runs}) == 1, "one session"
+    (workspace,) = portal.data_dir.glob("tasks/*/workspace")
+    assert (workspace / "where.txt").read_text().split() == 3 * [str(workspace)]
+    assert set((workspace / "around.txt").read_text().split()) == {"tasks"}, "nothing else of the portal"
+    assert [(workspace / name).read_text() for name in ("colour.txt", "way.txt")] == ["Blue\n", "left\n"]
+    assert list(own.glob("tasks/*/workspace/colour.txt")), "it was written there"
+    setups = portal.rows("result = list(Setup.objects.order_by('number').values_list('cache', 'outcome'))")
+    assert setups == [["filled", "done"], ["unused", "done"], ["used", "done"]]
+
+
+def ended(portal: WebServer) -> bool:
+    return portal.phase() not in ("pending", "running")

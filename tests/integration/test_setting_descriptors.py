@@ -111,7 +111,7 @@ def test_every_key_of_the_file_is_a_setting_or_is_known_not_to_be() -> None:
     keys = [key for model in models for key in file_keys(model)]
     settings = [file_key(one)[-1] for one in SETTINGS.values() if file_key(one)]
     assert sorted(keys) == sorted(
-        [*settings, "taskFolder", "limits", "setup", "submodules", "lfs", "toolchains"]
+        [*settings, "taskFolder", "limits", "setup", "submodules", "lfs", "toolchains", "readable"]
     )
 
 

@@ -25,12 +25,12 @@ from tasks_app.core.phases import Phase
 from tasks_app.engine import advance, judging, steps, worker_beat
 from tasks_app.engine.cleaning import clean_workspaces
 from tasks_app.engine.intake import Intake
-from tasks_app.engine.workspace import record_after_checks
+from tasks_app.engine.recording import record_after_checks
 from tasks_app.git import Workspace, mirror
 from tasks_app.git.mirror import Mirror, Portal
 from tasks_app.management.commands import worker
 from tasks_app.models import Event, Installation, Run, Task, paths
-from tasks_app.operations import fitness
+from tasks_app.operations import fitness, local_sandbox
 from tasks_app.operations.doctor import data
 from tasks_app.operations.doctor.finding import Level
 from tasks_app.sandbox import Sandbox
@@ -49,12 +49,13 @@ TOKEN = f"cathw_build-2.{43 * 'A'}"
 
 
 @pytest.fixture
-def on_worker_host(settings: Any, tmp_path: Path) -> Any:
+def on_worker_host(settings: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """This process is on the worker host `build-2` now."""
     values = {"worker_token": TOKEN, "url": "https://herder.example.org", "data_dir": tmp_path / "data"}
     settings.ENVIRONMENT = settings.ENVIRONMENT.model_copy(update=values)
     settings.DATA_DIR = tmp_path / "data"
     settings.DATA_DIR.mkdir()
+    monkeypatch.setattr(paths, "_portals_data_dir", None)
     return settings
 
 
@@ -133,7 +134,6 @@ def facts(settings: Any, **others: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("others", "said"),
     [
-        ({"data_dir": "/srv/other"}, "CATHERDER_DATA_DIR must be /srv/other"),
         ({"rehearsal": False}, "no ANTHROPIC_API_KEY"),
         ({"git_filters": ["lfs"]}, "Git filters"),
     ],
@@ -145,6 +145,51 @@ def test_a_worker_host_that_does_not_go_with_its_portal_takes_nothing(
     assert said in fitness.portal_problem()
     (finding,) = data.installation()
     assert finding.level is Level.PROBLEM and said in finding.text
+
+
+PORTALS = Path("/srv/cat-herder/data")
+
+
+@pytest.mark.bubblewrap
+def test_sandboxes_of_a_worker_host_show_its_data_directory_at_the_portals_path(
+    on_worker_host: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Portal, "hello", lambda self: facts(on_worker_host, data_dir=str(PORTALS)))
+    assert fitness.portal_problem() == ""
+    assert paths.placement().inside(paths.data_dir() / "tasks/7") == PORTALS / "tasks/7"
+    assert fitness.portal_problem() == ""
+    monkeypatch.setattr(Portal, "hello", lambda self: facts(on_worker_host, data_dir="/srv/moved"))
+    assert "was moved to /srv/moved; restart this worker" in fitness.portal_problem()
+
+
+@pytest.mark.bubblewrap
+def test_a_portals_path_that_no_sandbox_here_can_show_is_said(
+    on_worker_host: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It is in a folder of the system, which sandboxes show as it is, or behind a link."""
+    monkeypatch.setattr(Portal, "hello", lambda self: facts(on_worker_host, data_dir="/usr/cat-herder"))
+    assert "Create an empty folder /usr/cat-herder here" in fitness.portal_problem()
+    (tmp_path / "link").symlink_to(tmp_path)
+    monkeypatch.setattr(
+        Portal, "hello", lambda self: facts(on_worker_host, data_dir=str(tmp_path / "link" / "data"))
+    )
+    assert "Remove the link" in fitness.portal_problem()
+    assert not paths.placement().moves
+
+
+def test_without_a_sandbox_the_data_directory_needs_the_portals_path(
+    on_worker_host: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    off = Sandbox(None, "The sandbox is switched off (CATHERDER_SANDBOX=off).")
+    monkeypatch.setattr(local_sandbox, "sandbox", lambda: off)
+    monkeypatch.setattr(Portal, "hello", lambda self: facts(on_worker_host, data_dir=str(PORTALS)))
+    problem = fitness.portal_problem()
+    assert str(PORTALS) in problem and "CATHERDER_SANDBOX=off" in problem
+    assert "CATHERDER_DATA_DIR" in problem
+    (finding,) = data.installation()
+    assert finding.level is Level.PROBLEM
+    monkeypatch.setattr(Portal, "hello", lambda self: facts(on_worker_host))
+    assert fitness.portal_problem() == ""
 
 
 def test_a_worker_host_with_a_real_model_does_not_join_a_rehearsal(
@@ -316,6 +361,8 @@ def test_files_of_checks_that_stayed_on_another_host_are_not_blamed_on_the_next_
     config = """\
 pipelines:
   default:
+    clarify: false
+    steps:
     - name: plan
       command: plan-task
       check: {type: shell, command: "echo checked > by-check.txt"}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import gzip
 import hashlib
 import json
@@ -12,8 +11,8 @@ import socket
 import threading
 import zlib
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from contextlib import ExitStack
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -21,21 +20,20 @@ from urllib.parse import urlsplit
 
 import pytest
 import requests
-import uvicorn
 from django.db import connection
 from django.utils import timezone
 
 from catherder_site import git_service
 from catherder_site.git_service import GitService
 from catherder_site.plain_text import answer
-from catherder_site.worker_hosts import WorkerHosts
 from tasks_app.core.errors import BadInput, LeaseLost, NotAllowed, TemporaryFault, WorkspaceError
 from tasks_app.git import Repository, mirror, recording
-from tasks_app.git.mirror import ExchangeRefused, Mirror, Portal, TokenRefused, incoming_ref
-from tasks_app.models import Action, AuditEntry, Task, User, WorkerToken, paths
+from tasks_app.git.mirror import ExchangeRefused, Portal, TokenRefused, incoming_folder, incoming_ref
+from tasks_app.models import Action, AuditEntry, Task, User, WorkerToken
 from tasks_app.services import worker_hosts
 from tasks_app.services.worker_hosts import make_worker_token, revoke_worker_token, worker_token_of
 from tests.integration.git_repository import GitRepository
+from tests.integration.worker_host import Host, held, host_at, serving, snapshot_ref
 from tests.people import acting
 from tests.runner import Runner
 from tests.waiting import wait_until
@@ -45,83 +43,12 @@ pytestmark = pytest.mark.django_db(transaction=True)
 PAUSES_BEFORE_FETCHES, PAUSES_BEFORE_PUSHES = mirror._FETCH_PAUSES, mirror._PUSH_PAUSES
 
 
-async def no_page(scope: Any, receive: Any, send: Any) -> None:
-    raise AssertionError(f"{scope['path']} is not for worker hosts")
-
-
-@contextmanager
-def serving() -> Iterator[str]:
-    """Serve `/worker/` in a thread of this process, which has the test's database."""
-    listener = socket.create_server(("127.0.0.1", 0))
-    config = uvicorn.Config(WorkerHosts(no_page), lifespan="off", log_level="warning", ws="none")
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=lambda: asyncio.run(server.serve([listener])))
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-    finally:
-        server.should_exit = True
-        thread.join()
-
-
-@dataclass
-class Host:
-    """The worker host `build-2`, which holds `task`, and the portal that it uses."""
-
-    url: str
-    token: str
-    task: Task
-    folder: Path
-
-    @property
-    def key(self) -> tuple[int, int]:
-        return self.task.pk, self.task.lease_epoch
-
-    @property
-    def portal(self) -> Portal:
-        return Portal(self.url, self.token)
-
-    @property
-    def repository(self) -> Repository:
-        """The portal's own."""
-        return paths.repository(self.task.project)
-
-    @property
-    def mirror(self) -> Mirror:
-        return Mirror(self.folder / "mirror.git", source=self.url, name="mirror", portal=self.portal)
-
-    def git(self, *arguments: str) -> bytes:
-        """Run git on the mirror with this host's token."""
-        return self.portal.git(self.mirror).run(*arguments)
-
-    def commit(self, text: str) -> str:
-        """Make a commit in the mirror that the portal does not have."""
-        git = self.mirror.git
-        blob = git.run("hash-object", "-w", "--stdin", stdin=text.encode()).decode().strip()
-        tree = git.run("mktree", stdin=f"100644 blob {blob}\tpaint.txt\n".encode()).decode().strip()
-        names = ("-c", "user.name=A", "-c", "user.email=a@example.org")
-        words = ("commit-tree", "-p", self.task.base_commit, "-m", text[:50], tree)
-        return git.run(*names, *words).decode().strip()
-
-
 @pytest.fixture
 def host(runner: Runner, monkeypatch: pytest.MonkeyPatch) -> Iterator[Host]:
     monkeypatch.setattr(mirror, "_FETCH_PAUSES", ())
     monkeypatch.setattr(mirror, "_PUSH_PAUSES", ())
-    task = held(runner.task(), "build-2@there:7:Worker-1")
-    token = make_worker_token("build-2", by=acting(runner.user))
     with serving() as url:
-        yield Host(url, token, task, runner.folder / "there")
-
-
-def held(task: Task, owner: str) -> Task:
-    assert Task.objects.claim(task.pk, owner=owner, seconds=60) is not None
-    task.refresh_from_db()
-    return task
-
-
-def snapshot_ref(task: Task, label: str = "1-01-1") -> str:
-    return f"refs/cat-herder/{task.branch}/{label}"
+        yield host_at(url, runner)
 
 
 def test_what_a_held_task_needs_is_fetched_and_what_is_recorded_is_pushed(host: Host) -> None:
@@ -176,6 +103,15 @@ ROUTES = [
     ("GET", "/repository.git/info/refs?service=git-receive-pack"),
     ("POST", "/repository.git/git-upload-pack"),
     ("POST", "/repository.git/git-receive-pack"),
+    ("POST", "/bundles"),
+    ("GET", f"/bundles/{64 * '0'}"),
+    ("GET", f"/uploads/{40 * '0'}"),
+    ("PUT", f"/uploads/{40 * '0'}"),
+    ("POST", f"/uploads/{40 * '0'}"),
+    ("POST", "/contents"),
+    ("POST", "/repository.git/info/lfs/objects/batch"),
+    ("GET", f"/repository.git/info/lfs/objects/{64 * '0'}"),
+    ("PUT", f"/repository.git/info/lfs/objects/{64 * '0'}"),
 ]
 
 
@@ -247,7 +183,7 @@ def test_a_lease_that_is_lost_during_a_push_sets_no_reference(
     taken = threading.Event()
 
     def taken_over(self: Repository, *patterns: str) -> tuple[str, ...]:
-        if incoming_ref(host.key) in patterns and not taken.is_set() and original(self, patterns[-1]):
+        if incoming_folder(host.task.pk) in patterns and not taken.is_set() and original(self, patterns[-1]):
             taken.set()
             Task.objects.filter(pk=host.task.pk).update(lease_epoch=host.key[1] + 1)
         return original(self, *patterns)
@@ -374,7 +310,9 @@ def test_work_of_another_task_of_the_project_cannot_be_fetched(host: Host, runne
         "tasks/1/1/repository.git/objects/info/packs", "tasks/1/1/repository.git/../../../etc/passwd",
         "tasks/1/1/repository.git/info/refs", "tasks/1/1/repository.git/info/refs?service=git-upload-archive",
         "tasks/1/1/repository.git/info/refs?service=git-upload-pack&x=1",
-        "tasks/1/1/repository.git/git-upload-archive", "tasks/1/1/repository.git/git-shell",
+        "tasks/1/1/repository.git/git-upload-archive", "tasks/1/1/bundles", "tasks/1/1/bundles/../../x",
+        "tasks/1/1/uploads", "tasks/1/1/uploads/x", "tasks/1/1/bundles/" + 64 * "0",
+        "tasks/1/1/repository.git/git-shell",
         "tasks/1/1/repository.git%2Fconfig", "tasks/1%0A/1", "hello/", "tasks/١/1",
     ],
 )  # fmt: skip

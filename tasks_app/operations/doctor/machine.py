@@ -14,7 +14,7 @@ from pathlib import Path
 
 from django.conf import settings
 
-from tasks_app.agent.claude import bundled_cli
+from tasks_app.agent.program import bundled_cli
 from tasks_app.core.errors import SandboxUnavailable
 from tasks_app.engine.toolchains import toolchains_of_machine
 from tasks_app.operations import local_sandbox

@@ -1,0 +1,114 @@
+"""Contents of Git LFS for worker hosts: its batch API with basic transfers, for the holder of a task (M1).
+
+Contents belong to the project, as in workspaces of the portal's own worker: every task of it may read them.
+They are known by their SHA-256.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import re
+from contextlib import aclosing
+from typing import Any
+
+from catherder_site.background import Background
+from catherder_site.body_limits import Message, Receive, Send
+from catherder_site.git_service import BODY_LIMITS, RECEIVE, BodyBroken, body_pieces, require_free_disk
+from catherder_site.plain_text import answer
+from catherder_site.transfers import send_file
+from tasks_app.core.errors import BadInput
+from tasks_app.git.durable import move_file_into_place, temporary_name
+from tasks_app.git.lfs import NOT_KEPT, path_of
+from tasks_app.git.lfs_contents import LfsContents
+from tasks_app.services.worker_hosts import HeldTask
+
+_MEDIA_TYPE = b"application/vnd.git-lfs+json"
+_BATCH_BYTES = 4 * 1024**2
+_NAME = re.compile(r"[0-9a-f]{64}")
+
+
+async def prepare_contents(background: Background, held: HeldTask, scope: Message, send: Send) -> None:
+    """Fetch what a new workspace of the task needs from the source; answer 202 while that lasts.
+
+    The answer has what went wrong, or "". The host then asks for what the portal has.
+    """
+    contents = LfsContents(held.repository, held.repository.source, held.contents_of)
+
+    async def fetch() -> str:
+        return await asyncio.to_thread(contents.fetch_needed)
+
+    job = await background.wait_for((held.repository.path, held.contents_of), fetch)
+    status, found = (200, job.result()) if job.done() else (202, "")
+    await answer(scope, send, status, json.dumps({"problem": found}).encode())
+
+
+async def batch(held: HeldTask, scope: Message, receive: Receive, send: Send) -> None:
+    """Say from where each content can be downloaded, or where one that lacks can be uploaded to."""
+    body = b"".join([piece async for piece in body_pieces(scope, receive, limit=_BATCH_BYTES)])
+    operation, wanted = _asked(body)
+    url = _own_url(scope).removesuffix("/batch")
+    objects = await asyncio.to_thread(
+        lambda: [_offer(held, operation, name, size, f"{url}/{name}") for name, size in wanted]
+    )
+    text = json.dumps({"transfer": "basic", "hash_algo": "sha256", "objects": objects}).encode()
+    headers = [(b"content-type", _MEDIA_TYPE), (b"content-length", b"%d" % len(text))]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": text})
+
+
+def _asked(body: bytes) -> tuple[str, list[tuple[str, int]]]:
+    try:
+        given = json.loads(body)
+        operation, objects = given["operation"], [(one["oid"], one["size"]) for one in given["objects"]]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise BadInput("send an object with operation and objects") from None
+    for name, size in objects:
+        if not isinstance(name, str) or not _NAME.fullmatch(name) or type(size) is not int or size < 0:
+            raise BadInput("each object has an oid of 64 digits and a size", where="objects")
+    if operation not in ("download", "upload"):
+        raise BadInput("use download or upload", where="operation")
+    return operation, objects
+
+
+def _own_url(scope: Message) -> str:
+    """Return the URL of this request as the client wrote it, so that it sends its token to those below."""
+    host = dict(scope["headers"]).get(b"host", b"").decode("ascii", "replace")
+    return f"{scope['scheme']}://{host}{scope['path']}"
+
+
+def _offer(held: HeldTask, operation: str, name: str, size: int, href: str) -> dict[str, Any]:
+    kept = path_of(held.repository.path, name)
+    found: dict[str, Any] = {"oid": name, "size": size, "authenticated": True}
+    if operation == "download":
+        if not kept.is_file():
+            return {**found, "error": {"code": 404, "message": f"{NOT_KEPT}."}}
+        return {**found, "size": kept.stat().st_size, "actions": {"download": {"href": href}}}
+    return found if kept.is_file() else {**found, "actions": {"upload": {"href": href}}}
+
+
+async def send_content(held: HeldTask, name: str, scope: Message, receive: Receive, send: Send) -> None:
+    """Send a content, or a range of it."""
+    kept = path_of(held.repository.path, name)
+    if not kept.is_file():
+        await answer(scope, send, 404, f"{NOT_KEPT}.\n".encode())
+        return
+    await send_file(kept, name, scope, receive, send)
+
+
+async def receive_content(held: HeldTask, name: str, scope: Message, receive: Receive, send: Send) -> None:
+    """Keep a content. Raises BodyBroken if it is not the one of its name."""
+    kept = path_of(held.repository.path, name)
+    digest = hashlib.sha256()
+    with temporary_name(kept) as fresh:
+        with fresh.open("wb") as file:
+            async with aclosing(body_pieces(scope, receive, limit=BODY_LIMITS[RECEIVE])) as pieces:
+                async for piece in pieces:
+                    require_free_disk(held.repository.path)
+                    digest.update(piece)
+                    await asyncio.to_thread(file.write, piece)
+        if digest.hexdigest() != name:
+            raise BodyBroken("This is not the content of its name.")
+        await asyncio.to_thread(move_file_into_place, fresh, kept, below=held.repository.path)
+    await answer(scope, send, 200, b"")

@@ -1,0 +1,58 @@
+"""Packs that a worker host sends in pieces (M1). Each grows in the portal's repository until it is complete.
+
+An upload belongs to a task, so that the next holder of its lease on the same host goes on with it. It is
+named by the checksum with which git ends the pack.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import shutil
+from pathlib import Path
+
+from tasks_app.git.checksums import checksum_of, is_intact
+from tasks_app.git.repository import Repository
+
+
+class OffsetTaken(Exception):
+    """The upload does not end where a piece begins."""
+
+
+def upload_path(repository: Repository, task_id: int, name: str) -> Path:
+    return repository.path / "uploads" / str(task_id) / name
+
+
+def received(upload: Path) -> int:
+    """Return the number of bytes that have arrived."""
+    return upload.stat().st_size if upload.exists() else 0
+
+
+def begin(upload: Path) -> None:
+    """Remove other uploads of the task: one at a time is enough, and limits what a host can fill."""
+    upload.parent.mkdir(parents=True, exist_ok=True)
+    for other in upload.parent.iterdir():
+        if other != upload:
+            other.unlink(missing_ok=True)
+
+
+def append(upload: Path, offset: int, piece: bytes) -> int:
+    """Write a piece at the end of the upload, and return the new end. Raises OffsetTaken.
+
+    A request of which nobody knows yet that its client is gone may still write: both write the same bytes.
+    """
+    with upload.open("ab") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        if file.seek(0, 2) != offset:
+            raise OffsetTaken
+        file.write(piece)
+    return offset + len(piece)
+
+
+def is_complete(upload: Path) -> bool:
+    """Return whether the upload is the pack of its name."""
+    return upload.exists() and is_intact(upload) and checksum_of(upload) == upload.name
+
+
+def remove_uploads(repository: Repository, task_id: int) -> None:
+    """Remove all uploads of the task."""
+    shutil.rmtree(upload_path(repository, task_id, "x").parent, ignore_errors=True)

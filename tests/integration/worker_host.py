@@ -1,0 +1,114 @@
+"""A worker host in this process: a mirror in a folder, and a portal that serves `/worker/` in a thread."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import requests
+import uvicorn
+
+from catherder_site.worker_hosts import WorkerHosts
+from tasks_app.git import Repository
+from tasks_app.git.mirror import Mirror, Portal
+from tasks_app.models import Project, Task, paths
+from tasks_app.services.worker_hosts import make_worker_token
+from tests.cut_connections import CutConnections
+from tests.people import acting
+from tests.runner import Runner
+
+
+async def no_page(scope: Any, receive: Any, send: Any) -> None:
+    raise AssertionError(f"{scope['path']} is not for worker hosts")
+
+
+@contextmanager
+def serving() -> Iterator[str]:
+    """Serve `/worker/` in a thread of this process, which has the test's database."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    config = uvicorn.Config(WorkerHosts(no_page), lifespan="off", log_level="warning", ws="none")
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=lambda: asyncio.run(server.serve([listener])))
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join()
+
+
+@contextmanager
+def breaking_line() -> Iterator[CutConnections]:
+    """Serve `/worker/` at the end of a line that breaks as the test says."""
+    with serving() as url, CutConnections(urlsplit(url).port or 0) as line:
+        yield line
+
+
+@dataclass
+class Host:
+    """The worker host `build-2`, which holds `task`, and the portal that it uses."""
+
+    url: str
+    token: str
+    task: Task
+    folder: Path
+
+    @property
+    def key(self) -> tuple[int, int]:
+        return self.task.pk, self.task.lease_epoch
+
+    @property
+    def portal(self) -> Portal:
+        return Portal(self.url, self.token)
+
+    @property
+    def repository(self) -> Repository:
+        """The portal's own."""
+        return paths.repository(self.task.project)
+
+    @property
+    def mirror(self) -> Mirror:
+        return Mirror(self.folder / "mirror.git", source=self.url, name="mirror", portal=self.portal)
+
+    def git(self, *arguments: str) -> bytes:
+        """Run git on the mirror with this host's token."""
+        return self.portal.git(self.mirror).run(*arguments)
+
+    def ask(self, method: str, path: str, **values: Any) -> requests.Response:
+        """Send a request for the task with this host's token."""
+        url = f"{self.url}/worker/tasks/{self.key[0]}/{self.key[1]}/{path}"
+        headers = {"Authorization": f"Bearer {self.token}", **values.pop("headers", {})}
+        return requests.request(method, url, headers=headers, timeout=60, **values)
+
+    def commit(self, text: str, *, message: str = "") -> str:
+        """Make a commit in the mirror that the portal does not have."""
+        git = self.mirror.git
+        blob = git.run("hash-object", "-w", "--stdin", stdin=text.encode()).decode().strip()
+        tree = git.run("mktree", stdin=f"100644 blob {blob}\tpaint.txt\n".encode()).decode().strip()
+        names = ("-c", "user.name=A", "-c", "user.email=a@example.org")
+        words = ("commit-tree", "-p", self.task.base_commit, "-m", message or text[:50], tree)
+        return git.run(*names, *words).decode().strip()
+
+
+def host_at(url: str, runner: Runner, project: Project | None = None) -> Host:
+    """Return the host; it holds a new task of the project."""
+    task = held(runner.task(project=project), "build-2@there:7:Worker-1")
+    token = make_worker_token("build-2", by=acting(runner.user))
+    return Host(url, token, task, runner.folder / "there")
+
+
+def held(task: Task, owner: str) -> Task:
+    assert Task.objects.claim(task.pk, owner=owner, seconds=60) is not None
+    task.refresh_from_db()
+    return task
+
+
+def snapshot_ref(task: Task, label: str = "1-01-1") -> str:
+    return f"refs/cat-herder/{task.branch}/{label}"
