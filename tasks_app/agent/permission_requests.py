@@ -9,16 +9,17 @@ decides what the agent is told.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from claude_agent_sdk import PermissionResultAllow, PermissionResultDeny, ToolPermissionContext
 
 from tasks_app.agent.gate.hook import refusal
-from tasks_app.agent.gate.patterns import WRITING, allowed, every_command_matches, path_within
+from tasks_app.agent.gate.patterns import WRITING, allowed, every_command_matches
 from tasks_app.agent.port import RunOrder
+from tasks_app.sandbox import UNCHANGED, Placement
 
 CanUseTool = Callable[
     [str, dict[str, Any], ToolPermissionContext], Awaitable[PermissionResultAllow | PermissionResultDeny]
@@ -28,8 +29,11 @@ _PROTECTED = re.compile(r"\AClaude requested permissions to (?:edit|write to) (/
 _RULE = re.compile(r"\A([A-Za-z][\w-]*)(?:\((.*)\))?\Z", re.DOTALL)
 
 
-def permission_for(order: RunOrder) -> CanUseTool:
-    """Return the function that the SDK calls when the agent's program asks for permission in this run."""
+def permission_for(order: RunOrder, placement: Placement = UNCHANGED) -> CanUseTool:
+    """Return the function that the SDK calls when the agent's program asks for permission in this run.
+
+    The paths in its requests are those that the agent sees, as `placement` says.
+    """
 
     async def can_use_tool(
         tool: str, tool_input: dict[str, Any], context: ToolPermissionContext
@@ -40,7 +44,14 @@ def permission_for(order: RunOrder) -> CanUseTool:
     return can_use_tool
 
 
-def refusal_of(order: RunOrder, tool: str, tool_input: Mapping[str, Any], *, asked_because: str) -> str:
+def refusal_of(
+    order: RunOrder,
+    tool: str,
+    tool_input: Mapping[str, Any],
+    *,
+    asked_because: str,
+    placement: Placement = UNCHANGED,
+) -> str:
     """Return why the call is refused, in words for the agent, or "" if it is allowed.
 
     `asked_because` is the reason that the agent's program gave, or "".
@@ -50,7 +61,7 @@ def refusal_of(order: RunOrder, tool: str, tool_input: Mapping[str, Any], *, ask
     if refused := _planning_refusal(order, tool) or _tool_refusal(order, tool, tool_input):
         return refused
     if path:
-        return _path_refusal(order, path)
+        return _path_refusal(order, path, placement)
     # The step forbids neither the tool nor a file: the agent's program itself objects.
     reason = asked_because or "it asks for a permission that nobody can give while the agent runs"
     return f"{tool} was stopped by Claude Code, not by this step's rules: {reason}"
@@ -87,7 +98,7 @@ def _planning_refusal(order: RunOrder, tool: str) -> str:
     return f"{tool} was not used: this step plans first, and changes nothing before its plan is approved."
 
 
-def _tool_refusal(order: RunOrder, tool: str, tool_input: Mapping[str, Any]) -> str:
+def _tool_refusal(order: RunOrder, tool: str, tool_input: Mapping[str, Any], placement: Placement) -> str:
     if order.allowed_tools is None:
         return ""
     # A rule for one of the tools that write applies to all of them.
@@ -97,27 +108,44 @@ def _tool_refusal(order: RunOrder, tool: str, tool_input: Mapping[str, Any]) -> 
     if not arguments:
         return f"{tool} is not among the tools of this step."
     globs = [glob for glob in arguments if glob is not None]
-    if len(globs) < len(arguments) or _globs_cover(order, globs, tool, tool_input):
+    if len(globs) < len(arguments) or _globs_cover(order, globs, tool, tool_input, placement):
         return ""
     listed = ", ".join(rule for rule in order.allowed_tools if rule.startswith(tuple(same_rules)))
     return f"This call of {tool} is not allowed in this step, which has only {listed}."
 
 
-def _globs_cover(order: RunOrder, globs: list[str], tool: str, tool_input: Mapping[str, Any]) -> bool:
+def _globs_cover(
+    order: RunOrder, globs: list[str], tool: str, tool_input: Mapping[str, Any], placement: Placement
+) -> bool:
     if tool == "Bash":
         return every_command_matches(str(tool_input.get("command", "")), globs)
     if tool not in WRITING:
         return False
-    path = path_within(str(tool_input.get(WRITING[tool], "")), str(order.paths.workspace), "")
+    path = _in_workspace(
+        order, _real_path(order, str(tool_input.get(WRITING[tool], "")), placement), placement
+    )
     return path is not None and allowed(path, [glob.removeprefix("/") for glob in globs])
 
 
-def _path_refusal(order: RunOrder, path: str) -> str:
+def _path_refusal(order: RunOrder, path: str, placement: Placement) -> str:
     """Return why the file may not be written. Links are followed, so none can lead out of the workspace."""
-    inside = path_within(path, str(order.paths.workspace), "")
+    target = _real_path(order, path, placement)
+    inside = _in_workspace(order, target, placement)
     if inside is None:
-        target = os.path.realpath(os.path.join(order.paths.workspace, path))  # noqa: PTH118
         return f"{path} was not changed: it is outside the workspace of this task ({target})."
     if order.allow_write is not None and not allowed(inside, list(order.allow_write)):
         return refusal(order.step, list(order.allow_write), inside)
     return ""
+
+
+def _real_path(order: RunOrder, path: str, placement: Placement) -> Path:
+    """Return where a path of the agent leads, as the agent sees it."""
+    return placement.real_path(placement.inside(order.paths.workspace) / path)
+
+
+def _in_workspace(order: RunOrder, real_path: Path, placement: Placement) -> str | None:
+    """Return the path relative to the workspace, or None if it is not below it."""
+    workspace = placement.real_path(placement.inside(order.paths.workspace))
+    if real_path == workspace or not real_path.is_relative_to(workspace):
+        return None
+    return str(real_path.relative_to(workspace))

@@ -240,7 +240,7 @@ def transcript_of(run: Run) -> Transcript:
 
 def _stored_session(run: Run) -> tuple[Transcript, str]:
     """Return the session and a description of its damage. A damaged session counts as none (H9)."""
-    cwd = paths.workspace(run.step.task).path
+    cwd = paths.placement().inside(paths.workspace(run.step.task).path)
     try:
         return stored_transcript(DatabaseTranscriptStore(), cwd=cwd, session_id=str(run.session_id)), ""
     except TranscriptDamaged as damage:

@@ -14,10 +14,28 @@ from tasks_app.core.private_files import stored_id
 from tasks_app.git import Repository, Workspace
 from tasks_app.git.mirror import Mirror, Portal
 from tasks_app.models import Project, Run, Sequence, Task
+from tasks_app.sandbox import UNCHANGED, Placement
 
 
 def data_dir() -> Path:
     return Path(settings.DATA_DIR)
+
+
+#: On a worker host: the path of the data directory on the portal's host, once the portal has told it.
+_portals_data_dir: Path | None = None
+
+
+def placement() -> Placement:
+    """Return under which paths sandboxed processes see this data directory: on every host the portal's."""
+    if not settings.ENVIRONMENT.worker_token or _portals_data_dir is None:
+        return UNCHANGED
+    return Placement(data_dir(), _portals_data_dir)
+
+
+def place_at(portals_data_dir: Path) -> None:
+    """Show the data directory of this worker host to sandboxed processes at the portal's path from now on."""
+    global _portals_data_dir
+    _portals_data_dir = portals_data_dir
 
 
 def remove_folder(folder: Path) -> None:
@@ -58,6 +76,11 @@ def repository(project: Project) -> Repository:
     if portal := portal_of_worker_host():
         return Mirror(path=path, source=portal.url, name=project.name, portal=portal)
     return Repository(path=path, source=project.source, name=project.name)
+
+
+def repositories() -> list[Path]:
+    """Return the repositories of all projects on this host."""
+    return sorted((data_dir() / "repositories").glob("*.git"))
 
 
 def portal_of_worker_host() -> Portal | None:

@@ -5,16 +5,19 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from django.conf import settings
 from django.db import Error as DatabaseFault
 from huey.contrib.djhuey import HUEY
 
-from tasks_app.agent.claude import bundled_cli
-from tasks_app.core.errors import TemporaryFault
+from tasks_app.agent.program import bundled_cli
+from tasks_app.core.errors import SandboxUnavailable, TemporaryFault
 from tasks_app.models import paths
+from tasks_app.operations import local_sandbox
 from tasks_app.operations.health import applied_migrations, needed_migrations
+from tasks_app.sandbox import Placement
 from tasks_app.sandbox.limits import format_size
 
 
@@ -59,7 +62,8 @@ def _schema_problem() -> str:
 def portal_problem() -> str:
     """Return why this worker host and its portal do not go together, or ""; "" on the portal's host.
 
-    Once they do, this process uses the portal's key for the queue.
+    Once they do, this process uses the portal's key for the queue, and its sandboxes show the data directory
+    under the path that it has on the portal's host.
     """
     portal = paths.portal_of_worker_host()
     if portal is None:
@@ -76,18 +80,44 @@ def portal_problem() -> str:
 
 def _mismatch(facts: Mapping[str, Any]) -> str:
     environment = settings.ENVIRONMENT
-    if facts["data_dir"] != str(environment.data_dir):
-        return (
-            f"CATHERDER_DATA_DIR must be {facts['data_dir']} as on the portal's host, not "
-            f"{environment.data_dir}: agents find their sessions by the path of their workspace."
-        )
     if facts["rehearsal"] != environment.rehearsal:
         if environment.rehearsal:
             return "The portal uses a real model, but this host has no ANTHROPIC_API_KEY."
         return "The portal is in rehearsal, but this host has a key of a real model."
-    if facts["git_filters"] or environment.git_filters:
+    if set(facts["git_filters"]) != {name for name, _ in environment.git_filters}:
+        names = ", ".join(facts["git_filters"]) or "none"
         return (
-            "Git filters (CATHERDER_GIT_FILTERS) cannot be used with worker hosts: contents of Git LFS are "
-            "kept beside the portal's repositories."
+            f"CATHERDER_GIT_FILTERS must have the same Git filters as on the portal's host ({names}): what "
+            "is recorded would depend on the host otherwise."
         )
+    return _placement_problem(Path(facts["data_dir"]))
+
+
+def _placement_problem(portals: Path) -> str:
+    """Let sandboxes show the data directory at the portal's path. Return why that is impossible, or ""."""
+    own, known = paths.data_dir(), paths.placement()
+    if known.shown_at == portals:
+        return ""
+    if known.shown_at is not None:
+        return f"The portal's data directory was moved to {portals}; restart this worker."
+    if problem := "" if portals == own else _showing_problem(Placement(own, portals)):
+        return (
+            f"Agents find their sessions by the path of their workspace, and what is in {own} here is in "
+            f"{portals} on the portal's host. {problem} Or set CATHERDER_DATA_DIR to that path."
+        )
+    paths.place_at(portals)
+    return ""
+
+
+def _showing_problem(placement: Placement) -> str:
+    """Return why no sandbox here can show the folder elsewhere, and what to do, or ""."""
+    try:
+        sandbox = local_sandbox.sandbox().placed(placement)
+    except SandboxUnavailable as error:
+        return f"Only a sandbox can show it there. {error}"
+    shown_at = placement.shown_at
+    if shown_at is not None and shown_at.resolve() != shown_at:
+        return f"Here {shown_at} is a link, or below one: it leads to {shown_at.resolve()}. Remove the link."
+    if problem := sandbox.problem_in(paths.data_dir()):
+        return f"The sandbox cannot show it there ({problem}). Create an empty folder {shown_at} here."
     return ""

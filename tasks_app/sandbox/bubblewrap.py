@@ -25,6 +25,7 @@ from tasks_app.sandbox.limits import (
     rlimits,
 )
 from tasks_app.sandbox.mounts import RequestedPaths, mount_arguments
+from tasks_app.sandbox.placement import UNCHANGED, Placement
 from tasks_app.sandbox.watch import Watch
 
 # The network namespace is optional: see `Sandbox.without_network`.
@@ -86,7 +87,8 @@ class Sandbox:
     is shown. `user_namespace` are the flags that work, according to `detect`. In `cgroup` a group can be made
     for each command; without it, `limits` are enforced by other means (`limits.py`). `limits_tmp` says
     whether this bubblewrap can limit a temporary folder (from 0.7 on). `network_reason` tells people why the
-    network cannot be taken away here; it is "" if it can.
+    network cannot be taken away here; it is "" if it can. `placement` says under which paths commands see the
+    data directory.
     """
 
     bwrap: Path | None
@@ -98,6 +100,27 @@ class Sandbox:
     limits: Limits = NO_LIMITS
     cgroup: Path | None = None
     limits_tmp: bool = False
+    placement: Placement = UNCHANGED
+
+    def placed(self, placement: Placement) -> Sandbox:
+        """Return the same sandbox with folders of the data directory at the paths of `placement`.
+
+        What this host itself has at those paths is hidden. Raises SandboxUnavailable if there is no sandbox:
+        without one, all paths are those of the host.
+        """
+        if not placement.moves:
+            return self
+        if not self.active or placement.shown_at is None:
+            raise SandboxUnavailable(self.reason)
+        return replace(self, placement=placement, hidden=(*self.hidden, placement.shown_at))
+
+    def problem_in(self, folder: Path) -> str:
+        """Run a command in a new folder below `folder`, and return why it failed, or ""."""
+        return _try_out(self, folder)
+
+    def inside(self, path: Path) -> Path:
+        """Return what commands in this sandbox call a path of the host."""
+        return self.placement.inside(path)
 
     def with_limits(self, limits: Limits, *, cgroup: Path | None) -> Sandbox:
         """Return the same sandbox with limits for each command."""
@@ -157,8 +180,9 @@ class Sandbox:
         """Return the command that runs `argv` in `workspace`. It sees only the system and the given paths.
 
         `workspace`, `home` and `writable` can be written, `readable` only read; of two nested paths the inner
-        one decides. `env` is added to `clean_env(home, …)`. Raises SandboxError for a path that is missing or
-        was changed to lead elsewhere.
+        one decides. These are paths of the host, and so is the command's `cwd`; paths in `argv` and `env` are
+        those of `inside`. `env` is added to `clean_env(home, …)`. Raises SandboxError for a path that is
+        missing or was changed to lead elsewhere.
         """
         group = make_cgroup(self.cgroup, self.limits) if self.cgroup else None
         words = [*_JOIN_CGROUP, str(group)] if group else []
@@ -166,19 +190,19 @@ class Sandbox:
             words += [*_die_with_parent(), *self._unsandboxed_limits(), *argv]
         else:
             words += [*self._bubblewrap_words(self.bwrap, workspace, home, writable, readable), *argv]
-        environment = clean_env(home, env)
+        environment = clean_env(self.inside(home), env)
         return SandboxedCommand(tuple(words), environment, workspace, self.limits, (workspace, home), group)
 
     def _bubblewrap_words(
         self, bwrap: Path, workspace: Path, home: Path, writable: Sequence[Path], readable: Sequence[Path]
     ) -> list[str]:
         hidden = (*self.hidden, *_own_source())
-        requested = RequestedPaths((*writable, workspace, home), tuple(readable), hidden)
+        requested = RequestedPaths((*writable, workspace, home), tuple(readable), hidden, self.placement)
         network = () if self.shares_network else ("--unshare-net",)
         words = [str(bwrap), *self.user_namespace, *_NAMESPACES, *network, *_CONFINED]
         words += mount_arguments(requested, tmp_size=self.limits.tmp if self.limits_tmp else 0)
         # The root itself is a tmpfs. If it were writable, files written there would fill the memory.
-        words += ["--remount-ro", "/", "--chdir", str(workspace), "--"]
+        words += ["--remount-ro", "/", "--chdir", str(self.inside(workspace)), "--"]
         limits = rlimits(self.limits, own_users=self._counts_processes)
         settings = {**limits, "oom_score": OOM_SCORE, "nice": NICE}
         return [*words, *_RESTRICT, " ".join(f"{name}={value}" for name, value in settings.items())]
@@ -246,9 +270,9 @@ def _can_limit_tmp(program: str) -> bool:
     return b"--size" in done.stdout + done.stderr
 
 
-def _try_out(sandbox: Sandbox) -> str:
-    """Run a command and return why it failed, or ""."""
-    with tempfile.TemporaryDirectory(prefix="cat-herder-") as name:
+def _try_out(sandbox: Sandbox, folder: Path | None = None) -> str:
+    """Run a command in a new folder, below `folder` if given, and return why it failed, or ""."""
+    with tempfile.TemporaryDirectory(prefix="cat-herder-", dir=folder) as name:
         command = sandbox.command(["true"], workspace=Path(name), home=Path(name), env={})
         try:
             done = subprocess.run(

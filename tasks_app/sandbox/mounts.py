@@ -1,8 +1,8 @@
 """The file system of a sandboxed process: only listed paths exist in it.
 
-Every path has the same name inside as outside, and of two nested paths the inner one decides. For example, a
-data directory in /opt is hidden, the workspace in it is shown, and a run folder in that is read-only, in
-whatever order they are listed.
+Every path has the same name inside as outside, except those that the placement moves. Of two nested paths
+the inner one decides. For example, a data directory in /opt is hidden, the workspace in it is shown, and a
+run folder in that is read-only, in whatever order they are listed.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from pathlib import Path
 
 from tasks_app.core.errors import SandboxError
 from tasks_app.sandbox.environment import search_path
+from tasks_app.sandbox.placement import UNCHANGED, Placement
 
 _SYSTEM = tuple(Path(p) for p in ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt"))
 
@@ -102,11 +103,15 @@ class Mount:
 
 @dataclass(frozen=True)
 class RequestedPaths:
-    """The paths of a command, besides the system, that it may write or read, and those to be hidden."""
+    """The paths of a command, besides the system, that it may write or read, and those to be hidden.
+
+    All are paths of the host; `placement` says under which paths the command sees the first two.
+    """
 
     writable: tuple[Path, ...]
     readable: tuple[Path, ...]
     hidden: tuple[Path, ...]
+    placement: Placement = UNCHANGED
 
 
 def mount_arguments(requested: RequestedPaths, *, tmp_size: int = 0) -> list[str]:
@@ -182,9 +187,9 @@ def _others_may_read(path: Path) -> bool:
 def _requested_binds(requested: RequestedPaths) -> Iterator[_Bind]:
     # A path in both lists stays writable: the later one of two binds takes effect.
     for path in requested.readable:
-        yield _Bind(path.resolve(), _mount_point(path))
+        yield _Bind(path.resolve(), requested.placement.inside(_mount_point(path)))
     for path in requested.writable:
-        yield _Bind(path.resolve(), _mount_point(path), writable=True)
+        yield _Bind(path.resolve(), requested.placement.inside(_mount_point(path)), writable=True)
 
 
 def _mount_point(path: Path) -> Path:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tasks_app.core.errors import SandboxError, SandboxUnavailable
-from tasks_app.sandbox import Finished, Sandbox, SandboxedCommand, SandboxMode, detect, run
+from tasks_app.sandbox import Finished, Placement, Sandbox, SandboxedCommand, SandboxMode, detect, run
 from tests.integration.fifo import Fifo
 
 pytestmark = pytest.mark.bubblewrap
@@ -268,3 +268,48 @@ def test_a_bubblewrap_that_does_not_work_is_found_out(
     broken.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     assert "setting up uid map" in detect(SandboxMode.AUTO).reason
+
+
+@pytest.fixture
+def moved(place: Place, tmp_path: Path) -> Place:
+    """The same data directory, which sandboxed processes see at the path of another one of this machine."""
+    portals = tmp_path / "portal"
+    for name in ("mine", "other"):
+        (portals / name).mkdir(parents=True)
+        (portals / name / "portals").touch()
+    return replace(place, sandbox=place.sandbox.placed(Placement(place.data, portals)))
+
+
+def test_a_data_directory_is_shown_at_another_path(moved: Place) -> None:
+    portals = moved.sandbox.placement.shown_at
+    assert portals is not None
+    (moved.workspace / "orders").mkdir()
+    done = moved.run(
+        f'pwd; echo "$HOME"; touch made; ls {portals} {portals}/mine; ls {moved.data} 2>&1; touch orders/no',
+        readable=[moved.workspace / "orders"],
+    )
+    seen = [str(portals / "mine"), str(portals / "mine-home")]
+    assert done.output.split()[:2] == seen and (moved.workspace / "made").exists()
+    assert done.output.split()[2:8] == [
+        f"{portals}:",
+        "mine",
+        "mine-home",
+        f"{portals}/mine:",
+        "made",
+        "orders",
+    ]
+    assert "No such file" in done.output and "Read-only" in done.output
+    assert "portals" not in done.output.replace(str(portals), "")
+
+
+def test_what_this_machine_has_at_the_other_path_is_hidden(moved: Place, tmp_path: Path) -> None:
+    """Although a folder above it is shown."""
+    portals = moved.sandbox.placement.shown_at
+    assert moved.run(f"find {portals} -type f", readable=[tmp_path]).output == ""
+
+
+def test_without_a_sandbox_nothing_is_shown_at_another_path(place: Place, tmp_path: Path) -> None:
+    none = Sandbox(None, "It is switched off.")
+    assert none.placed(Placement(place.data, place.data)) is none
+    with pytest.raises(SandboxUnavailable, match="switched off"):
+        none.placed(Placement(place.data, tmp_path / "portal"))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tasks_app.engine.checks.kinds import Check, CheckReport, FileExists, NoCheck, Shell
-from tasks_app.sandbox import Finished, Sandbox, killed_by, run
+from tasks_app.sandbox import Finished, Placement, Sandbox, killed_by, run
 
 _OUTPUT_BYTES = 100_000
 _SHOWN = 160
@@ -60,13 +60,13 @@ def _run_check(check: Check, context: _Context) -> CheckReport:
         case NoCheck():
             return CheckReport(True, "none")
         case FileExists(path):
-            problem = _file_problem(path, context.workspace)
+            problem = _file_problem(path, context.workspace, context.sandbox.placement)
             return CheckReport(not problem, f"{path} exists", problem=problem)
         case Shell():
             return _run_shell(check, context)
 
 
-def _file_problem(path: str, workspace: Path) -> str:
+def _file_problem(path: str, workspace: Path, placement: Placement) -> str:
     """Return why the file check failed, as a sentence; empty if it passed."""
     if not path or "\0" in path:
         return f"{path!r} does not name a file."
@@ -74,10 +74,11 @@ def _file_problem(path: str, workspace: Path) -> str:
     if Path(path).is_absolute() or ".." in Path(path).parts:
         return f"{name} is not a path inside the workspace: it must be relative and without '..'."
     try:
-        real = (workspace / path).resolve()
-        if not real.is_relative_to(workspace.resolve()):
+        seen = placement.inside(workspace)
+        real = placement.real_path(seen / path)
+        if not real.is_relative_to(placement.real_path(seen)):
             return f"{name} leads out of the workspace through a link."
-        return "" if real.exists() else f"{name} does not exist in the workspace."
+        return "" if placement.outside(real).exists() else f"{name} does not exist in the workspace."
     except (OSError, RuntimeError):  # a name too long, or links in a circle
         return f"{name} cannot be reached in the workspace."
 
