@@ -56,9 +56,16 @@ def look_at(task_id: int) -> None:
     from tasks_app import composition
     from tasks_app.engine.turns import Bell, take_turns
 
-    context = replace(composition.worker_context(_stop_signal), labels=labels)
+    context = replace(composition.worker_context(_stop_signal), labels=labels_here())
     bell = Bell(ring=notify_worker, pass_on=passing_on, pending=HUEY.pending_count)
     take_turns(owner=composition.owner(), context=context, bell=bell, goes_on=lambda: intake.is_open)
+
+
+def labels_here() -> Labels:
+    """Return the labels of this worker, with one for each toolchain that it has now."""
+    from tasks_app.engine.toolchains import toolchains_here
+
+    return labels | toolchains_here()
 
 
 def notify_worker(task_id: int) -> None:

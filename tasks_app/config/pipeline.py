@@ -26,6 +26,8 @@ from tasks_app.config.fields import (
     WorkerLabels,
     as_list,
 )
+from tasks_app.config.limits import Limits
+from tasks_app.config.machine import ReadableFolders, Toolchains
 from tasks_app.config.pipeline_faults import pipeline_problems
 from tasks_app.config.publish import Publish, PublishConfig
 from tasks_app.config.reading import read_model
@@ -334,13 +336,13 @@ class RepositorySettings(FileModel):
         default=None,
         description="Commands that make a new workspace ready, such as npm ci: one, a list, or a mapping.",
     )
-    toolchains: Annotated[
-        tuple[ToolchainName, ...],
-        BeforeValidator(as_list, json_schema_input_type=str | list[str]),
-        AfterValidator(_few_toolchains),
-    ] = Field(
+    toolchains: Toolchains = Field(
         default=(),
         description="Toolchains of the machine that tasks use: rust, node, python, java, or a listed one.",
+    )
+    readable: ReadableFolders = Field(
+        default=(),
+        description="Folders of the machine that tasks may read, if the installation lists them.",
     )
     submodules: Flag = Field(
         default=False, description="Fetch the submodules of the repository into a new workspace."

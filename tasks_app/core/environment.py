@@ -4,21 +4,38 @@ from __future__ import annotations
 
 import hmac
 import os
-import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from difflib import get_close_matches
-from email.utils import parseaddr
-from ipaddress import IPv4Network, IPv6Network, ip_network
+from ipaddress import ip_network
 from pathlib import Path
-from typing import Annotated, Any, Literal
-from urllib.parse import unquote, urlsplit
+from typing import Any, Literal
 
-import dj_database_url
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from tasks_app.core.environment_values import (
+    WORKER_TOKEN_PREFIX,
+    Bind,
+    BindAddress,
+    DatabaseUrl,
+    GitFilters,
+    IssuerUrl,
+    Labels,
+    ListedToolchains,
+    LongSecret,
+    MailServerUrl,
+    Networks,
+    ReadableFolders,
+    RedisUrl,
+    Sender,
+    Size,
+    SubmoduleOrigins,
+    TracesUrl,
+    WebUrl,
+    WorkerTokenText,
+    web_url,
+)
 from tasks_app.core.errors import BadSetting
-from tasks_app.core.labels import labels_from_text
 from tasks_app.core.private_files import stored_secret_key, stored_url
 
 #: The checkout, or the folder in which the packages are installed.
@@ -241,23 +258,15 @@ def _default_agent_memory() -> int:
     return min(4 * 1024**3, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2)
 
 
-Size = Annotated[int, BeforeValidator(_parse_size), Field(ge=0)]
-Networks = tuple[IPv4Network | IPv6Network, ...]
-_THIS_MACHINE: Networks = (ip_network("127.0.0.0/8"), ip_network("::1/128"))
-WebUrl = Annotated[str, BeforeValidator(_web_url)]
-
-
 class Environment(BaseModel):
     """Every variable that the portal reads, with its default."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
     data_dir: Path = Field(alias="CATHERDER_DATA_DIR")
-    bind: Annotated[Bind, BeforeValidator(_bind)] = Field(
-        Bind(host="127.0.0.1", port=8000), alias="CATHERDER_BIND"
-    )
+    bind: BindAddress = Field(Bind(host="127.0.0.1", port=8000), alias="CATHERDER_BIND")
     url: WebUrl | None = Field(None, alias="CATHERDER_URL")
-    proxy: Annotated[Networks, BeforeValidator(_networks)] | None = Field(None, alias="CATHERDER_PROXY")
+    proxy: Networks | None = Field(None, alias="CATHERDER_PROXY")
     local_sandboxes: Literal["refuse", "allow"] = Field("refuse", alias="CATHERDER_LOCAL_SANDBOXES")
     connections: int = Field(4_000, alias="CATHERDER_CONNECTIONS", ge=50, le=60_000)
     connections_of_one: int = Field(256, alias="CATHERDER_CONNECTIONS_PER_ADDRESS", ge=10, le=60_000)
@@ -267,40 +276,41 @@ class Environment(BaseModel):
     user: str | None = Field(None, alias="CATHERDER_USER", description="Who acts in terminal commands.")
     sandbox: Literal["require", "auto", "off"] = Field("auto", alias="CATHERDER_SANDBOX")
     network: Literal["none", "model", "full"] = Field("full", alias="CATHERDER_NETWORK")
-    git_filters: Annotated[GitFilters, BeforeValidator(_git_filters)] = Field(
+    git_filters: GitFilters = Field(
         (), alias="CATHERDER_GIT_FILTERS", description="Git filters that may run when work is recorded."
     )
-    toolchains: Annotated[ListedToolchains, BeforeValidator(_toolchains)] = Field(
+    toolchains: ListedToolchains = Field(
         (),
         alias="CATHERDER_TOOLCHAINS",
         description="Toolchains that projects may ask for, with their folders.",
     )
-    submodules: Annotated[tuple[str, ...], BeforeValidator(_submodules)] = Field(
+    readable: ReadableFolders = Field(
+        (), alias="CATHERDER_READABLE", description="Folders that projects may ask to read."
+    )
+    submodules: SubmoduleOrigins = Field(
         (),
         alias="CATHERDER_SUBMODULES",
         description="From where submodules may be fetched, besides the host of a project's source.",
     )
-    secret_key: Annotated[str, BeforeValidator(_secret)] | None = Field(None, alias="CATHERDER_SECRET_KEY")
+    secret_key: LongSecret | None = Field(None, alias="CATHERDER_SECRET_KEY")
     threshold: int = Field(0, alias="CATHERDER_INTERACTION_THRESHOLD", ge=0, le=5)
     answer_limit: int = Field(200_000, alias="CATHERDER_ANSWER_LIMIT", ge=1_000, le=5_000_000)
     undo_seconds: int = Field(5, alias="CATHERDER_UNDO_SECONDS", ge=0, le=60)
     api_rate: int = Field(600, alias="CATHERDER_API_RATE", ge=0, le=1_000_000)
-    metrics_token: Annotated[str, BeforeValidator(_secret)] | None = Field(
+    metrics_token: LongSecret | None = Field(
         None, alias="CATHERDER_METRICS_TOKEN", description="What a monitoring system shows for `/metrics`."
     )
     log_format: Literal["text", "json"] = Field("text", alias="CATHERDER_LOG_FORMAT")
     otlp_endpoint: WebUrl | None = Field(
         None, alias="OTEL_EXPORTER_OTLP_ENDPOINT", description="Where spans are sent; none without it."
     )
-    otlp_traces_endpoint: Annotated[str, BeforeValidator(_otlp_url)] | None = Field(
-        None, alias="OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
-    )
+    otlp_traces_endpoint: TracesUrl | None = Field(None, alias="OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
     otlp_protocol: str = Field("http/protobuf", alias="OTEL_EXPORTER_OTLP_PROTOCOL")
     otel_disabled: bool = Field(False, alias="OTEL_SDK_DISABLED")
     prompt_cache: Literal["auto", "5m", "1h"] = Field("auto", alias="CATHERDER_PROMPT_CACHE")
     git_memory: int = Field(4096, alias="CATHERDER_GIT_MEMORY", ge=512, le=1_048_576)
     workers: int = Field(4, alias="CATHERDER_WORKERS", ge=1, le=64)
-    worker_labels: Annotated[tuple[str, ...], BeforeValidator(_labels)] = Field(
+    worker_labels: Labels = Field(
         (),
         alias="CATHERDER_WORKER_LABELS",
         description="What this worker has, as steps ask for it in runsOn.",
@@ -313,22 +323,18 @@ class Environment(BaseModel):
     agent_tmp: Size = Field(1024**3, alias="CATHERDER_AGENT_TMP")
     setup_caches: Size = Field(10 * 1024**3, alias="CATHERDER_SETUP_CACHES")
     keep_free_disk: Size = Field(1024**3, alias="CATHERDER_KEEP_FREE_DISK")
-    database_url: Annotated[str, BeforeValidator(_database)] | None = Field(None, alias="DATABASE_URL")
-    redis_url: Annotated[str, BeforeValidator(_redis)] | None = Field(None, alias="REDIS_URL")
-    worker_token: Annotated[str, BeforeValidator(_worker_token)] | None = Field(
+    database_url: DatabaseUrl | None = Field(None, alias="DATABASE_URL")
+    redis_url: RedisUrl | None = Field(None, alias="REDIS_URL")
+    worker_token: WorkerTokenText | None = Field(
         None, alias="CATHERDER_WORKER_TOKEN", description="What a worker host shows to its portal."
     )
     anthropic_api_key: str | None = Field(None, alias="ANTHROPIC_API_KEY")
     anthropic_base_url: WebUrl | None = Field(None, alias="ANTHROPIC_BASE_URL")
     claude_oauth_token: str | None = Field(None, alias="CLAUDE_CODE_OAUTH_TOKEN")
-    mail_server: Annotated[MailServer, BeforeValidator(_mail_server)] | None = Field(
-        None, alias="CATHERDER_EMAIL_URL"
-    )
-    email_from: Annotated[str, BeforeValidator(_sender)] | None = Field(None, alias="CATHERDER_EMAIL_FROM")
-    webhook_allow: Annotated[Networks, BeforeValidator(_networks)] = Field(
-        (), alias="CATHERDER_WEBHOOK_ALLOW"
-    )
-    oidc_issuer: Annotated[str, BeforeValidator(_issuer)] | None = Field(None, alias="CATHERDER_OIDC_ISSUER")
+    mail_server: MailServerUrl | None = Field(None, alias="CATHERDER_EMAIL_URL")
+    email_from: Sender | None = Field(None, alias="CATHERDER_EMAIL_FROM")
+    webhook_allow: Networks = Field((), alias="CATHERDER_WEBHOOK_ALLOW")
+    oidc_issuer: IssuerUrl | None = Field(None, alias="CATHERDER_OIDC_ISSUER")
     oidc_client_id: str | None = Field(None, alias="CATHERDER_OIDC_CLIENT_ID")
     oidc_client_secret: str | None = Field(None, alias="CATHERDER_OIDC_CLIENT_SECRET")
     oidc_name: str = Field("single sign-on", alias="CATHERDER_OIDC_NAME", max_length=40)
@@ -352,7 +358,7 @@ class Environment(BaseModel):
         if "bind" in self.model_fields_set and self.bind.port:
             return self.bind.address
         with suppress(ValueError):
-            return _web_url(stored_url(self.data_dir))
+            return web_url(stored_url(self.data_dir))
         return self.bind.address
 
     @property

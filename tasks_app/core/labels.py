@@ -1,4 +1,8 @@
-"""Labels of workers, and which of them a step needs (M4)."""
+"""Labels of workers, and which of them a step needs (M4).
+
+A toolchain that a worker has, or a task needs, is a label, too, in a form that nobody can enter:
+`toolchain:rust`. So a worker that lacks one leaves the task to others, as with any label.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +15,7 @@ _LABEL = re.compile(r"[a-z0-9][a-z0-9._-]{0,39}")
 STORED_LENGTH = MOST_LABELS * 42
 
 Labels = frozenset[str]
+_TOOLCHAIN = "toolchain:"
 
 
 def label_fault(label: str) -> str:
@@ -40,7 +45,29 @@ def labels_of(stored: str) -> Labels:
     return frozenset(stored.split(",")) if stored else frozenset()
 
 
+def toolchain_labels(names: Iterable[str]) -> Labels:
+    """Return the labels that stand for these toolchains."""
+    return frozenset(_TOOLCHAIN + name for name in names)
+
+
+def labels_needed(runs_on: str, toolchains: str) -> Labels:
+    """Return what a worker must have for a step: both columns have names with commas between them."""
+    return labels_of(runs_on) | toolchain_labels(labels_of(toolchains))
+
+
+def labels_and_toolchains(labels: Iterable[str]) -> tuple[list[str], list[str]]:
+    """Return the labels that people have given, and the names of the toolchains."""
+    given = sorted(labels)
+    toolchains = [label.removeprefix(_TOOLCHAIN) for label in given if label.startswith(_TOOLCHAIN)]
+    return [label for label in given if not label.startswith(_TOOLCHAIN)], toolchains
+
+
+def _toolchain_in_words(name: str) -> str:
+    return f"the folder {name}" if name.startswith(("/", "~/")) else f"the toolchain {name}"
+
+
 def labels_in_words(labels: Iterable[str]) -> str:
-    """Return the labels for a sentence: “gpu and linux”."""
-    *most, last = sorted(labels)
+    """Return the labels for a sentence: “gpu, the toolchain rust and the folder /srv/datasets”."""
+    given, toolchains = labels_and_toolchains(labels)
+    *most, last = [*given, *map(_toolchain_in_words, toolchains)]
     return f"{', '.join(most)} and {last}" if most else last

@@ -10,23 +10,24 @@ from django.db import connection
 from django.utils import timezone
 
 from tasks_app.core.errors import CatHerderError, IllegalMove, LeaseLost
-from tasks_app.core.labels import labels_in_words, labels_of
+from tasks_app.core.labels import labels_in_words, labels_needed
 from tasks_app.core.phases import Phase
 from tasks_app.core.trace_context import log_context, log_for
 from tasks_app.engine.conclude import fail, postpone
 from tasks_app.engine.crashpoints import crash_point
 from tasks_app.engine.lease import Lease, keep_renewed, renewer
+from tasks_app.engine.recording import commit_for_sequence, tidy_repository
 from tasks_app.engine.recovery import close_crashed_run, close_interrupted_run, recover
 from tasks_app.engine.steps import work_on
 from tasks_app.engine.stopping import Stopped, StopReason
 from tasks_app.engine.temporary_faults import retry_during_faults, temporary_fault
+from tasks_app.engine.toolchains import missing_toolchains
 from tasks_app.engine.worker_context import WorkerContext
-from tasks_app.engine.workspace import commit_for_sequence, tidy_repository
 from tasks_app.history.spans import begin_task, context_of
 from tasks_app.history.statistics import paused_until_now
 from tasks_app.history.transitions import move
 from tasks_app.models import Outcome, Run, Step, Task, paths
-from tasks_app.services.scheduling import labels_needed
+from tasks_app.services.scheduling import labels_of_next_step
 from tasks_app.services.sending_back import hand_over_waiting
 from tasks_app.services.sequences import look_for_next, proceed
 from tasks_app.services.soft_limit import end_if_decided
@@ -81,7 +82,9 @@ def _claim_lease(task_id: int, owner: str, context: WorkerContext) -> Lease | No
     try:
         if context.labels is None:
             return Lease.claim(task_id, owner=owner)
-        if not labels_needed(task_id) <= context.labels:
+        needed = labels_of_next_step(task_id)
+        # Without the second look a worker would claim and leave the task again and again.
+        if not needed <= context.labels or missing_toolchains(needed):
             return None
         return Lease.claim_place(task_id, owner=owner)
     except Exception as error:
@@ -144,7 +147,11 @@ def _run_steps_here(lease: Lease, context: WorkerContext) -> None:
 
 def _leave_to_other_worker(step: Step, lease: Lease, context: WorkerContext) -> bool:
     """Put the task back if its next step needs labels that this worker lacks. Return whether it does."""
-    if context.labels is None or not (missing := labels_of(step.runs_on) - context.labels):
+    if context.labels is None:
+        return False
+    needed = labels_needed(step.runs_on, step.task.toolchains)
+    # A toolchain may have been removed since this worker began to take tasks.
+    if not (missing := (needed - context.labels) | missing_toolchains(needed)):
         return False
     with lease.fenced() as task:
         reason = f"step “{step}” needs a worker with {labels_in_words(missing)}"
@@ -239,7 +246,7 @@ def _running_step(task: Task) -> Step | None:
 
 def _pause_between_runs(lease: Lease, reason: StopReason) -> None:
     """Pause a task that was stopped while no agent ran, for example during a check."""
-    if reason is StopReason.CANCELLED:
+    if reason in (StopReason.CANCELLED, StopReason.TAKEN_BACK):
         return
     target = Phase.INTERRUPTED if reason is StopReason.INTERRUPTED else Phase.PENDING
     with lease.fenced() as task:

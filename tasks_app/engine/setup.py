@@ -44,6 +44,7 @@ from tasks_app.engine.stopping import Stopped, StopReason
 from tasks_app.engine.ticker import Ticker
 from tasks_app.engine.toolchains import toolchains_of
 from tasks_app.engine.worker_context import WorkerContext
+from tasks_app.git import Repository
 from tasks_app.models import Change, ChangeKind, Setup, SetupCache, SetupOutcome, Task, paths
 from tasks_app.sandbox import Finished, Sandbox
 from tasks_app.sandbox import run as run_command
@@ -169,7 +170,7 @@ class _SetupRun:
         agent wrote.
         """
         repository, limit = paths.repository(self.task.project), settings.ENVIRONMENT.setup_caches
-        key = key_of(config, repository, self.task.head_commit or self.task.base_commit) if limit else ""
+        key = self._cache_key(config, repository) if limit else ""
         if not key or config.cache is None:
             self.run(config)
             return
@@ -191,6 +192,11 @@ class _SetupRun:
         if entry.fills:
             evict(paths.setup_caches(), limit=limit)
 
+    def _cache_key(self, config: SetupConfig, repository: Repository) -> str:
+        commit = self.task.head_commit or self.task.base_commit
+        tools = [self.task.toolchains.split(","), *toolchains_of(self.task).versions]
+        return key_of(config, repository, commit, toolchains=tools if self.task.toolchains else ())
+
     def _wait_for_cache(self) -> None:
         _tick(self.lease, self.context)
         self._note_cache(SetupCache.WAITS)
@@ -203,11 +209,11 @@ class _SetupRun:
             self.setup.save(update_fields=["cache"])
             Change.objects.create(task=self.task, kind=ChangeKind.TASK)
 
-    def _copy(self, pairs: list[str], entry: CacheEntry, *, timeout: float) -> Finished:
+    def _copy(self, pairs: list[Path], entry: CacheEntry, *, timeout: float) -> Finished:
         """Copy files between the cache and the workspace in the sandbox, which links cannot leave."""
         workspace = paths.workspace(self.task).path
         command = self.context.sandbox.offline_if_possible().command(
-            ["sh", "-c", COPY_SCRIPT, "copy", *pairs],
+            ["sh", "-c", COPY_SCRIPT, "copy", *(str(self.context.sandbox.inside(path)) for path in pairs)],
             workspace=workspace,
             home=paths.setup_home(self.task),
             env=self.lease.as_claim.variables(workspace),
@@ -279,5 +285,6 @@ def _tick(lease: Lease, context: WorkerContext) -> None:
     """Raise Stopped or LeaseLost if the work must not go on."""
     if reason := context.stop_signal():
         raise Stopped(reason)
-    if lease.phase() != Phase.RUNNING:
-        raise Stopped(StopReason.CANCELLED)
+    if (phase := lease.phase()) != Phase.RUNNING:
+        is_taken_back = phase == Phase.WAITING_FOR_INPUT
+        raise Stopped(StopReason.TAKEN_BACK if is_taken_back else StopReason.CANCELLED)

@@ -13,7 +13,7 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,13 +37,19 @@ COPY_SCRIPT = (
 )
 
 
-def key_of(config: SetupConfig, repository: Repository, commit: str) -> str:
-    """Return the key of the cache: the contents of its key files in the commit, and the setup itself."""
+def key_of(
+    config: SetupConfig, repository: Repository, commit: str, *, toolchains: Sequence[Sequence[str]] = ()
+) -> str:
+    """Return the key of the cache: the contents of its key files in the commit, and the setup itself.
+
+    `toolchains` are names and versions of those that the setup uses: what one has built may not fit another.
+    """
     if config.cache is None:
         return ""
     files = {name: committed_blob(repository, commit=commit, path=name) for name in config.cache.key}
     parts: Mapping[str, object] = {
         "files": files, "run": config.run, "paths": config.cache.paths, "system": list(os.uname())[::4],
+        **({"toolchains": [list(one) for one in toolchains]} if toolchains else {}),
     }  # fmt: skip
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
@@ -116,11 +122,11 @@ class CachedPaths:
     paths: tuple[str, ...]
     workspace: Path
     home: Path
-    copy: Callable[[list[str], CacheEntry], Finished]
+    copy: Callable[[list[Path], CacheEntry], Finished]
 
     def restore(self, entry: CacheEntry) -> None:
         """Copy what the entry has into the workspace and the home. Raises SetupFailed."""
-        pairs = [str(path) for name in self.paths for path in (self._kept(entry.path, name), self._own(name))]
+        pairs = [path for name in self.paths for path in (self._kept(entry.path, name), self._own(name))]
         if problem := _problem(self.copy(pairs, entry)):
             raise SetupFailed(f"The files of the setup's cache could not be copied: {problem}")
         os.utime(entry.path)  # the entry that was not used for the longest time is removed first
@@ -129,9 +135,7 @@ class CachedPaths:
         """Fill the entry. Return why it was not filled, or ""."""
         remove_folder(entry.fresh)
         entry.fresh.mkdir()
-        pairs = [
-            str(path) for name in self.paths for path in (self._own(name), self._kept(entry.fresh, name))
-        ]
+        pairs = [path for name in self.paths for path in (self._own(name), self._kept(entry.fresh, name))]
         try:
             if problem := _problem(self.copy(pairs, entry)):
                 return f"The cache was not filled: {problem}"

@@ -200,7 +200,12 @@ class Workspace:
             words = ("pack-objects", "--revs", "--thin", "--stdout", "-q")
             pack.write_bytes(self.repository.git.run(*words, stdin=wanted))
             problem = self._run_script(
-                _COMMIT_SCRIPT, snapshot, str(pack), sandbox=sandbox, home=home, readable=[pack]
+                _COMMIT_SCRIPT,
+                snapshot,
+                str(sandbox.inside(pack)),
+                sandbox=sandbox,
+                home=home,
+                readable=[pack],
             )
         return self.renew_git(snapshot, why=f"did not take a checkpoint ({problem})") if problem else ""
 
@@ -287,10 +292,11 @@ class Workspace:
         self, script: str, *words: str, sandbox: Sandbox, home: Path, readable: Sequence[Path] = ()
     ) -> str:
         """Run a script in the clone. Return its output if it failed, or ""."""
+        seen = sandbox.inside(self.path)
         command = sandbox.offline_if_possible().command(
             ["sh", "-c", script, "git", *words],
             workspace=self.path,
-            env={"GIT_DIR": str(self.path / ".git"), "GIT_WORK_TREE": str(self.path)},
+            env={"GIT_DIR": str(seen / ".git"), "GIT_WORK_TREE": str(seen)},
             home=home,
             readable=readable,
         )

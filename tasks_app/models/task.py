@@ -179,8 +179,8 @@ class Task(Phased):
         null=True, blank=True, help_text="How its workspace is made ready; null: it is not."
     )
     toolchains = models.CharField(
-        max_length=500, blank=True, default="", db_default="",
-        help_text="Toolchains of the machine that it uses, with commas between them.",
+        max_length=3000, blank=True, default="", db_default="",
+        help_text="Toolchains and folders of the machine that it uses, with commas between them.",
     )  # fmt: skip
     submodules = models.BooleanField(
         default=False, db_default=False, help_text="Fetch submodules into a new workspace."

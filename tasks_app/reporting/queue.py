@@ -10,7 +10,7 @@ from itertools import islice
 from django.db.models import Q
 from django.utils import timezone
 
-from tasks_app.core.labels import Labels, labels_in_words, labels_of
+from tasks_app.core.labels import Labels, labels_in_words, labels_needed
 from tasks_app.core.phases import Phase
 from tasks_app.engine.wait_sentences import fault_words
 from tasks_app.models import Task, WorkerBeat
@@ -27,7 +27,7 @@ class WaitsFor(StrEnum):
     """What a task waits for."""
 
     WORKER = "worker"  # a free slot
-    LABELS = "labels"  # a worker with its labels, and none runs
+    LABELS = "labels"  # a worker with its labels and toolchains, and none runs
     PROJECT_LIMIT = "project_limit"
     PERSON_LIMIT = "person_limit"
     RESET = "reset"  # of a usage limit
@@ -93,7 +93,7 @@ class Queue:
         """Return the waiting tasks that the principal may see: in line, then those that cannot begin yet."""
         found = _waiting(tasks_visible_to(principal)).select_related("project", "created_by", "sequence")
         rows = found.defer("text", "body").annotate(needs=next_labels()).order_by("queued_at", "pk")
-        entries = [self.entry(task, labels_of(task.needs)) for task in rows]  # type: ignore[attr-defined]
+        entries = [self.entry(task, labels_needed(task.needs, task.toolchains)) for task in rows]  # type: ignore[attr-defined]
         entries.sort(key=lambda entry: (entry.position is None, entry.position or 0))
         return list(islice(entries, most))
 
@@ -134,8 +134,8 @@ class Queue:
 def queue_sentence(task: Task) -> str:
     """Return where a task stands in the queue and what it waits for; "" if it does not wait there."""
     found = _waiting(Task.objects.filter(pk=task.pk)).annotate(needs=next_labels())
-    needs = found.values_list("needs", flat=True).first()
-    return "" if needs is None else Queue().entry(task, labels_of(needs)).sentence
+    needs = found.values_list("needs", "toolchains").first()
+    return "" if needs is None else Queue().entry(task, labels_needed(*needs)).sentence
 
 
 def _waiting(tasks: TaskQuerySet) -> TaskQuerySet:

@@ -5,6 +5,9 @@ the worker's user, or where their own variables lead; the installation may list 
 version manager keeps, only programs, libraries and headers are shown, and nothing that is reached through a
 link out of it: registry passwords and tokens are in the same folders (`~/.cargo/credentials.toml`,
 `etc/npmrc` and `pip.conf` of a version).
+
+A folder that projects may read (CATHERDER_READABLE) is asked for in the same way, by its path: it counts as a
+toolchain without programs. Only listed folders are shown, and none that holds more than they should see.
 """
 
 from __future__ import annotations
@@ -12,9 +15,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tasks_app.core.environment_values import is_readable_folder
 from tasks_app.sandbox.environment import search_path
 
 #: What is shown of one installed version, if it has it.
@@ -33,19 +38,24 @@ class NoToolchain(Exception):
 
 @dataclass(frozen=True)
 class Toolchain:
-    """A toolchain: what a sandboxed process may read, its folders for PATH, and its variables."""
+    """A toolchain: what a sandboxed process may read, its folders for PATH, and its variables.
+
+    `version` has texts that change when another version would be used.
+    """
 
     readable: tuple[Path, ...]
     programs: tuple[Path, ...]
     variables: Mapping[str, str] = field(default_factory=dict)
+    version: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Toolchains:
-    """Those of one task together. `variables` include PATH."""
+    """Those of one task together. `variables` include PATH. `versions` differ if any of them does."""
 
     readable: tuple[Path, ...] = ()
     variables: Mapping[str, str] = field(default_factory=dict)
+    versions: tuple[tuple[str, ...], ...] = ()
 
     @classmethod
     def of(cls, chosen: Iterable[Toolchain]) -> Toolchains:
@@ -55,7 +65,8 @@ class Toolchains:
         programs = [str(folder) for one in found for folder in one.programs]
         variables = {name: value for one in found for name, value in one.variables.items()}
         readable = dict.fromkeys(path for one in found for path in one.readable)
-        return cls(tuple(readable), {**variables, "PATH": os.pathsep.join([*programs, search_path()])})
+        path = os.pathsep.join([*programs, search_path()])
+        return cls(tuple(readable), {**variables, "PATH": path}, tuple(one.version for one in found))
 
 
 def find_toolchain(name: str, listed: Mapping[str, str], *, hidden: Sequence[Path] = ()) -> Toolchain:
@@ -63,6 +74,8 @@ def find_toolchain(name: str, listed: Mapping[str, str], *, hidden: Sequence[Pat
 
     Folders in `hidden` are never shown. Raises NoToolchain.
     """
+    if is_readable_folder(name):
+        return _readable(name, listed, hidden)
     if name in listed:
         return _listed(name, Path(listed[name]), hidden)
     if name not in _FOUND:
@@ -92,7 +105,25 @@ def _listed(name: str, folder: Path, hidden: Sequence[Path]) -> Toolchain:
         raise NoToolchain(f"{folder}, which CATHERDER_TOOLCHAINS names, holds more than a toolchain")
     programs = folder / "bin" if (folder / "bin").is_dir() else folder
     variable = re.sub(r"\W", "_", name).upper() + "_HOME"
-    return Toolchain((folder,), (programs,), {variable: str(folder)})
+    # Nobody knows how it tells its version; a new one in the same folder changes these times.
+    changed = [str(path.stat().st_mtime_ns) for path in (folder, programs)]
+    return Toolchain((folder,), (programs,), {variable: str(folder)}, (str(real), *changed))
+
+
+def _readable(name: str, listed: Mapping[str, str], hidden: Sequence[Path]) -> Toolchain:
+    if name not in listed:
+        folders = ", ".join(filter(is_readable_folder, sorted(listed))) or "none"
+        raise NoToolchain(f"CATHERDER_READABLE does not list it, but: {folders}")
+    folder = Path(listed[name]).expanduser()
+    if not folder.is_dir():
+        raise NoToolchain(f"{folder} is no folder")
+    real, home = folder.resolve(), Path.home().resolve()
+    secret = [one.resolve() for one in hidden]
+    if home.is_relative_to(real) or any(
+        one.is_relative_to(real) or real.is_relative_to(one) for one in secret
+    ):
+        raise NoToolchain(f"{folder} holds more than agents may see")
+    return Toolchain((folder,), (), {}, (str(real),))
 
 
 def _rust() -> Toolchain:
@@ -105,7 +136,11 @@ def _rust() -> Toolchain:
     # rustup does not start if it cannot make this folder; it holds digests of downloads.
     own = _inside(root, ["settings.toml", "update-hashes"])
     readable = (*toolchains, *own, *programs)
-    return Toolchain(readable, tuple(programs), {"RUSTUP_HOME": str(root)})
+    version = (*_file_names(root / "toolchains"), *_texts(root, ["settings.toml"]))
+    updated = [f"update-hashes/{name}" for name in _file_names(root / "update-hashes")]
+    return Toolchain(
+        readable, tuple(programs), {"RUSTUP_HOME": str(root)}, (*version, *_texts(root, updated))
+    )
 
 
 def _node() -> Toolchain:
@@ -117,7 +152,8 @@ def _node() -> Toolchain:
     default = _default_of_nvm(root, versions)
     readable = [path for one in versions for path in _inside(root, _names(root, one, _OF_A_VERSION))]
     own = _inside(root, ["nvm.sh", "nvm-exec", "alias"])
-    return Toolchain((*readable, *own), (default / "bin",), {"NVM_DIR": str(root)})
+    version = (default.name, *(one.name for one in versions))
+    return Toolchain((*readable, *own), (default / "bin",), {"NVM_DIR": str(root)}, version)
 
 
 def _default_of_nvm(root: Path, versions: Sequence[Path]) -> Path:
@@ -143,7 +179,8 @@ def _python() -> Toolchain:
         raise NoToolchain(f"pyenv has no version of Python in {root}")
     readable = [path for one in versions for path in _inside(root, _names(root, one, _OF_A_VERSION))]
     own = _inside(root, ["libexec", "pyenv.d", "version"])
-    return Toolchain((*readable, *programs, *own), tuple(programs), {"PYENV_ROOT": str(root)})
+    version = (*(one.name for one in versions), *_texts(root, ["version"]))
+    return Toolchain((*readable, *programs, *own), tuple(programs), {"PYENV_ROOT": str(root)}, version)
 
 
 def _java() -> Toolchain:
@@ -155,7 +192,7 @@ def _java() -> Toolchain:
     if chosen is None:
         raise NoToolchain(f"SDKMAN has no current version of Java in {root}")
     readable = tuple(_inside(root, _names(root, chosen, _OF_A_JDK)))
-    return Toolchain(readable, (chosen / "bin",), {"JAVA_HOME": str(chosen)})
+    return Toolchain(readable, (chosen / "bin",), {"JAVA_HOME": str(chosen)}, (chosen.name,))
 
 
 _FOUND: Mapping[str, Callable[[], Toolchain]] = {
@@ -191,6 +228,17 @@ def _inside(root: Path, names: Iterable[str]) -> Iterator[Path]:
         path = root / name
         if path.exists() and path.resolve() == real / name:
             yield path
+
+
+def _file_names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+
+
+def _texts(root: Path, names: Iterable[str]) -> Iterator[str]:
+    """Yield the beginnings of small files, without following links out of the root."""
+    for path in _inside(root, names):
+        with suppress(OSError):
+            yield path.read_bytes()[:10_000].decode("utf-8", "replace")
 
 
 def _numbers(version: str) -> tuple[int, ...]:

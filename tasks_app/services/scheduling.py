@@ -18,7 +18,7 @@ from django.db.models.functions import Coalesce, Now
 from django.utils import timezone
 
 from tasks_app.core.fair_shares import TURN_SECONDS, Account, WaitingTask, in_turn
-from tasks_app.core.labels import Labels, labels_of
+from tasks_app.core.labels import Labels, labels_needed
 from tasks_app.core.phases import Phase
 from tasks_app.models import Project, Run, Step, Task, User, WorkerBeat
 
@@ -66,7 +66,7 @@ def due_tasks() -> list[DueTask]:
     rows = Task.objects.due().annotate(needs=next_labels()).order_by()
     fields = (
         "pk", "created_by_id", "project_id", "queued_at", "created_at", "priority", "started_at", "needs",
-        "project__max_running_tasks", "phase",
+        "project__max_running_tasks", "phase", "toolchains",
     )  # fmt: skip
     return [
         DueTask(
@@ -76,13 +76,23 @@ def due_tasks() -> list[DueTask]:
             since=queued or created,
             priority=priority,
             started=started is not None,
-            labels=labels_of(needs),
+            labels=labels_needed(needs, toolchains),
             project_limit=limit,
             has_place=phase == Phase.RUNNING,
         )
-        for pk, person, project, queued, created, priority, started, needs, limit, phase in rows.values_list(
-            *fields
-        )
+        for (
+            pk,
+            person,
+            project,
+            queued,
+            created,
+            priority,
+            started,
+            needs,
+            limit,
+            phase,
+            toolchains,
+        ) in rows.values_list(*fields)
     ]
 
 
@@ -92,10 +102,10 @@ def next_labels() -> Any:
     return Coalesce(Subquery(steps.values("runs_on")[:1]), Value(""))
 
 
-def labels_needed(task_id: int) -> Labels:
-    """Return the labels that a worker must have to go on with the task."""
-    stored = Task.objects.filter(pk=task_id).annotate(needs=next_labels()).values_list("needs", flat=True)
-    return labels_of(stored.first() or "")
+def labels_of_next_step(task_id: int) -> Labels:
+    """Return the labels that a worker must have to go on with the task, also those for its toolchains."""
+    rows = Task.objects.filter(pk=task_id).annotate(needs=next_labels())
+    return labels_needed(*(rows.values_list("needs", "toolchains").first() or ("", "")))
 
 
 def places() -> Places:

@@ -187,7 +187,7 @@ def store_task(
             publish_plan=plan.config.publish_plan,
             publish=plan.publish,
             setup=setup_to_json(plan.config.setup_in_effect),
-            toolchains=",".join(dict.fromkeys(plan.config.toolchains)),
+            toolchains=",".join(dict.fromkeys((*plan.config.toolchains, *plan.config.readable))),
             submodules=plan.config.submodules,
             lfs=plan.config.lfs,
             ask_before=list(plan.config.ask_before),

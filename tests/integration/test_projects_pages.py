@@ -210,6 +210,12 @@ def test_faults_stand_at_the_lines_that_they_are_about(runner: Runner) -> None:
     assert "Fix the errors" in page
 
 
+def test_code_in_a_sentence_of_the_validation_is_shown_as_code(runner: Runner) -> None:
+    files = {".gitmodules": '[submodule "lib"]\n\tpath = lib\n\turl = ../lib\n'}
+    page = overview(runner.project("toolchains: []\n", **files))
+    assert "write <code>submodules: true</code> into" in page
+
+
 def test_a_repository_without_settings_gets_a_text_to_begin_with(runner: Runner) -> None:
     source = runner.folder / "bare"
     GitRepository.make(source, **{"README.md": "# Bare", "Makefile": "test:\n\ttrue\n"})

@@ -92,6 +92,23 @@ def test_another_lock_file_another_cache(runner: Runner) -> None:
     assert (built(runner), len(entries())) == (2, 2)
 
 
+def test_m5_another_version_of_a_toolchain_another_cache(runner: Runner, settings: Any) -> None:
+    tool = runner.folder / "tool"
+    (tool / "bin").mkdir(parents=True)
+    settings.ENVIRONMENT = settings.ENVIRONMENT.model_copy(update={"toolchains": (("tool", str(tool)),)})
+    project = project_with(runner)
+    without = finished(runner, project)
+    config = (Path(project.source) / "cat-herder.yaml").read_text()
+    GitRepository(Path(project.source)).commit(**{"cat-herder.yaml": f"toolchains: tool\n{config}"})
+    tasks = [without, finished(runner, project), finished(runner, project)]
+    (tool / "bin/tool-2").touch()
+    os.utime(tool / "bin", (1, 1))
+    tasks += [finished(runner, project), finished(runner, project)]
+    found = [caches(task) for task in tasks]
+    assert found == [["filled"], ["filled"], ["used"], ["filled"], ["used"]]
+    assert (built(runner), len(entries())) == (3, 3)
+
+
 def test_projects_share_nothing(runner: Runner) -> None:
     assert caches(finished(runner, project_with(runner))) == ["filled"]
     assert caches(finished(runner, project_with(runner))) == ["filled"]

@@ -4,16 +4,27 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tasks_app import tasks
 from tasks_app.agent.fake_script import Act, Turn, say, write
+from tasks_app.core.labels import Labels
 from tasks_app.core.phases import Phase
+from tasks_app.engine import worker_beat
+from tasks_app.engine.advance import advance
+from tasks_app.engine.toolchains import toolchains_here
+from tasks_app.models import Task, Transition, WorkerBeat
 from tasks_app.operations.doctor import data, machine
+from tasks_app.reporting.queue import Queue, queue_sentence
+from tasks_app.reporting.schemas.status import WorkerOut
 from tasks_app.sandbox import SandboxMode, detect
 from tasks_app.services.tasks import resume_task
+from tests.factories import WorkerBeatFactory
 from tests.people import acting
 from tests.runner import Runner, runs
 
@@ -160,3 +171,89 @@ def test_m5_doctor_says_which_there_are_and_what_tasks_lack(
     runner.task(DONE, project=project)
     (lacking,) = data.missing_toolchains()
     assert f"tasks of {project.name} need go, which is not here" in lacking.text
+
+
+def advance_on_worker(runner: Runner, task: Task, labels: Labels | None = None) -> Task:
+    """Work on the task as a worker that has `labels`, by default those of its toolchains."""
+    own = toolchains_here() if labels is None else labels
+    advance(task.pk, owner="worker", context=replace(runner.context, labels=own))
+    task.refresh_from_db()
+    return task
+
+
+def test_m6_a_worker_that_lacks_a_toolchain_leaves_the_task_to_another(runner: Runner, home: Path) -> None:
+    """The queue says what it waits for; no worker fails it."""
+    (home / ".nvm").rename(home / "away")
+    task = advance_on_worker(runner, runner.task(DONE, config=config("[node, rust]", "true")))
+    assert task.phase == Phase.PENDING and task.lease_epoch == 0, "nobody claimed it"
+    words = "Next in line: waits for a worker with the toolchain node and the toolchain rust"
+    assert queue_sentence(task) == f"{words}, and no worker is running."
+    beat = WorkerBeatFactory.create(labels=sorted(toolchains_here()), slots=2, busy=0)
+    assert queue_sentence(task) == f"{words}, and none is running."
+    (entry,) = Queue().seen_by(acting(runner.user))
+    assert entry.waits_for == "labels"
+    (home / "away").rename(home / ".nvm")
+    type(beat).objects.filter(pk=beat.pk).update(labels=sorted(toolchains_here()))
+    assert queue_sentence(task) == f"{words}, which will take it within seconds."
+    assert advance_on_worker(runner, task).phase == Phase.DONE, task.failure
+
+
+def test_m6_a_toolchain_that_was_just_removed_fails_no_task(runner: Runner, home: Path) -> None:
+    """The worker leaves the task to others, once: it does not claim it again and again."""
+    task, before = runner.task(DONE, config=config("node", "true")), toolchains_here()
+    context = replace(runner.context, labels=before)
+    removed = partial(os.rename, home / ".nvm", home / "away")
+    advance(task.pk, owner="worker", context=context, when_claimed=removed)
+    task.refresh_from_db()
+    assert (task.phase, task.lease_epoch) == (Phase.PENDING, 1)
+    reason = Transition.objects.filter(task=task, step=None).latest("pk").reason
+    assert reason == "step “do” needs a worker with the toolchain node"
+    assert advance_on_worker(runner, task, before).lease_epoch == 1, "nobody claimed it"
+    (home / "away").rename(home / ".nvm")
+    assert advance_on_worker(runner, task).phase == Phase.DONE, task.failure
+
+
+def test_m6_workers_tell_which_toolchains_they_have(
+    home: Path, db: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker_beat, "close_old_connections", lambda: None)  # it is the test's own
+    monkeypatch.setattr(tasks, "labels", frozenset({"gpu"}))
+    (home / ".nvm").rename(home / "away")
+    heartbeat = worker_beat.Heartbeat(slots=1, find_labels=tasks.labels_here)
+    heartbeat._try_beat()
+    shown = WorkerOut.of(WorkerBeat.objects.get())
+    assert (shown.labels, shown.toolchains) == (["gpu"], ["java", "python", "rust"])
+
+
+def readable_config(folder: Path | str, check: str) -> str:
+    step = f"{{name: do, command: self, check: {{type: shell, command: '{check}'}}}}"
+    return f"readable: ['{folder}']\npipelines: {{default: [{step}]}}\n"
+
+
+@pytest.mark.bubblewrap
+@pytest.mark.django_db(transaction=True)
+def test_r4_only_listed_folders_can_be_read(
+    runner: Runner, home: Path, settings: Any, tmp_path: Path
+) -> None:
+    """M5: read-only, and nothing beside it."""
+    folder = tmp_path / "datasets"
+    folder.mkdir()
+    (folder / "numbers.csv").write_text("1,2\n")
+    (tmp_path / "beside").write_text("s3cret")
+    settings.ENVIRONMENT = settings.ENVIRONMENT.model_copy(update={"readable": (str(folder),)})
+    check = f"grep -q 1,2 {folder}/numbers.csv && ! touch {folder}/x && ! test -e {tmp_path}/beside"
+    runner.sandbox = detect(SandboxMode.REQUIRE, hidden=(Path(settings.DATA_DIR),))
+    task = runner.advance(runner.task(DONE, config=readable_config(folder, check)))
+    assert task.phase == Phase.DONE, task.failure
+
+
+def test_m6_a_worker_that_does_not_show_a_folder_leaves_the_task_to_another(
+    runner: Runner, home: Path, settings: Any, tmp_path: Path
+) -> None:
+    folder = tmp_path / "datasets"
+    folder.mkdir()
+    task = advance_on_worker(runner, runner.task(DONE, config=readable_config(folder, "true")))
+    assert task.phase == Phase.PENDING and task.lease_epoch == 0
+    assert f"a worker with the folder {folder}" in queue_sentence(task)
+    settings.ENVIRONMENT = settings.ENVIRONMENT.model_copy(update={"readable": (str(folder),)})
+    assert advance_on_worker(runner, task).phase == Phase.DONE, task.failure

@@ -388,6 +388,7 @@ def test_p1_the_schema_for_editors_knows_every_key_and_describes_it() -> None:
         "taskFolder",
         "submodules",
         "toolchains",
+        "readable",
         "lfs",
         "defaultPipeline",
         "pipelines",

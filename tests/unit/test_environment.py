@@ -16,12 +16,12 @@ import pytest
 
 from tasks_app.core.environment import (
     BASE_DIR,
-    Bind,
     load,
     misspelt_variables,
     queue_secret,
     secret_key,
 )
+from tasks_app.core.environment_values import Bind
 from tasks_app.core.errors import BadSetting
 from tasks_app.core.private_files import prepare_data_dir, store_url
 
@@ -62,6 +62,7 @@ DEFAULTS = {
     "setup_caches": 10 * 1024**3,
     "submodules": (),
     "toolchains": (),
+    "readable": (),
     "workers": 4,
     "worker_labels": (),
     "tasks_per_person": 0,
@@ -113,6 +114,7 @@ GOOD = [
         "toolchains",
         (("go", "/srv/go"), ("sdk", "/srv/sdk")),
     ),
+    ("CATHERDER_READABLE", "/srv/data/; ~/.m2", "readable", ("/srv/data", "~/.m2")),
     ("CATHERDER_SUBMODULES", "/srv/git, https://", "submodules", ("/srv/git", "https://")),
     ("CATHERDER_SUBMODULES", "git@example.org:acme", "submodules", ("git@example.org:acme",)),
     ("CATHERDER_GIT_FILTERS", "lfs; up=tr a-z A-Z", "git_filters", (("lfs", ""), ("up", "tr a-z A-Z"))),

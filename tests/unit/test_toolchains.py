@@ -121,3 +121,70 @@ def test_rustup_finds_the_folder_that_it_would_make_otherwise(home: Path) -> Non
 
 def test_no_toolchain_changes_nothing() -> None:
     assert Toolchains.of([]) == Toolchains((), {})
+
+
+@pytest.mark.parametrize(
+    ("name", "files", "changes"),
+    [
+        ("rust", [".cargo/bin/cargo", ".rustup/toolchains/stable/bin/rustc"], [".rustup/update-hashes/stable",
+          ".rustup/settings.toml", ".rustup/toolchains/1.80/bin/rustc"]),
+        ("node", [".nvm/versions/node/v20.1.0/bin/node"], [".nvm/versions/node/v22.0.0/bin/node"]),
+        ("python", [".pyenv/versions/3.12.0/bin/python", ".pyenv/shims/python"],
+         [".pyenv/version", ".pyenv/versions/3.13.0/bin/python"]),
+    ],
+)  # fmt: skip
+def test_m5_another_version_is_told_apart(
+    home: Path, name: str, files: list[str], changes: list[str]
+) -> None:
+    for file in files:
+        program(home / file)
+    seen = [find_toolchain(name, {}).version]
+    for change in changes:
+        program(home / change)
+        seen.append(find_toolchain(name, {}).version)
+    assert len(set(seen)) == len(changes) + 1 and find_toolchain(name, {}).version == seen[-1]
+    assert Toolchains.of([find_toolchain(name, {})]).versions == (seen[-1],)
+
+
+def test_m5_another_jdk_is_told_apart(home: Path) -> None:
+    java = home / ".sdkman/candidates/java"
+    seen = []
+    for version in ("21", "22"):
+        program(java / version / "bin/java")
+        (java / "current").unlink(missing_ok=True)
+        (java / "current").symlink_to(version)
+        seen.append(find_toolchain("java", {}).version)
+    assert seen == [("21",), ("22",)]
+
+
+class TestReadableFolders:
+    """M5: `readable:` asks for a folder; the installation lists which may be asked for."""
+
+    def test_a_listed_folder_is_shown_without_programs(self, home: Path, tmp_path: Path) -> None:
+        folder = tmp_path / "datasets"
+        folder.mkdir()
+        found = find_toolchain(str(folder), {str(folder): str(folder)})
+        assert (found.readable, found.programs, dict(found.variables)) == ((folder,), (), {})
+
+    def test_a_folder_of_the_home_is_named_with_a_tilde(self, home: Path) -> None:
+        (home / ".m2/repository").mkdir(parents=True)
+        listed = {"~/.m2/repository": "~/.m2/repository"}
+        assert find_toolchain("~/.m2/repository", listed).readable == (home / ".m2/repository",)
+
+    @pytest.mark.parametrize("name", ["/srv/other", "~/.ssh", "/"])
+    def test_r4_what_is_not_listed_is_refused(self, home: Path, name: str) -> None:
+        with pytest.raises(NoToolchain):
+            find_toolchain(name, {"/srv/data": "/srv/data"})
+
+    def test_r4_the_home_and_the_portals_data_are_refused(self, home: Path, tmp_path: Path) -> None:
+        data = tmp_path / "data"
+        (data / "tasks").mkdir(parents=True)
+        (tmp_path / "link").symlink_to(data / "tasks")
+        for folder in (home, tmp_path, data, data / "tasks", tmp_path / "link"):
+            listed = {str(folder): str(folder)}
+            with pytest.raises(NoToolchain, match="more than agents may see"):
+                find_toolchain(str(folder), listed, hidden=[data])
+
+    def test_a_folder_that_is_gone_is_missing(self, home: Path, tmp_path: Path) -> None:
+        gone = str(tmp_path / "gone")
+        assert known_toolchains({gone: gone})[gone] == f"{gone} is no folder"

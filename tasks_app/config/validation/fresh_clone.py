@@ -85,6 +85,7 @@ def fresh_clone_findings(settings: SettingsFile, context: RepositoryContext) -> 
         yield from _not_installed(context)
     yield from _versions(settings, context)
     yield from _missing_toolchains(settings, context)
+    yield from _missing_folders(settings, context)
 
 
 def _submodules(context: RepositoryContext) -> Iterator[Finding]:
@@ -186,8 +187,16 @@ def _missing_toolchains(settings: SettingsFile, context: RepositoryContext) -> I
             yield Finding(CONFIG_FILE, settings.problem(("toolchains", index), message), Severity.WARNING)
 
 
-def _toolchains(settings: SettingsFile) -> list[str]:
-    names = as_list(settings.values.get("toolchains"))
+def _missing_folders(settings: SettingsFile, context: RepositoryContext) -> Iterator[Finding]:
+    """Warnings about readable folders that this machine does not show; another worker may."""
+    for index, name in enumerate(_toolchains(settings, "readable") if context.toolchains else ()):
+        if why := context.toolchains.get(name.rstrip("/"), "CATHERDER_READABLE does not list it"):
+            message = f"is {shown(name)}, which this machine does not show: {why}"
+            yield Finding(CONFIG_FILE, settings.problem(("readable", index), message), Severity.WARNING)
+
+
+def _toolchains(settings: SettingsFile, key: str = "toolchains") -> list[str]:
+    names = as_list(settings.values.get(key))
     return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
 
 

@@ -28,8 +28,8 @@ class QueuedTaskOut(Out):
         description="Its place among all tasks that are due, from 1; null if it cannot begin yet."
     )
     waits_for: WaitsFor = Field(
-        description="worker, labels (a worker that has them), project_limit, person_limit, reset, budget, "
-        "fault (that passes by itself), or moment (it goes on within seconds)."
+        description="worker, labels (a worker that has them, or its toolchains), project_limit, "
+        "person_limit, reset, budget, fault (that passes by itself), or moment (it goes on within seconds)."
     )
     sentence: str = Field(description="The same for people.")
 

@@ -6,6 +6,7 @@ from typing import Self
 
 from pydantic import Field
 
+from tasks_app.core.labels import labels_and_toolchains
 from tasks_app.models import WorkerBeat
 from tasks_app.reporting.schemas.base import DateTime, Out
 from tasks_app.reporting.schemas.sequences import SequenceOut
@@ -21,19 +22,22 @@ class WorkerOut(Out):
     slots: int = Field(description="How many tasks it works on at once, at most.")
     busy: int = Field(description="How many tasks it works on now.")
     labels: list[str] = Field(description="What it has, as steps ask for it in runsOn.")
+    toolchains: list[str] = Field(description="What it has of those that projects ask for in toolchains.")
     problem: str = Field(description="Why it takes no tasks; empty if it does.")
     started: DateTime = Field(description="When it started.")
     seen: DateTime = Field(description="When it was heard of last.")
 
     @classmethod
     def of(cls, worker: WorkerBeat) -> Self:
+        labels, toolchains = labels_and_toolchains(worker.labels)
         return cls(
             host=worker.host,
             pid=worker.pid,
             version=worker.version,
             slots=worker.slots,
             busy=worker.busy,
-            labels=worker.labels,
+            labels=labels,
+            toolchains=toolchains,
             problem=worker.problem,
             started=worker.started_at,
             seen=worker.seen_at,
