@@ -8,7 +8,7 @@ from tasks_app.cli.command import Exit
 from tasks_app.cli.screen import Screen
 from tasks_app.cli.task_session import TaskSession
 from tasks_app.core.errors import IllegalMove
-from tasks_app.core.phases import RESUMABLE, Phase
+from tasks_app.core.phases import Phase
 from tasks_app.models import Task
 from tasks_app.operations import local_sandbox
 from tasks_app.permissions import Principal, require_actor
@@ -24,7 +24,7 @@ def run_task_session(
     task: Task, principal: Principal, screen: Screen, *, may_prompt: bool
 ) -> tuple[Exit, bool]:
     """Do the same, and also return whether the person pressed Ctrl+C."""
-    if task.phase == Phase.DONE:
+    if task.phase == Phase.DONE and not task.finished_early:
         screen.say(f"Task {task.pk} is already done: {task.title}")
         return Exit.DONE, False
     require_actor(principal, task.project)
@@ -55,7 +55,7 @@ def make_due(task: Task, principal: Principal) -> None:
     try:
         if task.not_started:
             start_task(task, by=principal, notify=False)
-        elif task.phase in RESUMABLE:
+        elif task.can_resume:
             resume_task(task, by=principal, notify=False)
     except IllegalMove:
         pass  # somebody else was first; the rows have the current phase

@@ -91,9 +91,7 @@ class TaskSession:
             phase = self._print_news()
         self._print_outcome(phase)
         self._keyboard.discard_input()  # the shell must not run a partly typed answer as a command
-        return (
-            Exit.INTERRUPTED if self.left and phase not in ENDED else _EXIT_CODES.get(phase, Exit.INTERRUPTED)
-        )
+        return Exit.INTERRUPTED if self.left and phase not in ENDED else self._exit_code(phase)
 
     def _follow(self, ctrl_c: CtrlC, prompt: Prompt) -> None:
         while True:
@@ -176,10 +174,17 @@ class TaskSession:
             self._screen.say_with_mark("·", text, style="dim")
             self._last_note = text
 
+    def _exit_code(self, phase: Phase) -> Exit:
+        """Return the code of the outcome. Scripts must not take a task that was finished early for done."""
+        return Exit.FAILED if self._task.finished_early else _EXIT_CODES.get(phase, Exit.INTERRUPTED)
+
     def _print_outcome(self, phase: Phase) -> None:
         say, task = self._screen.say, self._task
         say()
-        if phase is Phase.DONE:
+        if task.finished_early:
+            say(f"Finished early: {task.title}", style="bold yellow")
+            say(task.phase_facts.sentence, indent=2)
+        elif phase is Phase.DONE:
             say(f"Done: {task.title}", style="bold green")
         elif phase in (Phase.FAILED, Phase.CANCELLED):
             say(f"{phase.capitalize()}: {task.failure or self._last_reason()}", style="bold red")
@@ -191,7 +196,7 @@ class TaskSession:
             say(f"Interrupted: {task.title}", style="bold")
         else:
             say("You left; the task continues without this terminal.")
-        if phase is not Phase.DONE:
+        if phase is not Phase.DONE or task.finished_early:
             command = (
                 self._sequence.continue_command()
                 if self._sequence

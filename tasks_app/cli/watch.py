@@ -128,7 +128,7 @@ class Watch:
         for task in rows.values():
             if task.phase in ENDED:
                 self._print_state(task)
-                self._failed = self._failed or task.phase != Phase.DONE
+                self._failed = self._failed or task.phase != Phase.DONE or task.finished_early
         self._tasks = {
             pk: state for pk, state in self._tasks.items() if pk in rows and rows[pk].phase not in ENDED
         }

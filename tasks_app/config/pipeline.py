@@ -33,7 +33,6 @@ from tasks_app.config.publish import Publish, PublishConfig
 from tasks_app.config.reading import read_model
 from tasks_app.config.setting import Setting
 from tasks_app.config.setup import CacheConfig, Setup, SetupConfig
-from tasks_app.config.soft_limit import soft_limit_fault
 from tasks_app.config.tool_names import tool_problems
 from tasks_app.config.yaml_text import read_yaml
 from tasks_app.core.durations import duration_in_words
@@ -162,76 +161,6 @@ PipelineValue: TypeAlias = Annotated[
     PipelineConfig,
     BeforeValidator(_as_pipeline, json_schema_input_type=tuple[StepConfig, ...] | PipelineConfig),
 ]
-
-
-#: The time limits of a run and of a shell check if neither they nor the project name one.
-STEP_SECONDS = 2 * 3600
-CHECK_SECONDS = 600
-
-
-def _check_toolchain(name: str) -> str:
-    if not re.fullmatch(TOOLCHAIN, name):
-        raise fault(f"must be the name of a toolchain, such as rust or node, not {shown(name)}")
-    return name
-
-
-def _few_toolchains(names: tuple[str, ...]) -> tuple[str, ...]:
-    if len(names) > MOST_TOOLCHAINS:
-        raise fault(f"must have at most {MOST_TOOLCHAINS} entries, not {len(names)}")
-    return names
-
-
-ToolchainName = Annotated[Line, AfterValidator(_check_toolchain)]
-
-
-def _time_limit(seconds: int) -> Callable[[object, object], str]:
-    return lambda config, environment: f"{duration_in_words(seconds)} (default)"
-
-
-class Limits(FileModel):
-    """Bounds on one run or one task. Absent: no bound, except for STEP_SECONDS and CHECK_SECONDS."""
-
-    max_turns: Annotated[
-        Annotated[int, Strict(), Field(ge=1)] | None,
-        Setting(kind=setting.COUNT, label="Turns", help="Maximum number of turns of one run."),
-    ] = None
-    max_cost_usd: Annotated[
-        Annotated[float, Strict(), Field(gt=0, allow_inf_nan=False)] | None,
-        Setting(kind=setting.DOLLARS, label="Dollars", help="Maximum cost of one task."),
-    ] = None
-    soft_cost_usd: Annotated[
-        Annotated[float, Strict(), Field(ge=0, allow_inf_nan=False)] | None,
-        Setting(
-            kind=setting.DOLLARS_OR_NONE,
-            label="Dollars before it asks",
-            help="Once a task has cost this, it stops and asks whether to go on. 0: it does not ask.",
-            default=lambda config, environment: "none",
-        ),
-    ] = None
-    step_timeout: Annotated[
-        Seconds | None,
-        Setting(
-            kind=setting.DURATION,
-            label="Time limit of a run",
-            help="For steps that name none.",
-            default=_time_limit(STEP_SECONDS),
-        ),
-    ] = None
-    check_timeout: Annotated[
-        Seconds | None,
-        Setting(
-            kind=setting.DURATION,
-            label="Time limit of a check",
-            help="For checks that name none.",
-            default=_time_limit(CHECK_SECONDS),
-        ),
-    ] = None
-
-    @property
-    def asks_at_cost_usd(self) -> float | None:
-        """Return the soft cost limit; None if there is none, or if the hard one is reached before it."""
-        soft = self.soft_cost_usd
-        return soft if soft and soft_limit_fault(soft, hard=self.max_cost_usd) is None else None
 
 
 class RepositorySettings(FileModel):

@@ -58,6 +58,24 @@ WAITING_FOR_BUDGET = PhaseFacts(
     "clock",
 )
 
+#: How `done` is shown for the files that the portal wrote of a project's decisions.
+EXPORTED = PhaseFacts("done", "The portal wrote these files from the project’s decisions.", "good", "check")
+
+#: How `done` is shown for a task that a human had finished early, at its soft cost limit.
+FINISHED_EARLY = PhaseFacts(
+    "finished early",
+    "Finished early at its soft cost limit: not all of its steps are done. It can be resumed.",
+    "quiet",
+    "slash",
+)
+#: How `running` is shown until then.
+FINISHING_EARLY = PhaseFacts(
+    "finishing early", "The agent ends its present step. No further step begins.", "active", "play"
+)
+#: How the steps of such a task are shown that have not run, or were stopped before their end.
+NOT_RUN = PhaseFacts("not run", "It did not run: the task was finished early.", "quiet", "hollow")
+STOPPED_EARLY = PhaseFacts("not done", "It was stopped: the task was finished early.", "quiet", "slash")
+
 #: Phases in which nothing more happens unless a human wants it to.
 ENDED = frozenset({Phase.DONE, Phase.FAILED, Phase.CANCELLED})
 

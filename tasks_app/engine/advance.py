@@ -15,6 +15,7 @@ from tasks_app.core.phases import Phase
 from tasks_app.core.trace_context import log_context, log_for
 from tasks_app.engine.conclude import fail, postpone
 from tasks_app.engine.crashpoints import crash_point
+from tasks_app.engine.early_end import end_early_if_due
 from tasks_app.engine.lease import Lease, keep_renewed, renewer
 from tasks_app.engine.recording import commit_for_sequence, tidy_repository
 from tasks_app.engine.recovery import close_crashed_run, close_interrupted_run, recover
@@ -139,6 +140,8 @@ def _run_steps_here(lease: Lease, context: WorkerContext) -> None:
     finished = False
     while not finished:
         for step in task.steps.exclude(phase=Phase.DONE).select_related("task__project"):
+            if not step.current_runs.exists() and end_early_if_due(step, lease, context):
+                return
             if _leave_to_other_worker(step, lease, context) or not work_on(step, lease, context):
                 return
         finished = _finish_task(task, lease, context)

@@ -33,7 +33,7 @@ SETUP_POINTS = (
 #: The same for a worker that fills the cache of a setup.
 SETUP_CACHE_POINTS = ("setup-cache-copied",)
 #: The same for a worker that asks at a soft cost limit, and one that ends a task there.
-SOFT_LIMIT_POINTS = ("asked-about-cost", "ended-at-soft-limit")
+SOFT_LIMIT_POINTS = ("asked-about-cost", "ended-at-soft-limit", "ended-early")
 #: The same for a worker that publishes a result.
 PUBLISHING_POINTS = (
     "publication-claimed",

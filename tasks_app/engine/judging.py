@@ -14,21 +14,17 @@ from tasks_app.engine.guard import guard_report, plan_report
 from tasks_app.engine.lease import Lease
 from tasks_app.engine.merging import merge_report
 from tasks_app.engine.network import network_of
-from tasks_app.engine.plan import PLAN_FILE, leave_out_plan, store_plan
+from tasks_app.engine.plan import leave_out_plan, store_plan
+from tasks_app.engine.recording import commit_checkpoint, publish_without, record_after_checks, record_work
 from tasks_app.engine.run_recorder import RunRecorder
 from tasks_app.engine.setup import setup_folders
 from tasks_app.engine.ticker import Ticker
 from tasks_app.engine.toolchains import toolchains_of
 from tasks_app.engine.worker_context import WorkerContext
-from tasks_app.engine.workspace import (
-    commit_checkpoint,
-    publish_without,
-    record_after_checks,
-    record_work,
-)
 from tasks_app.history.events.append import NewEvent
 from tasks_app.history.transitions import move
 from tasks_app.models import EventKind, Run, paths
+from tasks_app.services.soft_limit import must_end_early
 
 
 def judge(run: Run, lease: Lease, context: WorkerContext) -> bool | None:
@@ -38,13 +34,10 @@ def judge(run: Run, lease: Lease, context: WorkerContext) -> bool | None:
     nothing.
     """
     if run.checks is None:
-        if problem := record_work(run, lease, context):
-            recorder = RunRecorder(lease, run, stop_signal=context.stop_signal, timeout=float("inf"))
-            _store_reports(run, [_recording_failed("What the step did", problem)], lease, recorder)
-        else:
-            store_plan(run, lease)
-            _run_guard_and_checks(run, lease, context)
-        if not _passed(run) and not may_try_again(run.step, lease, _failed_check(run)):
+        check_work(run, lease, context)
+        # A step that is to be finished early is not repaired: `engine/early_end.py` ends it.
+        finishing = run.step.task.is_finishing_early and bool(must_end_early(run.step.task, run.step))
+        if not _passed(run) and not finishing and not may_try_again(run.step, lease, _failed_check(run)):
             return False
     if not _passed(run):
         return None
@@ -55,6 +48,16 @@ def judge(run: Run, lease: Lease, context: WorkerContext) -> bool | None:
         move(run.step, Phase.DONE, epoch=lease.epoch)
     crash_point("step-done")
     return True
+
+
+def check_work(run: Run, lease: Lease, context: WorkerContext) -> None:
+    """Record what the run did, and run the file guard and the step's checks on it."""
+    if problem := record_work(run, lease, context):
+        recorder = RunRecorder(lease, run, stop_signal=context.stop_signal, timeout=float("inf"))
+        _store_reports(run, [_recording_failed("What the step did", problem)], lease, recorder)
+    else:
+        store_plan(run, lease)
+        _run_guard_and_checks(run, lease, context)
 
 
 def _run_guard_and_checks(run: Run, lease: Lease, context: WorkerContext) -> None:

@@ -24,29 +24,20 @@ from tasks_app.config.pipeline import STEP_SECONDS, step_from_json
 from tasks_app.core.errors import TranscriptDamaged
 from tasks_app.core.types import Ask, AskItem, AskKind, AskWay, Option
 from tasks_app.engine.database_transcripts import DatabaseTranscriptStore
-from tasks_app.engine.prompts import attempts_left_of, step_prompt, threshold_text
-from tasks_app.engine.review_requests import (
-    request_text,
-    requests_of_current_runs,
-    undelivered_reviews,
+from tasks_app.engine.prompts import step_prompt, threshold_text
+from tasks_app.engine.review_requests import request_text, requests_of_current_runs, undelivered_reviews
+from tasks_app.engine.run_feedback import (
+    answered_by,
+    answers_in_place,
+    cost_answers,
+    early_end_in_force,
+    feedback_of,
+    joined,
+    portal_notes,
 )
 from tasks_app.history.events.past import past_actions
-from tasks_app.models import Outcome, Question, QuestionKind, Reason, Review, Run, Step, Verdict, paths
-from tasks_app.prompting.feedback import (
-    AnsweredQuestion,
-    Feedback,
-    answer_feedback,
-    budget_feedback,
-    cost_decision_feedback,
-    crash_feedback,
-    failed_check_feedback,
-    interruption_feedback,
-    retry_feedback,
-    set_aside_feedback,
-    soft_limit_feedback,
-    threshold_feedback,
-    usage_limit_feedback,
-)
+from tasks_app.models import Outcome, Question, QuestionKind, Reason, Review, Run, Step, paths
+from tasks_app.prompting.feedback import retry_feedback, threshold_feedback
 from tasks_app.prompting.replay import replay, with_feedback
 from tasks_app.prompting.review import rerun_feedback
 
@@ -180,8 +171,9 @@ def _following_run(
         decisive = step.current_runs.exclude(outcome=Outcome.LOST).last() or last
     reason = _reason_to_run(decisive, reviews)
     if not transcript or decisive != last or step.task.resume == "replay":
-        feedback = _feedback(step, decisive, open_answers, requests_of_current_runs(step))
-        feedback = _joined(feedback, _cost_note(granted))
+        feedback = feedback_of(step, decisive, open_answers, requests_of_current_runs(step))
+        ends = [] if any(one.is_about_cost for one in granted) else early_end_in_force(step)
+        feedback = joined(feedback, portal_notes([*granted, *ends]))
         prompt = replay(step_prompt(step), actions=past_actions(step), feedback=feedback)  # H9
         return NextRun(reason, str(uuid.uuid4()), prompt, reviews=_ids(reviews))
     session = str(last.session_id)
@@ -282,121 +274,6 @@ def _reason_to_run(last: Run, reviews: Sequence[Review]) -> Reason:
         Outcome.FAILED: Reason.RETRY,
     }
     return reasons.get(Outcome(last.outcome), Reason.CRASH)
-
-
-def _decisions(
-    step: Step, last: Run, answers: Sequence[Question], *, waits_at: str, note: str = ""
-) -> dict[str, Decision]:
-    """Return the gate's decision for the call at which the session waits; none if it waits at no call.
-
-    The portal's own `note` is added to the answer, because such a run has no prompt.
-    """
-    main = next((question for question in answers if question.tool_use_id == waits_at), None)
-    folder = paths.answers_dir(step.task)
-    folder.mkdir(parents=True, exist_ok=True)
-    others = [_given_answer(question) for question in answers if question is not main]
-    if main is None:
-        was_set_aside = waits_at and last.outcome == Outcome.ASKED and not _has_question(step, waits_at)
-        return {waits_at: refuse_as_set_aside(others, folder=folder, note=note)} if was_set_aside else {}
-    if main.kind == QuestionKind.APPROVAL and main.verdict == Verdict.APPROVED and main.handed_in_id:
-        return {waits_at: refuse_as_uncertain(note)}
-    return {waits_at: decision_for(_given_answer(main), others, folder=folder, note=note)}
-
-
-def _write_answers_again(step: Step) -> None:
-    """Write the files of long answers, which the session names: some were given on another host."""
-    folder = paths.answers_dir(step.task)
-    folder.mkdir(parents=True, exist_ok=True)
-    for question in step.questions.of_agents().settled().select_related("answered_by", "run"):
-        decision_for(_given_answer(question), (), folder=folder)
-
-
-def _given_answer(question: Question) -> GivenAnswer:
-    return GivenAnswer(
-        ask_of(question),
-        question.answers_in_order,
-        question.notes,
-        name=f"question-{question.number}",
-        by=_answered_by(question),
-        dismissed=question.is_dismissed,
-        approved=question.verdict == Verdict.APPROVED,
-    )
-
-
-def _answered_by(question: Question) -> str:
-    return question.answered_by.shown_name if question.answered_by else "a human"
-
-
-def ask_of(question: Question) -> Ask:
-    """Return the ask from which the question's row was made."""
-    items = tuple(
-        AskItem(
-            item["question"],
-            item.get("header", ""),
-            tuple(Option(**option) for option in item.get("options", [])),
-            item.get("multiSelect", False),
-        )
-        for item in question.items
-    )
-    way = cast(AskWay, question.way)
-    kind = cast(AskKind, question.kind)
-    return Ask(question.tool_use_id, way, items, question.tool_input, kind)
-
-
-def _feedback(step: Step, last: Run, answers: Sequence[Question], reviews: Sequence[Review]) -> Feedback:
-    """Return what the agent is told about why it runs again, and then what reviewers request."""
-    if not reviews:
-        return _why_again(step, last, answers)
-    requested = request_text(step, reviews)
-    if last.outcome == Outcome.FINISHED and all(report["passed"] for report in last.checks or []):
-        return requested
-    return Feedback(f"{_why_again(step, last, answers)}\n\n{requested}")
-
-
-def _why_again(step: Step, last: Run, answers: Sequence[Question]) -> Feedback:
-    """Return what the agent is told about how the last run ended."""
-    if answers:
-        texts = [
-            AnsweredQuestion(
-                "\n".join(str(item["question"]) for item in question.items),
-                question.answer_text,
-                outcome=question.outcome,
-                kind=question.kind,
-                evidence=question.evidence[0]["text"] if question.evidence else "",
-            )
-            for question in answers
-        ]
-        who = answers[-1].answered_by
-        return answer_feedback(texts, answered_by=who.shown_name if who else "somebody")
-    if last.outcome == Outcome.ASKED:
-        return set_aside_feedback()
-    if last.outcome == Outcome.FINISHED and last.checks:
-        report = next((one for one in last.checks if not one["passed"]), last.checks[-1])
-        return failed_check_feedback(
-            check=report["check"],
-            reason=_check_failure(report),
-            output=report["output"],
-            passed_already=report.get("exit_code") == 0 and not report["passed"],
-            attempts=attempts_left_of(step),
-        )
-    if last.outcome == Outcome.LIMIT and last.questions.about_costs().exists():
-        return soft_limit_feedback()
-    if last.outcome == Outcome.LIMIT and step.task.waits_for_budget:
-        return budget_feedback()
-    if last.outcome == Outcome.LIMIT:
-        return usage_limit_feedback(reset_at=step.task.resets_at)
-    if last.outcome == Outcome.FAILED:
-        return crash_feedback(detail=last.error)
-    return interruption_feedback()
-
-
-def _check_failure(report: dict[str, object]) -> str:
-    if problem := str(report.get("problem", "")):
-        return problem.removesuffix(".")
-    if report.get("timed_out"):
-        return "it did not end in time"
-    code = report.get("exit_code")
-    return "it failed" if code is None else f"it ended with exit code {code}"
 
 
 def cost_before(run: Run) -> float:

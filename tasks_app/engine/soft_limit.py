@@ -5,11 +5,11 @@ from __future__ import annotations
 from django.utils import timezone
 
 from tasks_app.core.phases import Phase
-from tasks_app.engine.conclude import question_payload
 from tasks_app.engine.crashpoints import crash_point
 from tasks_app.engine.lease import Lease
 from tasks_app.history.audit import record
 from tasks_app.history.events.append import append_one
+from tasks_app.history.events.payloads import question_payload
 from tasks_app.history.spans import begin_wait
 from tasks_app.history.transitions import move
 from tasks_app.models import Action, Change, ChangeKind, EventKind, Question, QuestionKind, Run, Step, Task

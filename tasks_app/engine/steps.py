@@ -24,6 +24,8 @@ from tasks_app.engine.conclude import (
 )
 from tasks_app.engine.crashpoints import crash_point
 from tasks_app.engine.deaths import deaths_without_progress, fail_if_hopeless
+from tasks_app.engine.decisions import note_followed, unfit_collector
+from tasks_app.engine.early_end import end_early_if_due
 from tasks_app.engine.judging import judge
 from tasks_app.engine.lease import Lease
 from tasks_app.engine.network import network_of
@@ -33,18 +35,20 @@ from tasks_app.engine.replies import ReplyCollector, collect_earlier_replies
 from tasks_app.engine.run_recorder import RunRecorder
 from tasks_app.engine.setup import setup_folders
 from tasks_app.engine.soft_limit import ask_if_soft_limit_reached
+from tasks_app.engine.spool_collector import last_run_of
 from tasks_app.engine.stopping import Stopped, StopReason
 from tasks_app.engine.toolchains import toolchains_of
 from tasks_app.engine.wait_sentences import SHORTEST_WAIT, reset_words
 from tasks_app.engine.worker_context import WorkerContext
-from tasks_app.engine.workspace import prepare_workspace, record_work
+from tasks_app.engine.workspace import prepare_workspace
 from tasks_app.history import statistics
 from tasks_app.history.events.append import NewEvent
 from tasks_app.history.spans import begin_run, begin_step
 from tasks_app.history.transitions import move
-from tasks_app.models import EventKind, Outcome, QuestionKind, Run, Step, paths
+from tasks_app.models import EventKind, Outcome, QuestionKind, Run, Step, Task, paths
 from tasks_app.services.budgets import budgets_of_task, next_month
 from tasks_app.services.run_budget import dollars_for_run
+from tasks_app.services.soft_limit import must_end_early
 
 #: Maximum number of consecutive runs that may end with set-aside calls.
 SET_ASIDE = 5
@@ -58,6 +62,8 @@ def work_on(step: Step, lease: Lease, context: WorkerContext) -> bool:
                 raise IllegalMove(f"Task “{task}”", task.phase, Phase.RUNNING)
             move(step, Phase.RUNNING, epoch=lease.epoch)
             begin_step(step)
+    if is_skipped(step):
+        return skip(step, lease)
     lease.phase()  # raises LeaseLost: only the holder may kill processes
     # Processes of earlier holders must not change the workspace while it is recorded and checked.
     kill_earlier_processes(paths.workspace(step.task).path, lease.as_claim)
@@ -66,7 +72,7 @@ def work_on(step: Step, lease: Lease, context: WorkerContext) -> bool:
     collect_earlier_replies(step.task, lease)
     while True:
         last = step.current_runs.last()
-        if last is not None and last.outcome == Outcome.FINISHED and not step.reviews.undelivered().exists():
+        if last is not None and last.outcome == Outcome.FINISHED and not _has_more_to_tell(step):
             verdict = judge(last, lease, context)
             if verdict is not None:
                 return verdict
@@ -76,6 +82,8 @@ def work_on(step: Step, lease: Lease, context: WorkerContext) -> bool:
 
 def _run_agent(step: Step, lease: Lease, context: WorkerContext) -> bool:
     """Run the agent once. Return whether the step goes on at once afterwards."""
+    if end_early_if_due(step, lease, context):
+        return False
     if _fail_if_cost_limit_reached(step, lease) or _wait_if_budget_used_up(step, lease):
         return False
     if ask_if_soft_limit_reached(step, lease):
@@ -105,9 +113,9 @@ def _run_opened(
         recorder.replies = ReplyCollector(run, lease)
     try:
         result = context.agent.run(order, recorder)
-        recorder.collect_replies()
+        recorder.collect()
     except Stopped as stopped:
-        recorder.collect_replies()
+        recorder.collect()
         return _conclude_stopped(run, stopped, lease, recorder, context)
     crash_point("agent-ended")
     return _conclude(run, result, lease, recorder, context)
@@ -204,8 +212,8 @@ def _order_for(run: Run, planned: NextRun, timeout: float, trace: TraceContext |
         allow_write=config.allow_write,
         allowed_tools=config.allowed_tools,
         cost_before=planned.cost_before,
-        max_turns=task.max_turns,
-        max_cost_usd=None if task.max_cost_usd is None else task.max_cost_usd - _dollars_spent(run.step),
+        max_turns=turns_of(run.step),
+        max_cost_usd=dollars_of(run.step),
         budget_usd=dollars_for_run(task.pk),
         timeout=timeout,
         network=network_of(run.step),
@@ -220,6 +228,7 @@ def _conclude(
     run: Run, result: RunResult, lease: Lease, recorder: RunRecorder, context: WorkerContext
 ) -> bool:
     """Store how the run ended. Return whether the step goes on at once."""
+    result = without_failure_of_pass(run.step, result)
     if result.ending is Ending.ASKED:
         halt(lease, run, result, recorder)
         crash_point("halted")
@@ -227,6 +236,8 @@ def _conclude(
         return not result.asks and not _fail_if_always_set_aside(run.step, lease)
     with lease.locked():
         store_result(run, result, recorder)
+        if result.ending is Ending.FINISHED:
+            note_followed(run, result.text)
     crash_point("result-stored")
     if result.ending is Ending.KILLED:
         return _retry_killed(run, result, lease, context)
@@ -238,6 +249,8 @@ def _conclude(
         return True
     record_work(run, lease, context)
     if result.ending is Ending.BUDGET:  # the next run does not begin before somebody allows it
+        return True
+    if must_end_early(run.step.task, run.step):
         return True
     return not _fail_if_cost_limit_reached(run.step, lease) and may_try_again(run.step, lease, result.error)
 

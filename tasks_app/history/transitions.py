@@ -101,6 +101,8 @@ def _stamps(thing: Task | Step, target: Phase) -> dict[str, Any]:
     stamps: dict[str, Any] = {"ended_at": now if target in ENDED else None}
     if isinstance(thing, Task):
         stamps["undo_until"] = None
+        if Phase.DONE in (thing.phase, target) or target is Phase.CANCELLED:
+            stamps["early_end"] = ""  # unless it says otherwise: the end decided on was reached, or is off
     if target is Phase.RUNNING:
         stamps["failure"] = ""
         if thing.started_at is None:

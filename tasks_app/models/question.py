@@ -96,6 +96,15 @@ class QuestionQuerySet(models.QuerySet["Question"]):
         """Return the answers “End the task” that have not been carried out yet."""
         return self.about_costs().answered().filter(allowed_usd=None, delivered_at=None)
 
+    def finishings(self) -> Self:
+        """Return the answers “Finish early”, the newest last."""
+        return self.about_costs().answered().filter(finishes=True).order_by("number")
+
+    def forget_ends(self) -> None:
+        """Mark answers that end a task and were not carried out: somebody has decided otherwise."""
+        self.endings().update(delivered_at=timezone.now())
+        self.finishings().order_by().filter(delivered_at=None).update(delivered_at=timezone.now())
+
     def approved_plans(self) -> Self:
         """Return the approved plans of runs that count (see `Step.first_run`)."""
         counts = Q(run__number__gte=F("step__first_run"))
@@ -219,9 +228,18 @@ class Question(models.Model):
         return self.kind == QuestionKind.COST
 
     @property
+    def cost_choice(self) -> Literal["", "raise", "finish", "stop"]:
+        """What a human chose at a soft cost limit; empty for other questions, and without an answer."""
+        if not self.is_about_cost or self.state != QuestionState.ANSWERED:
+            return ""
+        if self.finishes:
+            return "finish"
+        return "stop" if self.allowed_usd is None else "raise"
+
+    @property
     def ends_task(self) -> bool:
         """Whether its answer is to end the task at its soft cost limit."""
-        return self.is_about_cost and self.state == QuestionState.ANSWERED and self.allowed_usd is None
+        return self.cost_choice == "stop"
 
     @property
     def is_open(self) -> bool:

@@ -1,4 +1,4 @@
-"""A task, its lease, and the steps of its pipeline."""
+"""A task and its lease."""
 
 from __future__ import annotations
 
@@ -6,25 +6,29 @@ from collections.abc import Collection
 from datetime import timedelta
 from functools import reduce
 from operator import or_
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from django.db import models
 from django.db.models import F, Q
 from django.db.models.functions import Now
 
 from tasks_app.config.task_file import PriorityName
-from tasks_app.core.labels import STORED_LENGTH
-from tasks_app.core.phases import ENDED, WAITING_FOR_BUDGET, Phase, PhaseFacts
+from tasks_app.core.phases import (
+    ENDED,
+    EXPORTED,
+    FINISHED_EARLY,
+    FINISHING_EARLY,
+    RESUMABLE,
+    WAITING_FOR_BUDGET,
+    Phase,
+    PhaseFacts,
+)
 from tasks_app.core.types import JsonObject
 from tasks_app.models.installation import new_folder_key
 from tasks_app.models.phased import Phased
 from tasks_app.models.project import Project
 from tasks_app.models.sequence import Sequence
 from tasks_app.models.user import User
-
-if TYPE_CHECKING:
-    from tasks_app.models.run import Run
-
 
 #: Seconds after which a lease ends unless it is renewed.
 LEASE_SECONDS = 20.0
@@ -41,6 +45,13 @@ class Priority(models.IntegerChoices):
     LOW = -1, "low"
     NORMAL = 0, "normal"
     HIGH = 1, "high"
+
+
+class EarlyEnd(models.TextChoices):
+    """Whether a human has had a task finished early at its soft cost limit."""
+
+    ASKED = "asked", "is to be finished early"
+    ENDED = "ended", "was finished early"
 
 
 def priority_name(value: int) -> PriorityName:
@@ -164,6 +175,10 @@ class Task(Phased):
     soft_cost_usd = models.FloatField(
         null=True, blank=True, help_text="Dollars after which it stops and asks whether to go on."
     )
+    early_end = models.CharField(
+        max_length=10, choices=EarlyEnd, blank=True, default="", db_default="", editable=False,
+        help_text="Whether it is to be finished early, or was; empty: neither.",
+    )  # fmt: skip
     auto_commit = models.BooleanField(default=False, help_text="Commit a checkpoint after each step.")
     publish_plan = models.BooleanField(default=False, help_text="Leave PLAN.md in the result.")
     publish: models.JSONField[JsonObject | None, JsonObject | None] = models.JSONField(
@@ -282,7 +297,28 @@ class Task(Phased):
     def phase_facts(self) -> PhaseFacts:
         if self.phase == Phase.WAITING_FOR_RESET and self.waits_for_budget:
             return WAITING_FOR_BUDGET
+        if self.finished_early:
+            return FINISHED_EARLY
+        if self.exports_decisions:
+            return EXPORTED
+        if self.phase == Phase.RUNNING and self.is_finishing_early:
+            return FINISHING_EARLY
         return super().phase_facts
+
+    @property
+    def is_finishing_early(self) -> bool:
+        """Whether a human has decided that it ends with its present step."""
+        return self.early_end == EarlyEnd.ASKED
+
+    @property
+    def finished_early(self) -> bool:
+        """Whether it is done without all of its steps, because a human decided so at its soft cost limit."""
+        return self.phase == Phase.DONE and self.early_end == EarlyEnd.ENDED
+
+    @property
+    def can_resume(self) -> bool:
+        """Whether a human can resume it: it stopped before all of its steps were done."""
+        return Phase(self.phase) in RESUMABLE or self.finished_early
 
     @property
     def is_ended(self) -> bool:

@@ -66,6 +66,7 @@ class Message:
     actor: str = ""
     cause: str = ""
     verdict: str = ""
+    finished_early: bool = False
 
     @property
     def path(self) -> str:
@@ -85,7 +86,7 @@ class Message:
         task, actor = one_line(self.task, 200), one_line(self.actor, 60) or "somebody"
         return {
             EventType.FAILED: f"Failed: {task}",
-            EventType.DONE: f"Done: {task}",
+            EventType.DONE: f"Finished early: {task}" if self.finished_early else f"Done: {task}",
             EventType.CANCELLED: f"Cancelled{self._by}: {task}",
             EventType.NOT_PUBLISHED: f"Not published: {task}",
             EventType.REVIEWED: f"{actor} {self.verdict}: {task}",
@@ -164,6 +165,7 @@ def _about(delivery: Delivery, task: Task, event_type: EventType, **values: Any)
         project_id=task.project_id,
         task=task.title,
         task_id=task.pk,
+        finished_early=event_type == EventType.DONE and task.finished_early,
         **values,
     )
 

@@ -20,7 +20,7 @@ TASK_COLUMNS = [
     *("id", "title", "project", "sequence", "pipeline", "phase", "created_by"),
     *("created_at", "started_at", "ended_at", "seconds", "seconds_without_waiting", "seconds_waiting"),
     *("input_tokens", "output_tokens", "cache_write_tokens", "cache_read_tokens", "cost_usd", "models"),
-    *("questions", "answered_by", "failure"),
+    *("questions", "answered_by", "failure", "finished_early"),
 ]
 QUESTION_COLUMNS = [
     *("id", "project", "task", "title", "step", "number", "kind", "state", "question", "verdict", "answer"),
@@ -83,6 +83,7 @@ def _task_row(task: Task, metrics: statistics.Metrics, asked: tuple[int, list[st
         "questions": asked[0],
         "answered_by": ", ".join(asked[1]),
         "failure": task.failure,
+        "finished_early": task.finished_early,
     }
 
 

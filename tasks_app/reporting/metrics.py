@@ -30,6 +30,7 @@ from tasks_app.models import (
     Task,
     WorkerBeat,
 )
+from tasks_app.models.task import EarlyEnd
 
 #: Answers within this time are looked at for how long they took to reach their agent, but no more than MOST.
 RECENT = timedelta(hours=1)
@@ -66,9 +67,13 @@ def _gauge(name: str, help_text: str, label: str, values: dict[str, float]) -> G
 
 
 def _tasks() -> Iterator[Metric]:
-    found = dict(Task.objects.order_by().values_list("phase").annotate(Count("pk")))
-    counts = {str(phase): found.get(phase, 0) for phase in Phase}
-    yield _gauge("catherder_tasks", "Tasks by phase.", "phase", counts)
+    early = Q(phase=Phase.DONE, early_end=EarlyEnd.ENDED)
+    rows = Task.objects.order_by().values("phase").annotate(all=Count("pk"), early=Count("pk", filter=early))
+    found = {row["phase"]: (row["all"], row["early"]) for row in rows}
+    counts: dict[str, float] = {str(phase): found.get(phase, (0, 0))[0] for phase in Phase}
+    counts["finished_early"] = found.get(Phase.DONE, (0, 0))[1]
+    counts[Phase.DONE] -= counts["finished_early"]
+    yield _gauge("catherder_tasks", "Tasks by phase; done ones without finished_early.", "phase", counts)
     due = Task.objects.due().exclude(phase=Phase.RUNNING).count()
     yield GaugeMetricFamily("catherder_queue_depth", "Tasks that a worker could take now.", due)
 

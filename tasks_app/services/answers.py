@@ -16,7 +16,7 @@ from tasks_app.services.question_outcomes import (
     store_outcome,
     why_not_open,
 )
-from tasks_app.services.soft_limit import outcome_of
+from tasks_app.services.soft_limit import cost_answer_in
 
 __all__ = ["Answered", "Reply", "answer_question", "decide", "dismiss_question", "why_not_open"]
 
@@ -98,7 +98,8 @@ _EXPECTED = {
     QuestionKind.CLARIFICATION: "a question: answer or dismiss it",
     QuestionKind.APPROVAL: "an approval: approve or deny it",
     QuestionKind.PLAN: "a plan: approve it or send it back",
-    QuestionKind.COST: "about a soft cost limit: answer it with an amount of dollars, or end the task",
+    QuestionKind.COST: "about a soft cost limit: answer it with an amount of dollars, finish early, or "
+    "end the task",
 }
 
 

@@ -99,6 +99,7 @@ def _resume(question: Question, task: Task, *, by: User) -> None:
     paused = paused_until_now(task)
     seconds = settings.ENVIRONMENT.undo_seconds
     undo_until = Now() + timedelta(seconds=seconds) if seconds else None
+    ends: dict[str, Any] = {"early_end": EarlyEnd.ASKED} if question.finishes else {}
     # A temporary fault from before the question must not delay the answer.
     move(
         task, Phase.PENDING, reason=reason, by=by, paused_seconds=paused, retry_at=None,

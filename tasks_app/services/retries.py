@@ -14,7 +14,7 @@ from tasks_app.history.statistics import paused_until_now
 from tasks_app.history.transitions import move
 from tasks_app.models import Action, Step, Task, User
 from tasks_app.permissions import Principal, require_actor
-from tasks_app.services.tasks import locked
+from tasks_app.services.tasks import has_successor, locked
 from tasks_app.services.worker_notifier import notify_on_commit
 
 
@@ -35,8 +35,9 @@ def retry_from(task: Task, step: Step, *, by: Principal, put_back: bool = False,
         for one in task.steps.filter(position__gte=step.position):
             reset_step(one, reason=reason, by=by.user)
         paused = paused_until_now(task)
+        task.questions.forget_ends()
         move(
-            task, Phase.PENDING, reason=reason, by=by.user, failure="", paused_seconds=paused,
+            task, Phase.PENDING, reason=reason, by=by.user, failure="", paused_seconds=paused, early_end="",
             resets_at=None, retry_at=None, queued_at=task.queued_at or timezone.now(), reset_to=reset_to,
         )  # fmt: skip
         record(Action.TASK_RETRIED, by=by.user, task=task, step=step.name, put_back=put_back)
@@ -56,12 +57,6 @@ def why_not_retry(task: Task, step: Step) -> IllegalMove | BadInput | None:
     if before := task.steps.filter(position__lt=step.position).exclude(phase=Phase.DONE).first():
         return BadInput(f"the step “{before}” before “{step}” is not done", where="retry")
     return None
-
-
-def has_successor(task: Task) -> bool:
-    """Return whether a later task of the sequence exists."""
-    later = Task.objects.filter(sequence=task.sequence_id, pk__gt=task.pk)
-    return task.sequence_id is not None and later.exists()
 
 
 def _files_before(step: Step) -> str:

@@ -71,6 +71,8 @@ def hand_over(reviews: list[Review], *, reason: str, by: User | None, epoch: int
     task = reviews[0].task
     step = last_writing_step(task)
     Review.objects.filter(pk__in=[review.pk for review in reviews]).update(step=step)
+    Task.objects.filter(pk=task.pk).update(early_end="")  # there is more to do now
+    task.questions.forget_ends()
     for later in task.steps.filter(position__gt=step.position):
         reset_step(later, reason=reason, by=by, epoch=epoch)
     fresh: dict[str, Any] = {"failures": 0, "failure": ""}

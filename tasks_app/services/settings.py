@@ -10,6 +10,7 @@ from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.db import transaction
 
+from tasks_app.config.limits import soft_limit_fault
 from tasks_app.config.pipeline import ProjectConfig, choose_pipeline, load_project_config
 from tasks_app.config.project_settings import (
     SETTINGS,
@@ -20,7 +21,6 @@ from tasks_app.config.project_settings import (
     value_in_file,
 )
 from tasks_app.config.setting import Setting, call_patterns
-from tasks_app.config.soft_limit import soft_limit_fault
 from tasks_app.config.yaml_text import read_yaml
 from tasks_app.core.errors import BadInput
 from tasks_app.git import committed_text

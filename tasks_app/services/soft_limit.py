@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from math import ceil
+from dataclasses import dataclass
+from math import ceil, inf
 from typing import Any
 
 from django.db import transaction
@@ -12,12 +13,17 @@ from django.db.models import Exists, Max, OuterRef, Sum
 from tasks_app.core.dollars import dollars
 from tasks_app.core.errors import BadAmount
 from tasks_app.core.phases import Phase
-from tasks_app.models import Question, Run, Step, Task
+from tasks_app.models import Outcome, Question, Run, Step, Task
 from tasks_app.services.tasks import cancel_locked
 
 #: The portal asks, no tool of an agent.
 WAY = "portal"
 END = "End the task"
+FINISH = "Finish early"
+#: What the agent may still spend to end its present step in order, as a share of the soft limit, and bounds.
+_FINISHING_SHARE = 0.2
+_FINISHING_LEAST = 0.1
+_FINISHING_MOST = 2.0
 #: Sums of the same costs in another order differ by less than this.
 _ROUNDING = 1e-6
 _CENT = 0.01
@@ -61,14 +67,37 @@ def question_at_limit(task: Task, step: Step) -> dict[str, Any]:
     most = None if task.max_cost_usd is None else _ceil_to_cents(task.max_cost_usd - spent)
     more = _ceil_to_cents(task.soft_cost_usd or 0)
     more = more if most is None else min(more, most)
+    to_finish = _to_finish(task, most) if step.current_runs.exists() else 0.0
+    said = f"It asks again at {dollars(spent + more)}."
+    if most is not None and more >= most:
+        said = "After that it fails: that is all it may cost (limits.maxCostUsd)."
     options = [
-        {"label": go_on(more), "description": f"It asks again at {dollars(spent + more)}.", "preview": ""},
+        {"label": go_on(more), "description": said, "preview": ""},
+        {"label": FINISH, "description": _what_finishing_means(step, to_finish), "preview": ""},
         {"label": END, "description": "The task is cancelled. Its branch stays.", "preview": ""},
     ]
-    if most is not None and more >= most:
-        options[0]["description"] = "After that it fails: that is all it may cost (limits.maxCostUsd)."
     item = {"question": _text(task, step, spent), "header": "Cost", "options": options, "multiSelect": False}
-    return {"items": [item], "tool_input": {"spent_usd": spent, "most_usd": most}}
+    amounts = {"spent_usd": spent, "most_usd": most, "finish_usd": to_finish}
+    return {"items": [item], "tool_input": amounts}
+
+
+def _to_finish(task: Task, most: float | None) -> float:
+    """Return the dollars within which the agent ends its present step, at most what the hard limit leaves."""
+    share = _ceil_to_cents(_FINISHING_SHARE * (task.soft_cost_usd or 0))
+    allowance = min(max(share, _FINISHING_LEAST), _FINISHING_MOST)
+    return allowance if most is None else min(allowance, most)
+
+
+def _what_finishing_means(step: Step, to_finish: float) -> str:
+    if not to_finish:
+        return f"No step begins any more, “{step.name}” neither. {_STAYS}"
+    return (
+        f"The agent ends step “{step.name}” for at most ${to_finish:.2f} more and says what is left undone. "
+        f"No further step begins. {_STAYS}"
+    )
+
+
+_STAYS = "What is there can be reviewed and published."
 
 
 def _text(task: Task, step: Step, spent: float) -> str:
@@ -90,15 +119,31 @@ def go_on(amount: float) -> str:
     return f"Go on, up to ${amount:.2f} more"
 
 
-def outcome_of(question: Question, answer: str) -> tuple[str, float | None]:
-    """Return the answer in its usual words, and what the task may cost then; None if it is to end.
+@dataclass(frozen=True)
+class CostAnswer:
+    """The answer in its usual words, and what it means.
+
+    `allowed_usd` is what the task may cost then, None if it is to end; `finishes` says if it finishes early.
+    """
+
+    answer: str
+    allowed_usd: float | None = None
+    finishes: bool = False
+
+
+def cost_answer_in(question: Question, answer: str) -> CostAnswer:
+    """Return what the answer means.
 
     Raises BadAmount unless the answer is one of the options or an amount within the hard limit.
     """
-    if answer.strip().casefold() == END.casefold():
-        return END, None
+    said, spent = answer.strip().casefold(), float(question.tool_input["spent_usd"])
+    to_finish = question.tool_input.get("finish_usd")  # not in questions from before this could be chosen
+    if said == END.casefold():
+        return CostAnswer(END)
+    if said == FINISH.casefold() and to_finish is not None:
+        return CostAnswer(FINISH, spent + float(to_finish), finishes=True)
     amount = _amount_in(question, answer)
-    return go_on(amount), float(question.tool_input["spent_usd"]) + amount
+    return CostAnswer(go_on(amount), spent + amount)
 
 
 def _amount_in(question: Question, answer: str) -> float:
@@ -112,6 +157,24 @@ def _amount_in(question: Question, answer: str) -> float:
     if most is not None and amount > most:
         raise BadAmount(f"Enter at most {most:.2f} dollars: the task may not cost more (limits.maxCostUsd).")
     return amount
+
+
+def must_end_early(task: Task, step: Step) -> str:
+    """Return why a task that is to be finished early ends before the step's next run; "" if it does not.
+
+    The step does not begin any more; or its agent has ended it, or has spent what was left for that.
+    """
+    decided = task.questions.finishings().last() if task.is_finishing_early else None
+    if decided is None:
+        return ""
+    last = step.current_runs.last()
+    if last is None:
+        return "it did not begin any more"
+    if decided.handed_in_id and last.pk >= decided.handed_in_id and last.outcome == Outcome.FINISHED:
+        return "its checks did not pass"
+    spent = spent_by(task.pk)
+    most = min(decided.allowed_usd or 0, task.max_cost_usd or inf)
+    return "what was left to end it is spent" if spent >= most - _ROUNDING else ""
 
 
 def end_if_decided(task: Task) -> bool:

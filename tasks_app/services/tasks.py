@@ -256,7 +256,7 @@ def cancel_locked(task: Task, *, reason: str, by: User | None = None, actor_name
 
 
 def resume_task(task: Task, *, by: Principal, notify: bool = True) -> None:
-    """Resume a task that failed, was interrupted or cancelled, or waits for a limit to reset.
+    """Resume a task that failed, was interrupted, cancelled or finished early, or waits for a limit to reset.
 
     A question of the agent that the cancellation withdrew is opened again; a worker asks about the soft cost
     limit anew. Raises IllegalMove in any other phase.
@@ -285,6 +285,22 @@ def resume_task(task: Task, *, by: Principal, notify: bool = True) -> None:
             Change.objects.create(task=task, kind=ChangeKind.QUESTION)
         elif notify:
             notify_on_commit(task.pk)
+
+
+def why_not_resume(task: Task) -> IllegalMove | None:
+    """Return why the task cannot be resumed; None if it can."""
+    what = f"Task “{task}”"
+    if not task.can_resume:
+        return IllegalMove(what, task.phase, Phase.PENDING)
+    if task.finished_early and has_successor(task):
+        return IllegalMove(what, "followed by another task of its sequence, which builds on it,", "resumed")
+    return None
+
+
+def has_successor(task: Task) -> bool:
+    """Return whether a later task of the sequence exists."""
+    later = Task.objects.filter(sequence=task.sequence_id, pk__gt=task.pk)
+    return task.sequence_id is not None and later.exists()
 
 
 def change_threshold(task: Task, value: int, *, by: Principal) -> None:

@@ -6,23 +6,17 @@ from typing import Any
 
 import pytest
 
-from tasks_app.agent.fake_script import say
+from tasks_app.agent.fake_script import Turn, ask, say
 from tasks_app.core.phases import Phase
 from tasks_app.engine.crashpoints import SOFT_LIMIT_POINTS
 from tasks_app.models import Question, Task, Transition
-from tasks_app.services.soft_limit import END
+from tasks_app.services.soft_limit import END, FINISH
 from tests.crash.test_sweep import bury, dies_at
 from tests.runner import Runner, runs
+from tests.soft_limits import two_steps, without_undo
 
-CONFIG = """\
-limits: {softCostUsd: 0.005}
-pipelines:
-  default:
-    - {name: plan, command: plan-task}
-    - {name: implement, command: implement}
-"""
 NOTES = 'Be brief ☃ "; rm -rf /'
-ASKING, ENDING = SOFT_LIMIT_POINTS
+ASKING, ENDING, EARLY = SOFT_LIMIT_POINTS
 BEFORE = ("claimed", "begun", "run-opened", "agent-ended", "result-stored", "step-done", ASKING)
 AFTER = ("claimed", "begun", "run-opened", "event-recorded", "transcript-stored", "agent-ended",
          "result-stored", "step-done", "task-done")  # fmt: skip
@@ -32,7 +26,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 @pytest.fixture(autouse=True)
 def _no_undo(settings: Any) -> None:
-    settings.ENVIRONMENT = settings.ENVIRONMENT.model_copy(update={"undo_seconds": 0})
+    without_undo(settings)
 
 
 def dies(runner: Runner, task: Task, point: str) -> None:
@@ -60,7 +54,7 @@ def assert_asked_once(task: Task, end: Phase) -> None:
 @pytest.mark.parametrize("answer", ["5", END])
 @pytest.mark.parametrize("point", BEFORE)
 def test_a_death_before_the_question(runner: Runner, point: str, answer: str) -> None:
-    task = runner.task([say("Done.")], config=CONFIG)
+    task = runner.task([say("Done.")], config=two_steps())
     dies(runner, task, point)
     finish(runner, task, answer)
     assert_asked_once(task, Phase.CANCELLED if answer == END else Phase.DONE)
@@ -68,7 +62,7 @@ def test_a_death_before_the_question(runner: Runner, point: str, answer: str) ->
 
 @pytest.mark.parametrize("point", AFTER)
 def test_a_death_after_the_answer(runner: Runner, point: str) -> None:
-    task = runner.task([say("Done.")], config=CONFIG)
+    task = runner.task([say("Done.")], config=two_steps())
     runner.advance(task)
     runner.answer(task.questions.get(), "5", notes=NOTES)
     dies(runner, task, point)
@@ -78,10 +72,37 @@ def test_a_death_after_the_answer(runner: Runner, point: str) -> None:
 
 @pytest.mark.parametrize("point", ["claimed", ENDING])
 def test_a_death_while_the_task_is_ended(runner: Runner, point: str) -> None:
-    task = runner.task([say("Done.")], config=CONFIG)
+    task = runner.task([say("Done.")], config=two_steps())
     runner.advance(task)
     runner.answer(task.questions.get(), END)
     dies(runner, task, point)
     finish(runner, task, END)
     assert_asked_once(task, Phase.CANCELLED)
     assert len(runs(task)) == 1
+
+
+@pytest.mark.parametrize("point", ["claimed", EARLY])
+def test_a_death_while_the_task_is_finished_early(runner: Runner, point: str) -> None:
+    task = runner.task([say("Done.")], config=two_steps())
+    runner.advance(task)
+    runner.answer(task.questions.get(), FINISH)
+    dies(runner, task, point)
+    finish(runner, task, FINISH)
+    assert_asked_once(task, Phase.DONE)
+    assert task.finished_early and len(runs(task)) == 1
+
+
+@pytest.mark.parametrize(
+    "point", ["run-opened", "agent-ended", "result-stored", "checked", "step-done", EARLY]
+)
+def test_a_death_while_the_present_step_is_finished(runner: Runner, point: str) -> None:
+    task = runner.task([Turn(calls=(ask("Which?"),)), say("Done.")], config=two_steps())
+    runner.advance(task)
+    runner.answer(task.questions.get(), "Blue")
+    runner.advance(task)
+    runner.answer(task.questions.get(kind="cost"), FINISH)
+    dies(runner, task, point)
+    finish(runner, task, FINISH)
+    task.refresh_from_db()
+    assert task.finished_early and task.questions.filter(delivered_at=None).count() == 0
+    assert [step.phase for step in task.steps.all()] == [Phase.DONE, Phase.PENDING]

@@ -21,6 +21,7 @@ from tasks_app.sandbox import Sandbox
 from tasks_app.services.budgets import end_waits_for_budgets
 from tests.agents import Bench, rehearsal
 from tests.runner import ONE_STEP, Runner
+from tests.soft_limits import without_undo
 
 
 @pytest.fixture
@@ -126,7 +127,7 @@ def test_a_run_stops_at_the_soft_limit_and_the_same_session_goes_on_with_the_dec
     metered: Runner, settings: Any
 ) -> None:
     """M8: the proxy refuses what comes next, a human is asked, and their notes reach the session once."""
-    settings.ENVIRONMENT = settings.ENVIRONMENT.model_copy(update={"undo_seconds": 0})
+    without_undo(settings)
     project = metered.project("limits: {softCostUsd: 0.07}\n" + ONE_STEP)
     task = metered.task(text="# Ask\n\nrehearsal: ask-the-model-often\n", project=project)
     assert metered.advance(task).phase == Phase.WAITING_FOR_INPUT

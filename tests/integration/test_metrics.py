@@ -136,6 +136,10 @@ def test_o3_tasks_by_phase_and_what_a_worker_could_take() -> None:
         Task.objects.filter(pk=task.pk).update(phase=phase, queued_at=timezone.now() if queued else None)
     found = read_metrics()
     assert found["catherder_tasks", "pending"] == 2 and found["catherder_tasks", "done"] == 1
+    assert found["catherder_tasks", "finished_early"] == 0
+    Task.objects.filter(phase=Phase.DONE).update(early_end="ended")
+    found = read_metrics()
+    assert found["catherder_tasks", "done"] == 0 and found["catherder_tasks", "finished_early"] == 1
     assert found["catherder_queue_depth", ""] == 1
 
 

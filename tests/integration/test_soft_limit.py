@@ -33,42 +33,27 @@ from tasks_app.services.answers import Reply, answer_question, decide, dismiss_q
 from tasks_app.services.retries import retry_from
 from tasks_app.services.run_budget import dollars_for_run
 from tasks_app.services.sequences import create_sequence, start_sequence
-from tasks_app.services.soft_limit import END, spent_by
+from tasks_app.services.soft_limit import END, FINISH, spent_by
 from tasks_app.services.tasks import cancel_task, resume_task
 from tasks_app.services.undo import undo_answer, undo_until
 from tests.factories import MembershipFactory, UserFactory
 from tests.people import acting
 from tests.racing import ROUNDS, race
 from tests.runner import Runner, results, runs, step
+from tests.soft_limits import LIMIT, ONE_STEP, two_steps, without_undo
 
 pytestmark = pytest.mark.django_db(transaction=True)
-
-#: The fake agent's turns cost a cent each: the first step reaches this limit.
-TWO_STEPS = """\
-limits: {{softCostUsd: 0.005{more}}}
-pipelines:
-  default:
-    - {{name: plan, command: plan-task}}
-    - {{name: implement, command: implement}}
-"""
-ONE_STEP = """\
-limits: {softCostUsd: 0.005}
-pipelines:
-  default:
-    - name: do
-      command: self
-"""
 
 
 @pytest.fixture
 def no_undo(settings: Any) -> None:
-    settings.ENVIRONMENT = settings.ENVIRONMENT.model_copy(update={"undo_seconds": 0})
+    without_undo(settings)
 
 
 @pytest.fixture
 def asked(runner: Runner, no_undo: None) -> Question:
     """The question of a task whose first step has reached the soft limit."""
-    return open_question(runner.advance(runner.task([say("Done.")], config=TWO_STEPS.format(more=""))))
+    return open_question(runner.advance(runner.task([say("Done.")], config=two_steps())))
 
 
 def open_question(task: Task) -> Question:
@@ -106,7 +91,8 @@ def test_a_task_asks_before_the_next_run_once_it_has_spent_its_soft_limit(asked:
     assert (asked.kind, asked.step.name, asked.run) == (QuestionKind.COST, "implement", runs(task)[0])
     assert asked.headline.startswith("The task has cost $0.01 and reached its soft limit. May it go on?")
     assert "1 of 2 steps done; step “implement” is next." in asked.headline
-    assert [option["label"] for option in asked.items[0]["options"]] == ["Go on, up to $0.01 more", END]
+    offered = [option["label"] for option in asked.items[0]["options"]]
+    assert offered == ["Go on, up to $0.01 more", FINISH, END]
     event = Event.objects.get(run=asked.run, kind=EventKind.QUESTION)
     assert "[PORTAL] [QUESTION] The task has cost" in format_event(event)
     assert AuditEntry.objects.get(action=Action.ASKED).actor_name == "the portal"
@@ -115,7 +101,7 @@ def test_a_task_asks_before_the_next_run_once_it_has_spent_its_soft_limit(asked:
 
 @pytest.mark.parametrize("limit", ["", "limits: {softCostUsd: 0}\n", "limits: {softCostUsd: 5}\n"])
 def test_without_a_limit_or_below_it_nothing_is_asked(runner: Runner, limit: str) -> None:
-    config = limit + TWO_STEPS.format(more="").partition("\n")[2]
+    config = limit + two_steps().partition("\n")[2]
     task = runner.advance(runner.task([say("Done.")], config=config))
     assert task.phase == Phase.DONE and not task.questions.exists()
 
@@ -138,8 +124,10 @@ def test_it_goes_on_with_what_was_granted_and_the_agent_reads_the_notes(
 
 
 def test_it_asks_again_only_when_that_is_spent_too(runner: Runner, no_undo: None) -> None:
-    config = "limits: {softCostUsd: 0.005}\npipelines:\n  default:\n" + "".join(
-        f"    - {{name: s{number}, command: implement}}\n" for number in range(4)
+    config = (
+        LIMIT
+        + "pipelines:\n  default:\n"
+        + "".join(f"    - {{name: s{number}, command: implement}}\n" for number in range(4))
     )
     task = runner.advance(runner.task([say("Done.")], config=config))
     task = answer(runner, open_question(task), "0.02")
@@ -225,7 +213,7 @@ def test_amounts_are_read_as_people_write_them(runner: Runner, asked: Question, 
 
 
 def test_no_answer_allows_more_than_the_hard_limit(runner: Runner, no_undo: None) -> None:
-    config = TWO_STEPS.format(more=", maxCostUsd: 0.025")
+    config = two_steps(limits=", maxCostUsd: 0.025")
     question = open_question(runner.advance(runner.task([say("Done.")], config=config)))
     with pytest.raises(BadAmount, match=r"at most 0\.02 dollars"):
         runner.answer(question, "1")
@@ -235,7 +223,7 @@ def test_no_answer_allows_more_than_the_hard_limit(runner: Runner, no_undo: None
 def test_the_rest_up_to_the_hard_limit_is_offered_and_not_asked_about_again(
     runner: Runner, no_undo: None
 ) -> None:
-    config = TWO_STEPS.format(more=", maxCostUsd: 0.0151").replace("0.005", "0.009")
+    config = two_steps(limits=", maxCostUsd: 0.0151").replace("0.005", "0.009")
     task = runner.advance(runner.task([say("Done.")], config=config))
     question = open_question(task)
     option = question.items[0]["options"][0]
@@ -268,7 +256,7 @@ def test_the_first_answer_counts(runner: Runner, asked: Question) -> None:
 
 def test_two_people_who_answer_at_once_are_one_answer(runner: Runner, no_undo: None) -> None:
     for number in range(ROUNDS):
-        task = runner.advance(runner.task([say("Done.")], config=TWO_STEPS.format(more="")))
+        task = runner.advance(runner.task([say("Done.")], config=two_steps()))
         question = open_question(task)
         outcomes = race(number, *(partial(answers, runner, question.pk, text) for text in ("1", END)))
         assert sum(bool(one.refused) for one in outcomes) == 1
@@ -358,7 +346,7 @@ def test_a_worker_that_dies_at_the_question_leaves_one(
         def dies(*args: object) -> None:
             raise SystemExit
 
-        task = runner.task([say("Done.")], config=TWO_STEPS.format(more=""))
+        task = runner.task([say("Done.")], config=two_steps())
         with monkeypatch.context() as patch:
             patch.setattr(f"tasks_app.engine.soft_limit.{place}", dies)
             with pytest.raises(SystemExit):
@@ -380,7 +368,7 @@ def test_what_is_left_of_the_soft_limit_limits_a_run_too(runner: Runner, asked: 
 
 def test_a_sequence_waits_and_ends_with_its_task(runner: Runner, no_undo: None) -> None:
     files = {"tasks/1.md": "# One\n", "tasks/2.md": "# Two\n"}
-    project = runner.project(TWO_STEPS.format(more=""), **files)
+    project = runner.project(two_steps(), **files)
     runner.task([say("Done.")], project=project)
     sequence = create_sequence(project, "tasks", by=acting(runner.user))
     start_sequence(sequence, by=acting(runner.user))

@@ -33,6 +33,7 @@ from tests.installation import Installation, answering
 from tests.integration.collectors import Collector, Received, collecting
 from tests.people import acting
 from tests.runner import TWO_STEPS, Runner, file_in, runs
+from tests.soft_limits import LIMIT
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -245,7 +246,7 @@ class TestEnds:
     def test_o3_the_portals_own_question_about_costs_is_a_wait_of_no_run(
         self, traced: Runner, collector: Collector
     ) -> None:
-        task = traced.task([say("Done.")], config=f"limits: {{softCostUsd: 0.005}}\n{TWO_STEPS}")
+        task = traced.task([say("Done.")], config=LIMIT + TWO_STEPS)
         assert traced.advance(task).phase == Phase.WAITING_FOR_INPUT
         question = task.questions.get()
         traced.answer(question, question.items[0]["options"][0]["label"])

@@ -45,7 +45,8 @@ class QuestionOut(Out):
     step: str = Field(description="The step in which it was asked.")
     kind: QuestionKind = Field(
         description="A clarification, an approval of a tool call, a plan to review; or `cost`, which the "
-        "portal asks at a soft cost limit: answer with one of the options or an amount of dollars."
+        "portal asks at a soft cost limit: answer with one of the options (`Finish early`, `End the task`) "
+        "or an amount of dollars."
     )
     evidence: list[dict[str, str]] = Field(
         description="What to judge by: objects with kind (command, file, diff, text), title and text."
@@ -69,8 +70,12 @@ class QuestionOut(Out):
     answers: dict[str, str] = Field(description="Each item's question with its answer.")
     notes: str = Field(description="What was added to the answers.")
     allowed_usd: float | None = Field(
-        description="At a soft cost limit, what the task may cost before it asks again; null if it is to "
-        "end, and for all other questions."
+        description="At a soft cost limit, what the task may cost before it asks again, or by when it has "
+        "finished early; null if it is to end, and for all other questions."
+    )
+    cost_choice: Literal["", "raise", "finish", "stop"] = Field(
+        description="What was chosen at a soft cost limit: it goes on, finishes early or ends; empty "
+        "without an answer, and for all other questions."
     )
     undo_until: DateTime | None = Field(
         description="Until when the answer can be taken back; empty if it cannot, or not any more."
@@ -99,6 +104,7 @@ class QuestionOut(Out):
             answers=question.answers_in_order,
             notes=question.notes,
             allowed_usd=question.allowed_usd,
+            cost_choice=question.cost_choice,
             undo_until=undo_until(question),
             answer_with=answer_command(question),
             url=question_url(question),

@@ -25,6 +25,7 @@ from tasks_app.models import (
     SetupCache,
     SetupOutcome,
     Step,
+    StepKind,
     Task,
 )
 from tasks_app.models.task import priority_name
@@ -53,6 +54,10 @@ class TaskOut(HasTimes, HasMetrics):
     title: str = Field(description="Its title.")
     sequence: int | None = Field(description="The id of the sequence that it belongs to.")
     phase: Phase = Field(description="What it does or waits for.")
+    finished_early: bool = Field(
+        description="Whether it is `done` without all of its steps, because a human had it finished early at"
+        " its soft cost limit."
+    )
     failure: str = Field(description="Why it failed; else empty.")
     pipeline: str = Field(description="The pipeline that it runs through.")
     threshold: int = Field(description=SETTINGS["threshold"].help)
@@ -107,6 +112,7 @@ class TaskOut(HasTimes, HasMetrics):
             title=task.title,
             sequence=task.sequence_id,
             phase=Phase(task.phase),
+            finished_early=task.finished_early,
             failure=task.failure,
             pipeline=task.pipeline,
             threshold=task.threshold,
@@ -268,6 +274,7 @@ class StepOut(Out):
         return cls(
             position=step.position,
             name=step.name,
+            kind=StepKind(step.kind),
             phase=Phase(step.phase),
             failure=step.failure,
             plan=step.plan or "",

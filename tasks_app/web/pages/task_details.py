@@ -232,7 +232,7 @@ class TaskDetails:
 
     @property
     def current_step(self) -> Step | None:
-        return next((step for step in self.step_rows if step.phase != Phase.DONE), None)
+        return None if self.task.finished_early else next(iter(self.steps_not_done), None)
 
 
 def _tail(report: Mapping[str, Any]) -> str:

@@ -1,0 +1,62 @@
+"""Ending a task with its present step, after a human decided so at its soft cost limit (M8)."""
+
+from __future__ import annotations
+
+from tasks_app.core.phases import Phase
+from tasks_app.engine.conclude import fail
+from tasks_app.engine.crashpoints import crash_point
+from tasks_app.engine.guard import guard_report
+from tasks_app.engine.judging import check_work
+from tasks_app.engine.lease import Lease
+from tasks_app.engine.recording import commit_for_sequence
+from tasks_app.engine.worker_context import WorkerContext
+from tasks_app.history.transitions import move, move_between_tasks
+from tasks_app.models import EarlyEnd, Run, Step, Task
+from tasks_app.services.sending_back import hand_over_waiting
+from tasks_app.services.soft_limit import must_end_early
+
+REASON = "finished early at its soft cost limit"
+
+
+def end_early_if_due(step: Step, lease: Lease, context: WorkerContext) -> bool:
+    """End the task if it is to be finished early and the step has no further run. Return whether it ended.
+
+    What the step has done is checked first. Work that its file guard refuses fails the task, as always.
+    """
+    why = must_end_early(step.task, step)
+    if not why:
+        return False
+    last = step.current_runs.last()
+    if last is not None and (problem := _refused_work(last, lease, context)):
+        fail(lease, step, problem)
+        return True
+    if step.task.sequence:
+        commit_for_sequence(step.task, context)
+    with lease.fenced() as task:
+        if hand_over_waiting(task, epoch=lease.epoch):  # a reviewer wants more done
+            move(task, Phase.PENDING, reason="changes were requested", epoch=lease.epoch)
+        else:
+            _end(task, step, why, lease)
+    crash_point("ended-early")
+    return True
+
+
+def _refused_work(last: Run, lease: Lease, context: WorkerContext) -> str:
+    """Check what the step has done if that is still to do. Return why it must not be a result, or ""."""
+    if last.checks is None:
+        check_work(last, lease, context)
+    report = guard_report(last)
+    return "" if report is None or report.passed else report.problem
+
+
+def _end(task: Task, step: Step, why: str, lease: Lease) -> None:
+    if step.phase == Phase.RUNNING:
+        move(step, Phase.CANCELLED, reason=f"{REASON}: {why}", epoch=lease.epoch)
+    task.questions.forget_ends()
+    move(
+        task, Phase.DONE, reason=REASON, epoch=lease.epoch, early_end=EarlyEnd.ENDED, publish_due=False
+    )  # fmt: skip
+    if task.sequence:
+        task.sequence.refresh_from_db()
+        failure = f"The task “{task}” was {REASON}. Resume it, or resume the sequence to go on with the next."
+        move_between_tasks(task.sequence, Phase.FAILED, failure=failure)
