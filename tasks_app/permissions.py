@@ -16,9 +16,11 @@ from django.shortcuts import get_object_or_404
 
 from tasks_app.core.errors import NotAllowed
 from tasks_app.models import (
+    DECISION_SHOWN_WITH,
     SHOWN_WITH,
     ApiToken,
     AuditEntry,
+    Decision,
     Membership,
     Notice,
     Project,
@@ -32,6 +34,7 @@ from tasks_app.models import (
     User,
 )
 from tasks_app.models.audit import AuditEntryQuerySet
+from tasks_app.models.decision import DecisionQuerySet
 from tasks_app.models.notification import NoticeQuerySet
 from tasks_app.models.question import QuestionQuerySet
 from tasks_app.models.task import TaskQuerySet
@@ -101,6 +104,10 @@ def tasks_visible_to(principal: Principal) -> TaskQuerySet:
     return Task.objects.filter(_in_projects_of(principal, path="project"))
 
 
+def decisions_visible_to(principal: Principal) -> DecisionQuerySet:
+    return Decision.objects.filter(_in_projects_of(principal, path="project"))
+
+
 def sequences_visible_to(principal: Principal) -> QuerySet[Sequence]:
     return Sequence.objects.filter(_in_projects_of(principal, path="project"))
 
@@ -137,6 +144,18 @@ def users_who_see(project_id: int) -> QuerySet[User]:
     """Return the active users who may see the project: those with a role in it, and site admins."""
     roles = Membership.objects.filter(user=OuterRef("pk"), project=project_id)
     return User.objects.filter(Exists(roles) | Q(is_superuser=True), is_active=True)
+
+
+def projects_visible_to_each(users: Collection[User]) -> dict[int, frozenset[int]]:
+    """Return the ids of the projects that each user may see, by the user's id. At most two queries."""
+    members = {user.pk for user in users if not user.is_superuser}
+    seen: dict[int, set[int]] = {user_id: set() for user_id in members}
+    memberships = Membership.objects.filter(user__in=members)
+    for user_id, project_id in memberships.values_list("user", "project"):
+        seen[user_id].add(project_id)
+    admins = {user.pk for user in users} - members
+    every = frozenset(Project.objects.values_list("pk", flat=True)) if admins else frozenset()
+    return {user_id: frozenset(ids) for user_id, ids in seen.items()} | dict.fromkeys(admins, every)
 
 
 def _in_projects_of(principal: Principal, *, path: str = "", roles: Collection[Role] | None = None) -> Q:
@@ -196,6 +215,17 @@ def draft_thread_or_404(principal: Principal, task_id: int, thread_id: int) -> R
 def question_or_404(principal: Principal, question_id: int) -> Question:
     questions = questions_visible_to(principal).select_related(*SHOWN_WITH)
     return get_object_or_404(questions, pk=question_id)
+
+
+def decision_or_404(principal: Principal, project: str, number: int) -> Decision:
+    """Return a decision of a project by its number."""
+    return decision_of_or_404(project_named_or_404(principal, project), number)
+
+
+def decision_of_or_404(project: Project, number: int) -> Decision:
+    """Return a decision of a project that the principal sees."""
+    rows = project.decisions.with_counts().select_related(*DECISION_SHOWN_WITH)
+    return get_object_or_404(rows, number=number)
 
 
 def token_or_404(principal: Principal, token_id: int) -> ApiToken:

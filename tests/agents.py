@@ -12,8 +12,9 @@ from typing import Any
 from uuid import uuid4
 
 from tasks_app.agent import fake, fake_script
-from tasks_app.agent.claude import ClaudeAgent, Connection
-from tasks_app.agent.decisions import GivenAnswer, decision_for
+from tasks_app.agent.call_permissions import AnswersFolder, GivenAnswer, permission_for
+from tasks_app.agent.claude import ClaudeAgent
+from tasks_app.agent.connection import Connection
 from tasks_app.agent.port import Agent, AgentEvent, RunOrder, RunPaths, RunResult
 from tasks_app.core.types import Usage
 from tasks_app.rehearsal.scenario import SHIPPED
@@ -131,8 +132,8 @@ class Bench:
         ]
         main = next(one for one in given if one.ask.tool_use_id == asked.deferred)
         others = [one for one in given if one is not main]
-        decision = decision_for(main, others, folder=self.answers)
-        return self.run(self.order(None, resume=True, decisions={asked.deferred: decision}))
+        permission = permission_for(main, others, folder=AnswersFolder(self.answers))
+        return self.run(self.order(None, resume=True, permissions={asked.deferred: permission}))
 
     def go_on(self, prompt: str) -> RunResult:
         return self.run(self.order(prompt, resume=True))

@@ -12,6 +12,7 @@ from factory.helpers import post_generation
 
 from tasks_app.core.phases import Phase
 from tasks_app.models import (
+    Decision,
     Membership,
     Project,
     Question,
@@ -169,6 +170,19 @@ class QuestionFactory(DjangoModelFactory[Question]):
     def _waiting(self: Any, create: bool, extracted: Any, **kwargs: Any) -> None:
         Step.objects.filter(pk=self.step_id).update(phase=Phase.WAITING_FOR_INPUT)
         self.step.refresh_from_db()
+
+
+class DecisionFactory(DjangoModelFactory[Decision]):
+    """An active decision of the whole project."""
+
+    class Meta:
+        model = Decision
+
+    project = declarations.SubFactory(ProjectFactory)
+    number = declarations.LazyAttribute(lambda one: one.project.decisions.count() + 1)
+    statement = declarations.Sequence(lambda n: f"Money is stored in cents ({n}).")
+    decided_by = declarations.SubFactory(UserFactory)
+    decided_at = declarations.LazyFunction(timezone.now)
 
 
 class WorkerBeatFactory(DjangoModelFactory[WorkerBeat]):

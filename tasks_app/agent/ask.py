@@ -1,10 +1,11 @@
-"""`cat-herder ask "…"` and `cat-herder reply N "…"`: the commands that agents have in their shell.
+"""`cat-herder ask "…"`, `reply N "…"`, `decisions "…"` and `unfit D-17 "…"`: commands in an agent's shell.
 
 `ask`: inside a run the gate sees the call before it starts, halts the agent, and replaces the command by the
 answer, so this program rarely runs there. When it does (a script may start it), it writes the question to the
 ask spool, a folder that the portal reads after the run. `reply` writes to the reply spool, which the portal
-reads during the run. This is a separate file that uses only the standard library, because it is copied into
-the sandbox.
+reads during the run, as it does with what `unfit` writes. `decisions` searches the project's decisions in a
+file of the run. This is a separate file that uses only the standard library, because it is copied into the
+sandbox.
 """
 
 from __future__ import annotations
@@ -20,6 +21,9 @@ OUTSIDE = """\
 what you wrote. To run a task: manage.py run_task.
 """
 NOBODY = "Nobody can be asked in this task. Decide by yourself, and write down what you assumed.\n"
+NO_DECISIONS = "This project has no decisions.\n"
+#: Decisions that one search shows.
+MOST_SHOWN = 30
 NOT_PAUSED = """\
 The question was noted, but this run could not be paused from within another command. Do not guess the
 answer. End your turn now; you will be told the answer. (Next time run `cat-herder ask "…"` through the
@@ -30,16 +34,26 @@ Bash tool as a command of its own.)
 def main(arguments: list[str] | None = None) -> int:
     """Return 0 if a reply is noted, 3 if a question is noted but nothing paused, 2 for wrong usage."""
     parser = argparse.ArgumentParser(
-        prog="cat-herder", description="Ask a human, or reply to one, from within a task."
+        prog="cat-herder", description="Ask a human, reply to one, or look up decisions, from within a task."
     )
     commands = parser.add_subparsers(dest="command", required=True)
     ask = commands.add_parser("ask", help="pause the task until a human has answered")
+    ask.add_argument("--about", choices=["goal"], default="", help="what the question is about")
     ask.add_argument("question", nargs="+", help="the question, in double quotes")
     reply = commands.add_parser("reply", help="reply to a thread of a review")
     reply.add_argument("thread", type=int, help="the number of the thread")
     reply.add_argument("text", nargs="+", help="the reply, in double quotes")
+    decisions = commands.add_parser("decisions", help="show the project's decisions")
+    decisions.add_argument("words", nargs="*", help="words to look for, in double quotes; none shows all")
+    unfit = commands.add_parser("unfit", help="say that a decision does not fit")
+    unfit.add_argument("decision", help="the decision, such as D-17")
+    unfit.add_argument("why", nargs="+", help="the reason, in double quotes")
     given = parser.parse_args(arguments)
-    return _spool_question(ask, given) if given.command == "ask" else _send_reply(reply, given)
+    if given.command == "ask":
+        return _spool_question(ask, given)
+    if given.command == "reply":
+        return _send_reply(reply, given)
+    return _show_decisions(given) if given.command == "decisions" else _note_unfit(unfit, given)
 
 
 def _spool_question(parser: argparse.ArgumentParser, given: argparse.Namespace) -> int:
@@ -51,7 +65,7 @@ def _spool_question(parser: argparse.ArgumentParser, given: argparse.Namespace) 
     question = " ".join(given.question).strip()
     if not question:
         parser.error("the question is empty")
-    _write_document(folder, {"question": question})
+    _write_document(folder, {"question": question, **({"about": given.about} if given.about else {})})
     print(NOT_PAUSED, end="")
     return 3
 
@@ -70,6 +84,55 @@ def _send_reply(parser: argparse.ArgumentParser, given: argparse.Namespace) -> i
     _write_document(folder, {"thread": given.thread, "text": text})
     print(f"Your reply to thread {given.thread} was noted.")
     return 0
+
+
+def _show_decisions(given: argparse.Namespace) -> int:
+    """Print the decisions with the most of the words first; all of them without words."""
+    known = _known_decisions("decisions")
+    if known is None:
+        return 2
+    words = " ".join(given.words).lower().split()
+    found = [(sum(word in _text_of(one) for word in words), one) for one in known]
+    shown = [one for count, one in sorted(found, key=lambda pair: -pair[0]) if count or not words]
+    for one in shown[:MOST_SHOWN]:
+        facts = ", ".join(str(one[name]) for name in ("decided_by", "day", "where") if one.get(name))
+        reason = f"\n    Reason: {one['reason']}" if one.get("reason") else ""
+        print(f"{one['label']} ({facts}): {one['statement']}{reason}")
+    if not shown:
+        print("No decision has these words.")
+    elif len(shown) > MOST_SHOWN:
+        print(f"{len(shown) - MOST_SHOWN} more; use more words.")
+    return 0
+
+
+def _note_unfit(parser: argparse.ArgumentParser, given: argparse.Namespace) -> int:
+    known = _known_decisions("unfit")
+    if known is None:
+        return 2
+    label, why = given.decision.upper(), " ".join(given.why).strip()
+    if label not in (one["label"] for one in known):
+        parser.error(f"there is no decision {given.decision}; `cat-herder decisions` shows them")
+    if not why:
+        parser.error("say why it does not fit")
+    number = next(one["number"] for one in known if one["label"] == label)
+    _write_document(os.environ["CAT_HERDER_UNFIT"], {"decision": number, "why": why})
+    print(f"It was noted that {label} does not fit; a human will look at it. If you cannot go on, ask.")
+    return 0
+
+
+def _known_decisions(command: str) -> list[dict[str, object]] | None:
+    path = os.environ.get("CAT_HERDER_DECISIONS")
+    if not path:
+        inside = os.environ.get("CAT_HERDER_ASKED") or os.environ.get("CAT_HERDER_REPLIES")
+        print(NO_DECISIONS if inside else OUTSIDE.format(command=command), end="", file=sys.stderr)
+        return None
+    with open(path, encoding="utf-8") as file:  # noqa: PTH123
+        known: list[dict[str, object]] = json.load(file)
+    return known
+
+
+def _text_of(decision: dict[str, object]) -> str:
+    return " ".join(str(decision.get(name, "")) for name in ("label", "statement", "reason", "where")).lower()
 
 
 def _write_document(folder: str, content: dict[str, object]) -> None:

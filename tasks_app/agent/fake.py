@@ -143,9 +143,9 @@ class _FakeRun:
         call = deferred_call(transcript)
         if not call:
             raise _RunEnded("No conversation found to continue.")
-        decision = self._order.decisions.get(call)
+        permission = self._order.permissions.get(call)
         name, tool_input = _find_call(transcript, call)
-        if decision is None:
+        if permission is None:
             self._emit_result("tool_deferred", deferred={"id": call, "name": name, "input": tool_input})
             raise _RunEnded
         text, failed = decision.reason, True
@@ -154,16 +154,16 @@ class _FakeRun:
         self._planning = self._planning and not (name == "ExitPlanMode" and decision.allow)
         self._answer = text
         self._send_tool_result(call, text, is_error=failed)
-        if decision.context:
-            self._store({"type": "user", "message": {"role": "user", "content": decision.context}})
+        if permission.context:
+            self._store({"type": "user", "message": {"role": "user", "content": permission.context}})
 
     def _perform(self, act: Act, act_id: str) -> None:
         match act:
             case Turn():
                 self._play_turn(act, act_id)
-            case Fail(text):
+            case Fail(text, subtype):
                 self._send_message(act_id, [{"type": "text", "text": text}])
-                self._emit_result("stop_sequence", is_error=True, text=text)
+                self._emit_result("stop_sequence", is_error=True, text=text, subtype=subtype)
                 raise _RunEnded
             case Limit(resets_at):
                 self._reach_limit(resets_at, act_id)
@@ -266,13 +266,14 @@ class _FakeRun:
         text: str = "",
         deferred: Mapping[str, Any] | None = None,
         api_error_status: int | None = None,
+        subtype: str = "success",
     ) -> None:
         entries = self._stored_transcript().get("", [])
         turns_of_session = len({e["act"] for e in entries if "message" in e and "act" in e})
         self._emit(
             {
                 "type": "result",
-                "subtype": "success",
+                "subtype": subtype,
                 "is_error": is_error,
                 "api_error_status": api_error_status,
                 "stop_reason": stop_reason,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tasks_app.agent.approvals import approval_of
 from tasks_app.agent.ask_spool import spooled_asks
-from tasks_app.agent.port import Decision, Ending, RunOrder, RunResult
+from tasks_app.agent.port import CallPermission, Ending, RunOrder, RunResult
 from tasks_app.agent.proxy import RunMeter
 from tasks_app.agent.stream import Stream
 from tasks_app.core.storable import storable_text
@@ -35,15 +35,15 @@ def open_asks(
     return (approval_of(stream.deferred, *call, workspace=workspace, home=home, planned=text),)
 
 
-def _was_delivered(stream: Stream, call: str, decision: Decision) -> bool:
-    """Return whether the agent received the decision.
+def _was_delivered(stream: Stream, call: str, permission: CallPermission) -> bool:
+    """Return whether the agent received the permission.
 
     An approved call that failed was made all the same; a call that the gate could not judge was not made.
     """
     succeeded = stream.results.get(call)
-    if decision.for_input is not None:
+    if permission.for_input is not None:
         return succeeded is not None and call not in stream.unjudged
-    return succeeded is decision.allow
+    return succeeded is permission.allow
 
 
 def run_result(
@@ -61,22 +61,22 @@ def run_result(
     """
     asks = open_asks(
         stream,
-        order.decisions,
+        order.permissions,
         may_ask=order.may_ask,
         workspace=order.paths.workspace,
         home=order.paths.home,
     )
     delivered = frozenset(
-        call for call, decision in order.decisions.items() if _was_delivered(stream, call, decision)
+        call for call, permission in order.permissions.items() if _was_delivered(stream, call, permission)
     )
     ending, error = stream.ending(asks, problem=problem)
     if ending is Ending.FAILED and not stream.failed and (name := killed_by(exit_code)):
         ending, error = Ending.KILLED, f"The agent's process was ended from outside by {name}."
     if ending is Ending.FAILED and meter is not None and meter.over_budget:
         ending, error = Ending.BUDGET, "A budget or the soft limit was spent during the run."
-    if ending is Ending.ASKED and not asks and stream.deferred in order.decisions:
+    if ending is Ending.ASKED and not asks and stream.deferred in order.permissions:
         ending, error = Ending.FAILED, "The gate did not find what a human had decided."
-    if ending is Ending.FINISHED and delivered != set(order.decisions):
+    if ending is Ending.FINISHED and delivered != set(order.permissions):
         # With a broken gate the agent goes on without its answer and ends as if all were well.
         ending, error = Ending.FAILED, "The human's answer did not reach the agent."
     if order.resume and ending is Ending.FAILED and stream.is_silent and exit_code in _EXIT_WITHOUT_SESSION:
@@ -94,5 +94,7 @@ def run_result(
         reported_cost_usd=streamed.cost_usd if meter is not None and stream.result else None,
         model=(meter and meter.model) or stream.model,
         exit_code=exit_code,
+        out_of_turns=stream.out_of_turns,
+        out_of_dollars=stream.out_of_dollars or (meter is not None and meter.used_up),
         resets_at=stream.rejected_until or (meter.resets_at if meter and ending is Ending.LIMIT else None),
     )

@@ -38,7 +38,8 @@ def permission_for(order: RunOrder, placement: Placement = UNCHANGED) -> CanUseT
     async def can_use_tool(
         tool: str, tool_input: dict[str, Any], context: ToolPermissionContext
     ) -> PermissionResultAllow | PermissionResultDeny:
-        reason = refusal_of(order, tool, tool_input, asked_because=context.decision_reason or "")
+        asked_because = context.decision_reason or ""
+        reason = refusal_of(order, tool, tool_input, asked_because=asked_because, placement=placement)
         return PermissionResultDeny(message=reason) if reason else PermissionResultAllow()
 
     return can_use_tool
@@ -87,7 +88,7 @@ def _is_planning(order: RunOrder) -> bool:
     """Return whether the plan still needs approval. The run that hands in the approval no longer plans."""
     approved = any(
         one.allow and one.for_input is not None and one.updated_input is not None
-        for one in order.decisions.values()
+        for one in order.permissions.values()
     )
     return order.planning and not approved
 

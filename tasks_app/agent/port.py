@@ -17,11 +17,11 @@ from typing import Any, Protocol
 from tasks_app.agent.orphaned_processes import Claim
 from tasks_app.agent.transcript_port import TranscriptStore
 from tasks_app.core.errors import BadInput
-from tasks_app.core.types import Ask, Network, Usage
+from tasks_app.core.types import Ask, KnownDecision, Network, Usage
 
 
 @dataclass(frozen=True)
-class Decision:
+class CallPermission:
     """The gate's answer when it sees a deferred tool call again.
 
     With `allow` the tool runs, with `updated_input` instead of the agent's input if given. Otherwise the
@@ -66,14 +66,15 @@ class HaltingTools:
 class RunOrder:
     """The order for one agent process: a new session with a prompt, or an earlier session to resume.
 
-    With `resume` and no prompt the session continues at its deferred tool call, for which `decisions` (by
-    tool_use_id) holds the decision. `cost_before` is the session's cost so far: the agent reports totals.
+    With `resume` and no prompt the session continues at its deferred tool call, for which `permissions` (by
+    tool_use_id) holds the permission. `cost_before` is the session's cost so far: the agent reports totals.
     `allow_write` are the globs that the step may write (None: anywhere), `allowed_tools` its permissions
     (None: every tool of the agent). `max_cost_usd` limits this run, and so does `budget_usd`, which is what
     was left of the month's budgets when it began. `network` is what its processes may
     reach. `timeout` is in seconds. `ask_before` are patterns of tool calls that a human must approve first.
     With `planning` the agent may only read, until a human approves its plan. `halting` are the tools that the
     session began with (None: it begins now). `threads` are the numbers of the threads that it may reply to.
+    `decisions` are those of the project that hold for the step; the agent can search them in its shell.
     `claim` is the claim of the lease for which it runs. `variables` are added to its environment.
     `traceparent` names the span of the run for traces that its processes make (W3C Trace Context).
     """
@@ -82,7 +83,7 @@ class RunOrder:
     paths: RunPaths
     prompt: str | None
     resume: bool = False
-    decisions: Mapping[str, Decision] = field(default_factory=dict)
+    permissions: Mapping[str, CallPermission] = field(default_factory=dict)
     may_ask: bool = True
     ask_before: tuple[str, ...] = ()
     planning: bool = False
@@ -98,6 +99,7 @@ class RunOrder:
     timeout: float = 3600.0
     network: Network = "full"
     threads: tuple[int, ...] = ()
+    decisions: tuple[KnownDecision, ...] = ()
     claim: Claim = field(default_factory=Claim)
     variables: Mapping[str, str] = field(default_factory=dict)
     traceparent: str = ""
@@ -144,9 +146,10 @@ class RunResult:
 
     `asks` are the unanswered questions in the order asked. `deferred` is the tool_use_id at which the session
     waits ("": the session needs a prompt). A run that ended with ASKED but has no asks made several calls at
-    once: one of them waits, and no human is asked. `delivered` are the calls whose decision the agent
+    once: one of them waits, and no human is asked. `delivered` are the calls whose permission the agent
     received. If `metered`, `usage` is what the API key proxy counted and `reported_cost_usd` the cost that
-    the agent reported; otherwise `usage` is what the agent reported.
+    the agent reported; otherwise `usage` is what the agent reported. `out_of_turns`: it took all its turns,
+    and `out_of_dollars` that it cost all that `max_cost_usd` allowed.
     """
 
     ending: Ending
@@ -161,6 +164,8 @@ class RunResult:
     model: str = ""
     exit_code: int | None = None
     resets_at: datetime | None = None
+    out_of_turns: bool = False
+    out_of_dollars: bool = False
 
 
 class Stop(Exception):

@@ -1,4 +1,4 @@
-"""Setting up the folder of one run: the gate with its decisions, and the launcher with its orders."""
+"""Setting up the folder of one run: the gate with its permissions, and the launcher with its orders."""
 
 from __future__ import annotations
 
@@ -9,18 +9,21 @@ import shutil
 import stat
 import sys
 import tempfile
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 from py_compile import PycInvalidationMode
+from typing import Self
 
 from tasks_app.agent.ask_spool import clear_spool, spool_folder
 from tasks_app.agent.config_dir import clear_config_dir
 from tasks_app.agent.gate.patterns import WRITING
 from tasks_app.agent.plans import plans_folder
-from tasks_app.agent.port import Decision, RunOrder
+from tasks_app.agent.port import CallPermission, RunOrder
 from tasks_app.agent.reply_spool import clear_replies, reply_folder
+from tasks_app.agent.unfit_spool import clear_unfit, unfit_folder
+from tasks_app.core.types import KnownDecision
 from tasks_app.sandbox import Sandbox, SandboxedCommand, with_forwarded_port
 
 _HERE = Path(__file__).parent
@@ -49,15 +52,28 @@ FROM_SDK = (
 class RunSetup:
     """The files and values of one run.
 
-    The agent can read the folder `inside`, but not the orders, which hold keys. The SDK starts `program`, and
-    `env` tells it where its orders are.
+    The SDK starts `program`, and `env` tells it where its orders are. These hold keys, and the agent cannot
+    read them.
     """
 
     program: Path
     env: dict[str, str]
     settings: str
-    inside: Path
     command: SandboxedCommand
+
+
+@dataclass(frozen=True)
+class _SeenPaths:
+    """The paths of a run's folders as the agent sees them. It can only read `inside`."""
+
+    workspace: Path
+    home: Path
+    inside: Path
+
+    @classmethod
+    def of(cls, order: RunOrder, sandbox: Sandbox) -> Self:
+        folders = (order.paths.workspace, order.paths.home, order.paths.run / "inside")
+        return cls(*map(sandbox.inside, folders))
 
 
 def set_up_run(
@@ -67,30 +83,39 @@ def set_up_run(
 
     `model` is the Unix socket of its model, for a sandbox without a network.
     """
-    paths = order.paths
-    inside = paths.run / "inside"
+    paths, inside = order.paths, order.paths.run / "inside"
+    seen = _SeenPaths.of(order, sandbox)
     for folder in (inside / "bin", paths.answers):
         folder.mkdir(parents=True, exist_ok=True)
     clear_spool(paths.home)
     clear_replies(paths.home)
+    clear_unfit(paths.home)
     if not order.resume:
         clear_config_dir(paths.home)
     install_gate(inside)
     shutil.copy(_HERE / "ask.py", inside / "ask.py")
-    (inside / "decisions.json").write_text(json.dumps(_decisions_json(order.decisions)), encoding="utf-8")
-    (inside / "orders.json").write_text(json.dumps(_gate_orders(order)), encoding="utf-8")
+    (inside / "permissions.json").write_text(
+        json.dumps(_permissions_json(order.permissions)), encoding="utf-8"
+    )
+    (inside / "orders.json").write_text(json.dumps(_gate_orders(order, seen)), encoding="utf-8")
     command_env = {**order.variables, **env, **order.claim.variables(paths.workspace)}
     if order.may_ask:
-        command_env["CAT_HERDER_ASKED"] = str(spool_folder(paths.home))
+        command_env["CAT_HERDER_ASKED"] = str(spool_folder(seen.home))
     if order.threads:
-        command_env["CAT_HERDER_REPLIES"] = str(reply_folder(paths.home))
+        command_env["CAT_HERDER_REPLIES"] = str(reply_folder(seen.home))
         command_env["CAT_HERDER_THREADS"] = " ".join(map(str, order.threads))
-    has_command = order.may_ask or bool(order.threads)
+    if order.decisions:
+        _write_decisions(inside / "decisions.json", order.decisions)
+        command_env["CAT_HERDER_DECISIONS"] = str(seen.inside / "decisions.json")
+        command_env["CAT_HERDER_UNFIT"] = str(unfit_folder(seen.home))
+    has_command = order.may_ask or bool(order.threads or order.decisions)
     if has_command:
-        _write_script(inside / "bin" / "cat-herder", f"{_python()} {shlex.quote(str(inside / 'ask.py'))}")
+        _write_script(
+            inside / "bin" / "cat-herder", f"{_python()} {shlex.quote(str(seen.inside / 'ask.py'))}"
+        )
     readable = [inside, paths.answers, *paths.readable, Path(argv[0]).parent]
     command = sandbox.command(
-        argv if model is None else with_forwarded_port(model, argv),
+        argv if model is None else with_forwarded_port(sandbox.inside(model), argv),
         workspace=paths.workspace,
         home=paths.home,
         env=command_env,
@@ -98,7 +123,7 @@ def set_up_run(
     )
     search_path = command.env["PATH"]
     if has_command:
-        search_path = f"{inside / 'bin'}:{search_path}"
+        search_path = f"{seen.inside / 'bin'}:{search_path}"
     orders = paths.run / "orders.json"
     orders.touch(mode=0o600)
     launcher_orders = {
@@ -109,7 +134,7 @@ def set_up_run(
     }
     orders.write_text(json.dumps(launcher_orders), encoding="utf-8")
     launcher_env = {"CAT_HERDER_PYTHON": sys.executable, "CAT_HERDER_ORDERS": str(orders)}
-    return RunSetup(_HERE / "launch.sh", launcher_env, _settings(order, inside), inside, command)
+    return RunSetup(_HERE / "launch.sh", launcher_env, _settings(order, seen.inside), command)
 
 
 def install_gate(inside: Path) -> None:
@@ -138,27 +163,33 @@ def _compile(source: Path) -> bytes:
         return compiled.read_bytes()
 
 
-def _decisions_json(decisions: Mapping[str, Decision]) -> dict[str, dict[str, object]]:
+def _permissions_json(permissions: Mapping[str, CallPermission]) -> dict[str, dict[str, object]]:
     written: dict[str, dict[str, object]] = {}
-    for call, decision in decisions.items():
-        written[call] = {"permissionDecision": "allow" if decision.allow else "deny"}
-        if decision.updated_input is not None:
-            written[call]["updatedInput"] = dict(decision.updated_input)
-        if decision.reason:
-            written[call]["permissionDecisionReason"] = decision.reason
-        if decision.for_input is not None:
-            written[call]["forInput"] = dict(decision.for_input)
-        if decision.context:
-            written[call]["additionalContext"] = decision.context
+    for call, permission in permissions.items():
+        written[call] = {"permissionDecision": "allow" if permission.allow else "deny"}
+        if permission.updated_input is not None:
+            written[call]["updatedInput"] = dict(permission.updated_input)
+        if permission.reason:
+            written[call]["permissionDecisionReason"] = permission.reason
+        if permission.for_input is not None:
+            written[call]["forInput"] = dict(permission.for_input)
+        if permission.context:
+            written[call]["additionalContext"] = permission.context
     return written
 
 
-def _gate_orders(order: RunOrder) -> dict[str, object]:
+def _write_decisions(path: Path, decisions: Sequence[KnownDecision]) -> None:
+    """Write the decisions that `cat-herder decisions` searches."""
+    listed = [{**asdict(one), "label": one.label} for one in decisions]
+    path.write_text(json.dumps(listed), encoding="utf-8")
+
+
+def _gate_orders(order: RunOrder, seen: _SeenPaths) -> dict[str, object]:
     return {
         "may_ask": order.may_ask,
         "asks_no_more": order.asks_no_more,
         "step": order.step,
-        "workspace": str(order.paths.workspace),
+        "workspace": str(seen.workspace),
         "allow_write": None if order.allow_write is None else list(order.allow_write),
         "ask_before": list(order.ask_before),
         "plans": str(plans_folder(order.paths.home)) if order.planning else "",

@@ -175,7 +175,7 @@ class Stream:
         return [call for call in self.calls if call not in self.results and call != self.deferred]
 
     def open_asks(self, decided: Container[str] = ()) -> tuple[Ask, ...]:
-        """Return the agent's asks in order, without those that had a human's decision.
+        """Return the agent's asks in order, without those that a human has answered.
 
         An ask with another result (for example because its hook broke) was not answered, so it is open.
         """
@@ -201,6 +201,16 @@ class Stream:
         """Whether the program itself reported a failure."""
         result = self.result or {}
         return bool(result.get("is_error")) or result.get("subtype", "success") != "success"
+
+    @property
+    def out_of_turns(self) -> bool:
+        """Whether the run ended because it had taken all its turns."""
+        return (self.result or {}).get("subtype") == "error_max_turns"
+
+    @property
+    def out_of_dollars(self) -> bool:
+        """Whether the run ended because it had cost what the agent was allowed to spend."""
+        return (self.result or {}).get("subtype") == "error_max_budget_usd"
 
     @property
     def is_silent(self) -> bool:

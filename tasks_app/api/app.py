@@ -15,6 +15,7 @@ from tasks_app.api.auth import origin_of, principal_of
 from tasks_app.api.declarations import CONTENT
 from tasks_app.api.operations import audit as audit_operations
 from tasks_app.api.operations import (
+    decisions,
     me,
     members,
     notifications,
@@ -93,6 +94,7 @@ for module in (
     reviews,
     sequences,
     questions,
+    decisions,
     usage,
     notifications,
     publications,

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tasks_app.cli.choices import amount_with_sign, resolve_choice
+from tasks_app.cli.decision_options import answer_and_scope, remember_hint
 from tasks_app.cli.keyboard import Keyboard
 from tasks_app.cli.questions import amount_hint, answer_hint, decision_hint, show_item, show_question
 from tasks_app.cli.screen import Screen

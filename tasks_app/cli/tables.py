@@ -16,6 +16,7 @@ from tasks_app.core.types import Usage
 from tasks_app.history import statistics
 from tasks_app.history.statistics import Metrics
 from tasks_app.models import Project, Question, Sequence, Step, Task
+from tasks_app.reporting.schemas.decisions import DecisionOut
 from tasks_app.reporting.schemas.queue import QueuedTaskOut
 from tasks_app.services.publish_settings import author_of, forge_address_of, stored_credential, target_of
 from tasks_app.services.settings import SettingInEffect
@@ -73,6 +74,17 @@ def queue_table(entries: Listed[QueuedTaskOut]) -> Table:
     for entry in entries:
         place = "–" if entry.position is None else str(entry.position)
         rows.add_row(place, str(entry.task), entry.name, entry.priority, Text(strip_controls(entry.sentence)))
+    return rows
+
+
+def decisions_table(decisions: Listed[DecisionOut]) -> Table:
+    rows = table("DECISION", "STATE", "WHERE", "WHAT", "DECIDED", "USES")
+    for one in decisions:
+        where = ", ".join(one.paths) or (f"step {one.step}" if one.step else "project")
+        who = f"{one.decided_by.name}, {one.decided_at:%Y-%m-%d}" if one.decided_by and one.decided_at else ""
+        said = f"{one.statement}\n(look again: {one.review})" if one.review else one.statement
+        uses = f"{one.uses}" + (f", overridden {one.overrides}" if one.overrides else "")
+        rows.add_row(one.label, one.state, *(Text(strip_controls(text)) for text in (where, said, who)), uses)
     return rows
 
 

@@ -77,17 +77,6 @@ class FileAccess(FileModel):
     allow_write: tuple[Glob, ...] = Field(description="Globs of the files that the step may write.")
 
 
-def _as_list(value: object) -> object:
-    if value is None:
-        return []
-    return [value] if isinstance(value, (Mapping, FileModel)) else value
-
-
-Checks: TypeAlias = Annotated[
-    tuple[Check, ...], BeforeValidator(_as_list, json_schema_input_type=Check | list[Check])
-]
-
-
 class StepConfig(FileModel):
     """One stage of a pipeline."""
 

@@ -92,6 +92,10 @@ class IllegalMove(CatHerderError):
         self.target = target
 
 
+class DecisionChanged(CatHerderError):
+    """A decision is not in the state that the action needs; somebody may have changed it meanwhile."""
+
+
 class SetupFailed(CatHerderError):
     """A command of the project's setup failed. The message has the command, its exit code and last lines."""
 

@@ -5,24 +5,18 @@ from __future__ import annotations
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import cast
 
 from django.db.models import Q, Sum
 from django.db.models.functions import Coalesce
 from django.utils import timezone
 
-from tasks_app.agent.decisions import (
-    GivenAnswer,
-    decision_for,
-    refuse_as_set_aside,
-    refuse_as_uncertain,
-)
-from tasks_app.agent.port import Decision, HaltingTools
+from tasks_app.agent.port import CallPermission, HaltingTools
 from tasks_app.agent.transcript_port import Transcript
 from tasks_app.agent.transcripts import CallResult, deferred_call, has_prompt, result_in, stored_transcript
-from tasks_app.config.pipeline import STEP_SECONDS, step_from_json
+from tasks_app.config.limits import STEP_SECONDS
+from tasks_app.config.pipeline import step_from_json
 from tasks_app.core.errors import TranscriptDamaged
-from tasks_app.core.types import Ask, AskItem, AskKind, AskWay, Option
+from tasks_app.engine.answer_permissions import has_question, permissions_of, write_answers_again
 from tasks_app.engine.database_transcripts import DatabaseTranscriptStore
 from tasks_app.engine.prompts import step_prompt, threshold_text
 from tasks_app.engine.review_requests import request_text, requests_of_current_runs, undelivered_reviews
@@ -55,7 +49,7 @@ class NextRun:
     session_id: str
     prompt: str | None
     resume: bool = False
-    decisions: dict[str, Decision] = field(default_factory=dict)
+    permissions: dict[str, CallPermission] = field(default_factory=dict)
     cost_before: float = 0.0
     answers: tuple[int, ...] = ()
     reviews: tuple[int, ...] = ()
@@ -74,7 +68,7 @@ def next_run(step: Step) -> NextRun:
     if last is None:
         return _first_run(step)
     if any(one != paths.worker_data_dir_id() for one in step.current_runs.values_list("data_dir", flat=True)):
-        _write_answers_again(step)
+        write_answers_again(step)
     transcript, damage = _stored_session(last)
     open_answers = undelivered(step, last, transcript)
     reviews = undelivered_reviews(step, last, transcript)
@@ -83,7 +77,7 @@ def next_run(step: Step) -> NextRun:
         planned = replace(planned, note=_why_replayed(last, transcript, damage))
     answers = tuple(question.pk for question in open_answers)
     turned_down = {
-        question.tool_use_id: f"{question.outcome.lower()} by {_answered_by(question)}"
+        question.tool_use_id: f"{question.outcome.lower()} by {answered_by(question)}"
         for question in open_answers
         if question.is_turned_down
     }
@@ -99,17 +93,17 @@ def _is_planning(step: Step, planned: NextRun) -> bool:
     if not step_from_json(step.config).plan_approval:
         return False
     approved = step.questions.approved_plans().values_list("tool_use_id", flat=True)
-    return set(approved) <= set(planned.decisions)
+    return set(approved) <= set(planned.permissions)
 
 
 def _first_run(step: Step) -> NextRun:
     """Return a run in a new session. After a retry its prompt says that there was an earlier attempt."""
     planning = step_from_json(step.config).plan_approval
     prompt, session = step_prompt(step), str(uuid.uuid4())
-    granted = _cost_decisions(step)
+    granted = [*cost_answers(step), *answers_in_place(step)]
     answers = tuple(question.pk for question in granted)
     if step.first_run == 1:
-        prompt = with_feedback(prompt, _cost_note(granted)) if granted else prompt
+        prompt = with_feedback(prompt, portal_notes(granted)) if granted else prompt
         return NextRun(Reason.FIRST, session, prompt, planning=planning, answers=answers)
     reviews = tuple(step.reviews.undelivered().select_related("author"))
     feedback, reason = retry_feedback(), Reason.RETRY
@@ -117,32 +111,8 @@ def _first_run(step: Step) -> NextRun:
         feedback, reason = request_text(step, reviews), Reason.REVIEW
     elif _follows_review(step):
         feedback, reason = rerun_feedback(), Reason.REVIEW
-    prompt = with_feedback(prompt, _joined(feedback, _cost_note(granted)))
+    prompt = with_feedback(prompt, joined(feedback, portal_notes(granted)))
     return NextRun(reason, session, prompt, planning=planning, answers=answers, reviews=_ids(reviews))
-
-
-def _cost_decisions(step: Step) -> list[Question]:
-    """Return what humans decided at the soft cost limit before this step, and no agent has read."""
-    settled = step.questions.about_costs().settled().filter(delivered_at=None)
-    return list(settled.select_related("answered_by"))
-
-
-def _cost_note(granted: Sequence[Question]) -> Feedback:
-    """Return what humans decided at the soft cost limit, as a note of the portal; "" without a decision."""
-    return _joined(
-        *(
-            cost_decision_feedback(
-                decided_by=_answered_by(question),
-                answer=question.answers[question.headline],
-                notes=question.notes,
-            )
-            for question in granted
-        )
-    )
-
-
-def _joined(*texts: str) -> Feedback:
-    return Feedback("\n\n".join(filter(None, texts)))
 
 
 def _follows_review(step: Step) -> bool:
@@ -179,13 +149,13 @@ def _following_run(
     session = str(last.session_id)
     reported = last.cost_usd if last.reported_cost_usd is None else last.reported_cost_usd
     cost = cost_before(last) + reported
-    note = _joined(_threshold_note(step, last), _cost_note(granted))
+    note = joined(_threshold_note(step, last), portal_notes(granted))
     waits_at = deferred_call(transcript)
-    decisions = _decisions(step, last, open_answers, waits_at=waits_at, note=note)
-    if decisions or (waits_at and not _has_question(step, waits_at)):
-        # Without a decision the gate sees the call once more, and then it is asked about.
-        return NextRun(reason, session, None, resume=True, decisions=decisions, cost_before=cost)
-    prompt = _joined(_feedback(step, last, open_answers, reviews), note)
+    permissions = permissions_of(step, last, open_answers, waits_at=waits_at, note=note)
+    if permissions or (waits_at and not has_question(step, waits_at)):
+        # Without a permission the gate sees the call once more, and then it is asked about.
+        return NextRun(reason, session, None, resume=True, permissions=permissions, cost_before=cost)
+    prompt = joined(feedback_of(step, last, open_answers, reviews), note)
     return NextRun(reason, session, prompt, resume=True, cost_before=cost, reviews=_ids(reviews))
 
 
@@ -259,10 +229,6 @@ def _has_result(question: Question, transcript: Transcript) -> bool:
     """Return whether the session holds the answer: a good result or, for a verdict, also a failed call."""
     results = [CallResult.GOOD, CallResult.ERROR] if question.verdict else [CallResult.GOOD]
     return result_in(transcript, question.tool_use_id) in results
-
-
-def _has_question(step: Step, call: str) -> bool:
-    return step.questions.filter(tool_use_id=call).exists()
 
 
 def _reason_to_run(last: Run, reviews: Sequence[Review]) -> Reason:

@@ -26,13 +26,6 @@ PLAN_LIMIT = 200_000
 FILE_LIMIT = 64 * 1024 * 1024
 
 
-def writes_plan(config: StepConfig) -> bool:
-    """Return whether name, prompt or a check of the step demand a plan, and it may write the file."""
-    has_check = any(isinstance(check, FileExistsCheck) and check.path == PLAN_FILE for check in config.checks)
-    wanted = config.name == PLAN_STEP or config.command == PLAN_COMMAND or has_check
-    return wanted and (config.allow_write is None or allowed(PLAN_FILE, list(config.allow_write)))
-
-
 def is_plan_step(step: Step) -> bool:
     """Return whether this step writes the task's plan: no earlier step has written one."""
     return writes_plan(step_from_json(step.config)) and plan_before(step) is None

@@ -11,6 +11,7 @@ from tasks_app.prompting.assembly import HistoryEntry, PromptParts, assemble
 from tasks_app.prompting.criteria import Criteria, DescribedCheck
 from tasks_app.prompting.instructions import load_step_instructions, repository_path
 from tasks_app.prompting.intro import read_interaction_intro
+from tasks_app.services.decisions.scope import decisions_for, listed_in_prompt
 from tasks_app.services.difference import base_of
 
 
@@ -19,6 +20,8 @@ def step_prompt(step: Step) -> str:
     task = step.task
     workspace = paths.workspace(task).path
     planned = plan_before(step)
+    decisions = decisions_for(step)
+    listed = listed_in_prompt(step, decisions)
     return assemble(
         PromptParts(
             step=step.name,

@@ -114,5 +114,5 @@ def _stored_stream(run: Run) -> Stream:
 
 
 def _decided_calls(run: Run) -> list[str]:
-    """Return the calls that had a human's decision when the run started."""
+    """Return the calls whose answers the run was given at its start."""
     return list(run.step.questions.settled().values_list("tool_use_id", flat=True))

@@ -126,10 +126,10 @@ class RunRecorder(DatabaseTranscriptStore):
             raise Stopped(StopReason.CANCELLED)
         self.collect_replies()
 
-    def collect_replies(self) -> None:
-        """Store what the agent has replied to threads so far."""
-        if self.replies is not None:
-            self._wait_for(self.replies.collect)
+    def collect(self) -> None:
+        """Store what the agent has replied to threads and said of decisions so far."""
+        for collector in self.collectors:
+            self._wait_for(collector.collect)
 
     def _check_signals(self) -> None:
         """Raise Stopped for every reason that is known without the database."""

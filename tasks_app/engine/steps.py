@@ -80,6 +80,18 @@ def work_on(step: Step, lease: Lease, context: WorkerContext) -> bool:
             return False
 
 
+def _has_more_to_tell(step: Step) -> bool:
+    """Return whether the agent must run again before its work is judged: for a review or a new answer."""
+    return step.reviews.undelivered().exists() or bool(answers_in_place(step))
+
+
+def _collect_from_last_run(task: Task, lease: Lease) -> None:
+    """Store what the task's last run left, whose worker may have died before it had read that."""
+    if last := last_run_of(task):
+        reply_collector(last, lease).collect()
+        unfit_collector(last, lease).collect()
+
+
 def _run_agent(step: Step, lease: Lease, context: WorkerContext) -> bool:
     """Run the agent once. Return whether the step goes on at once afterwards."""
     if end_early_if_due(step, lease, context):
@@ -110,7 +122,9 @@ def _run_opened(
     crash_point("run-opened")
     order = _order_for(run, planned, timeout, trace)
     if order.threads:
-        recorder.replies = ReplyCollector(run, lease)
+        recorder.collectors.append(reply_collector(run, lease))
+    if order.decisions:
+        recorder.collectors.append(unfit_collector(run, lease))
     try:
         result = context.agent.run(order, recorder)
         recorder.collect()
@@ -202,7 +216,7 @@ def _order_for(run: Run, planned: NextRun, timeout: float, trace: TraceContext |
         ),
         prompt=planned.prompt,
         resume=planned.resume,
-        decisions=planned.decisions,
+        permissions=planned.permissions,
         may_ask=task.threshold > 0,
         halting=halting_tools(run),
         ask_before=(*task.ask_before, *config.ask_before),
@@ -218,6 +232,7 @@ def _order_for(run: Run, planned: NextRun, timeout: float, trace: TraceContext |
         timeout=timeout,
         network=network_of(run.step),
         threads=task.threads.numbers(),
+        decisions=tuple(map(known_decision, decisions_for(run.step))),
         claim=Claim(task.pk, run.lease_epoch),
         variables=tools.variables,
         traceparent=trace.traceparent if trace else "",

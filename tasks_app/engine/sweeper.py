@@ -43,6 +43,7 @@ def sweep(
     """
     end_waits_for_budgets()
     end_decided_tasks()
+    apply_missed_decisions()
     due = next_turns()
     if pending() > len(due):
         return 0

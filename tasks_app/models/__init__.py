@@ -2,6 +2,17 @@
 
 from tasks_app.models.audit import Action, AuditEntry
 from tasks_app.models.browser_session import BrowserSession
+from tasks_app.models.decision import (
+    CONFIRMATIONS,
+    DECISION_SHOWN_WITH,
+    Citation,
+    Decision,
+    DecisionEvent,
+    DecisionEventKind,
+    DecisionScope,
+    DecisionState,
+    ReviewReason,
+)
 from tasks_app.models.delivery import Delivery, DeliveryState
 from tasks_app.models.idempotency import IdempotencyKey
 from tasks_app.models.installation import Installation
@@ -50,7 +61,8 @@ from tasks_app.models.run import Event, EventKind, Outcome, Reason, Run
 from tasks_app.models.sequence import Sequence
 from tasks_app.models.setup import Setup, SetupCache, SetupOutcome
 from tasks_app.models.span import Span, SpanKind
-from tasks_app.models.task import Step, Task
+from tasks_app.models.step import Step, StepKind
+from tasks_app.models.task import EarlyEnd, Task
 from tasks_app.models.token import ApiToken, Scope
 from tasks_app.models.transcript import SessionEntry
 from tasks_app.models.transition import Change, ChangeKind, SequenceTransition, Transition
@@ -59,6 +71,8 @@ from tasks_app.models.worker import WorkerBeat, WorkerToken
 
 __all__ = [
     "CLAIM_LASTS",
+    "CONFIRMATIONS",
+    "DECISION_SHOWN_WITH",
     "EVENT_TYPE_OF",
     "SHOWN_WITH",
     "TASK_EVENT_TYPES",
@@ -70,10 +84,17 @@ __all__ = [
     "Change",
     "ChangeKind",
     "Channel",
+    "Citation",
     "CredentialKind",
+    "Decision",
+    "DecisionEvent",
+    "DecisionEventKind",
+    "DecisionScope",
+    "DecisionState",
     "Delivery",
     "DeliveryState",
     "Digest",
+    "EarlyEnd",
     "Event",
     "EventKind",
     "EventType",
@@ -97,6 +118,7 @@ __all__ = [
     "QuestionState",
     "Reason",
     "Review",
+    "ReviewReason",
     "ReviewThread",
     "ReviewVerdict",
     "Role",
@@ -112,6 +134,7 @@ __all__ = [
     "Span",
     "SpanKind",
     "Step",
+    "StepKind",
     "Target",
     "Task",
     "TaskSelection",

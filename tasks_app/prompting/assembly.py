@@ -6,7 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
+from tasks_app.core.types import KnownDecision
 from tasks_app.prompting.criteria import Criteria, criteria_text
+from tasks_app.prompting.decisions import decisions_text
 from tasks_app.prompting.escaping import escape, escaped_line, head, quote, section
 
 PLAN_FILE = "PLAN.md"
@@ -76,7 +78,10 @@ class PromptParts:
     agents_instructions: str | None = None
     base_commit: str = ""
     criteria: Criteria = field(default_factory=Criteria)
+    findings: str = ""
     history: tuple[HistoryEntry, ...] = ()
+    decisions: tuple[KnownDecision, ...] = ()
+    more_decisions: int = 0
 
 
 def assemble(parts: PromptParts) -> str:
@@ -123,10 +128,14 @@ def _sequence(folder: str) -> str:
 
 def _prompt_sections(parts: PromptParts) -> Iterator[str]:
     yield section("TASK DEFINITION", escape(parts.task))
+    if parts.findings.strip():
+        yield section("FINDINGS BEFORE WORK", escape(parts.findings))
     if _shows_plan(parts):
         yield section("PLAN", escape(head(parts.plan or "", limit=MAX_PLAN)))
     for name, text in _project_instructions(parts):
         yield section(f"PROJECT INSTRUCTIONS ({name})", escape(text))
+    if parts.decisions:
+        yield section("DECISIONS OF THIS PROJECT", decisions_text(parts.decisions, more=parts.more_decisions))
     if parts.history:
         yield section("HUMAN INTERACTION HISTORY", _history(parts.history))
     yield section("INSTRUCTIONS FOR YOUR STEP", escape(parts.instructions))

@@ -168,8 +168,13 @@ def soft_limit_feedback() -> Feedback:
     )
 
 
-def cost_decision_feedback(*, decided_by: str, answer: str, notes: str) -> Feedback:
-    """Tell what a human decided at the task's soft cost limit: `answer` says how much more it may spend."""
+def cost_answer_feedback(
+    *, decided_by: str, answer: str, notes: str, to_finish: float | None = None
+) -> Feedback:
+    """Tell what a human decided at the task's soft cost limit: `answer` says how much more it may spend.
+
+    With `to_finish` (dollars) the agent must end its present step within that.
+    """
     who = " ".join(escape(decided_by).split())
     said = f"\n\nNotes of {who}:\n{quote(notes)}" if notes else ""
     return Feedback(

@@ -7,7 +7,7 @@ import shlex
 from django.conf import settings
 from django.urls import reverse
 
-from tasks_app.models import Project, Question, QuestionKind, Task, paths
+from tasks_app.models import Decision, Project, Question, QuestionKind, Task, paths
 
 
 def fetch_command_for(task: Task) -> str | None:
@@ -35,3 +35,9 @@ def answer_command(question: Question) -> str:
 def question_url(question: Question) -> str:
     """Return the URL at which the question can be answered."""
     return f"{settings.ENVIRONMENT.address}{reverse('question', args=[question.pk])}"
+
+
+def decision_url(decision: Decision) -> str:
+    """Return the URL of the decision's page. Its project must be loaded."""
+    page = reverse("decision", args=[decision.project_id, decision.number])
+    return f"{settings.ENVIRONMENT.address}{page}"

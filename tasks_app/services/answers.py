@@ -37,7 +37,9 @@ class Reply:
 def answer_question(question: Question, reply: Reply, *, by: Principal, via: Channel) -> Answered:
     """Store the answer and resume the task once none of its questions is open.
 
-    Raises NotAllowed, AnswerInvalid, AnswerTooLong, BadInput, or NotOpen if somebody answered before.
+    In the same transaction it may become a decision. Raises NotAllowed, AnswerInvalid, AnswerTooLong,
+    BadInput (also if it contradicts a decision and does not say what holds), or NotOpen if somebody answered
+    before.
     """
     require_actor(by, question.task.project)
     if not question.takes_answer:
@@ -47,9 +49,18 @@ def answer_question(question: Question, reply: Reply, *, by: Principal, via: Cha
         "state": QuestionState.ANSWERED, "answers": reply.answers, "notes": reply.notes
     }  # fmt: skip
     if question.is_about_cost:
-        answer, outcome["allowed_usd"] = outcome_of(question, reply.answers[question.headline])
-        outcome["answers"] = {question.headline: answer}
-    return store_outcome(question, outcome, action=Action.ANSWERED, by=by, via=via)
+        chosen = cost_answer_in(question, reply.answers[question.headline])
+        outcome["answers"] = {question.headline: chosen.answer}
+        outcome |= {"allowed_usd": chosen.allowed_usd, "finishes": chosen.finishes}
+        return store_outcome(question, outcome, action=Action.ANSWERED, by=by, via=via)
+    if not question.is_open:  # before what is said about decisions is checked: they may have changed since
+        return store_outcome(question, outcome, action=Action.ANSWERED, by=by, via=via)
+    prepared = prepare(question, reply.answers, reply.for_decisions)
+    with transaction.atomic():
+        answered = store_outcome(question, outcome, action=Action.ANSWERED, by=by, via=via)
+        if not answered.repeated:
+            store_with_answer(question, prepared, by=by.user)
+    return answered
 
 
 def dismiss_question(question: Question, *, by: Principal, via: Channel, notes: str = "") -> Answered:

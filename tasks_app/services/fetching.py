@@ -16,6 +16,7 @@ from tasks_app.git import Fetched
 from tasks_app.models import Project, Task, paths
 from tasks_app.models.project import MAX_FETCH_TIME
 from tasks_app.permissions import Principal, require_actor
+from tasks_app.services.decisions.citing import mark_stale
 
 logger = logging.getLogger(__name__)
 
@@ -33,6 +34,7 @@ def fetch(project: Project, *, thorough: bool = False) -> list[str]:
     try:
         fetched = paths.repository(project).fetch(thorough=thorough)
         repaired = _restore_references(project, fetched) if fetched.repaired else []
+        mark_stale(project)
     except Exception as error:
         _store_result(project, fetch_fault=storable_text(str(error))[:_LONGEST_FAULT])
         raise

@@ -97,7 +97,8 @@ def _resume(question: Question, task: Task, *, by: User) -> None:
     reason = f"{by.shown_name} {_VERBS[question.outcome]} question {question.number}"
     move(question.step, Phase.PENDING, reason=reason, by=by)
     paused = paused_until_now(task)
-    seconds = settings.ENVIRONMENT.undo_seconds
+    # The answer of a decision can be taken back later as well, so the agent need not wait for that.
+    seconds = settings.ENVIRONMENT.undo_seconds if by else 0
     undo_until = Now() + timedelta(seconds=seconds) if seconds else None
     ends: dict[str, Any] = {"early_end": EarlyEnd.ASKED} if question.finishes else {}
     # A temporary fault from before the question must not delay the answer.

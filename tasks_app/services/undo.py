@@ -39,6 +39,9 @@ def undo_until(question: Question) -> datetime | None:
 def undo_answer(question: Question, *, by: Principal) -> Question:
     """Open the question again. Nothing changes if it is open already: the request was sent twice.
 
+    The answer of a decision may be taken back by everybody who may answer, until the task has ended. If the
+    agent has it, the question that is asked in its place is returned.
+
     Raises NotAllowed for all but the user who answered, NotOpen if it was withdrawn, or TooLateToUndo.
     """
     require_actor(by, question.task.project)

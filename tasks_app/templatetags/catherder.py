@@ -127,6 +127,12 @@ def threshold(level: int) -> str:
 
 
 @register.filter
+def whole(label: str) -> str:
+    """Show a label such as D-17 on one line: browsers may break lines after its hyphen."""
+    return format_html('<span class="whole">{}</span>', label)
+
+
+@register.filter
 def json_text(value: object) -> str:
     """Return the value as readable JSON."""
     return json.dumps(value, ensure_ascii=False, indent=2, default=str)

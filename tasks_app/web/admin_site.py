@@ -22,6 +22,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         *("Event", "SessionEntry", "Transition", "SequenceTransition"),
     ),
     "Reviews": ("Review", "ReviewThread", "ThreadComment", "ViewedFile"),
+    "Decisions": ("Decision", "DecisionEvent"),
     "Publishing": ("Publication", "PullRequest"),
     "Notifications": ("Notice", "Delivery", "Target", "Preferences", "PushSubscription"),
     "Audit": ("AuditEntry", "LogEntry"),

@@ -16,6 +16,7 @@ from tasks_app.history.events.append import append_one
 from tasks_app.models import (
     Action,
     AuditEntry,
+    DecisionEvent,
     EventKind,
     Project,
     Publication,
@@ -39,6 +40,7 @@ from tests.factories import (
     COLUMNS,
     FILE_NAME,
     ROUNDING,
+    DecisionFactory,
     MembershipFactory,
     ProjectFactory,
     QuestionFactory,
@@ -136,8 +138,28 @@ def _paths(names: set[str], question: Question) -> Paths:
 def _states_of(question: Question, admin: User) -> Paths:
     """Pages that look different by what is asked of them."""
     states = [(f"/inbox/?state={state}", 200) for state in QuestionState.values]
+    states += _decisions(question, admin)
     states += [(f"/tasks/{task.pk}/", 200) for task in _published_tasks(question.task.project, admin)]
     return [*states, ("/api/v1/docs", 200), ("/inbox/?person=mine&age=30d", 200), ("/nowhere/", 404)]
+
+
+def _decisions(question: Question, admin: User) -> Paths:
+    """Decisions of each state, with and without a question, a reason and cited files."""
+    project, cites = question.task.project, [{"path": "shop/bill.py", "blob": "a" * 40}]
+    stale = DecisionFactory.create(
+        project=project, question=question, reason=MARKDOWN, statement="Money is stored in cents " * 9,
+        cites=cites, review_reason="stale", review_note="shop/bill.py",
+    )  # fmt: skip
+    proposed = DecisionFactory.create(
+        project=project, state="proposed", decided_by=None, decided_at=None, source="CLAUDE.md:12"
+    )
+    retired = DecisionFactory.create(project=project, state="retired", replaces=stale)
+    DecisionEvent.objects.create(
+        decision=stale, kind="followed", user=admin, task=question.task, note="x" * 300
+    )
+    pages = [f"{one.number}/" for one in (stale, proposed, retired)]
+    lists = [f"?state={state}" for state in ("review", "superseded", "all", "all&q=plum")]
+    return [(f"/projects/{project.pk}/decisions/{page}", 200) for page in (*pages, *lists)]
 
 
 def _published_tasks(project: Project, by: User) -> list[Task]:

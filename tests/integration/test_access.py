@@ -31,6 +31,7 @@ from tests.addresses import (
 from tests.browser import signed_in
 from tests.databases import undone
 from tests.factories import (
+    DecisionFactory,
     MembershipFactory,
     QuestionFactory,
     SequenceFactory,
@@ -49,6 +50,7 @@ def make_question() -> Question:
     task.save(update_fields=["sequence"])
     append_one(question.run, EventKind.TEXT, {"text": "hello"})
     ThreadFactory.create(task=task)
+    DecisionFactory.create(project=task.project)
     return question
 
 

@@ -31,6 +31,9 @@ from tasks_app.models import (
     BrowserSession,
     Change,
     ChangeKind,
+    Decision,
+    DecisionEvent,
+    DecisionEventKind,
     Delivery,
     Event,
     EventKind,
@@ -70,7 +73,7 @@ from tasks_app.models import (
 )
 from tasks_app.web.admin_site import GROUPS
 from tests.databases import undone
-from tests.factories import ThreadFactory, WorkerBeatFactory
+from tests.factories import DecisionFactory, ThreadFactory, WorkerBeatFactory
 
 pytestmark = pytest.mark.django_db
 
@@ -103,6 +106,8 @@ HISTORY: list[type[Model]] = [
     ThreadComment,
     ViewedFile,
     PushSubscription,
+    Decision,
+    DecisionEvent,
 ]
 
 
@@ -144,7 +149,7 @@ def make(name: str) -> Task:
     Span.objects.create(task=task, step=step, run=run, kind=SpanKind.RUN, started_at=timezone.now())
     Setup.objects.create(task=task, number=1, current=f"install {name}")
     Event.objects.create(run=run, seq=0, kind=EventKind.TEXT, at=timezone.now(), payload={"text": name})
-    Question.objects.create(
+    question = Question.objects.create(
         task=task,
         step=step,
         run=run,
@@ -164,6 +169,8 @@ def make(name: str) -> Task:
     Change.objects.create(task=task, kind=ChangeKind.TASK)
     Publication.objects.create(task=task, commit="c", url="u", branch=name)
     ThreadFactory.create(task=task)
+    decision = DecisionFactory.create(project=project, statement=name, decided_by=user)
+    DecisionEvent.objects.create(decision=decision, kind=DecisionEventKind.DECIDED, user=user, note=name)
     ViewedFile.objects.create(task=task, user=user, path="a.py", blob="b", key=name)
     PublishCredential.objects.create(
         project=project, kind="token", url="u", shown="user", encrypted_secret="x"

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from tasks_app.agent.decisions import GivenAnswer, decision_for, refuse_as_set_aside
-from tasks_app.agent.port import Decision, Ending, RunResult
+from tasks_app.agent.call_permissions import AnswersFolder, GivenAnswer, permission_for, refuse_as_set_aside
+from tasks_app.agent.port import CallPermission, Ending, RunResult
 from tests import machine
 from tests.agents import Bench, fake_bench, real_bench
 
@@ -43,12 +43,12 @@ def start(bench: Bench, scenario: str, **more: Any) -> RunResult:
 def decided(bench: Bench, result: RunResult, *, approved: bool, notes: str = "", **more: Any) -> RunResult:
     (ask,) = result.asks
     given = GivenAnswer(ask, {}, notes, by="Ada", approved=approved)
-    return handed(bench, result, decision_for(given, [], folder=bench.answers), **more)
+    return handed(bench, result, permission_for(given, [], folder=AnswersFolder(bench.answers)), **more)
 
 
-def handed(bench: Bench, result: RunResult, decision: Decision, **more: Any) -> RunResult:
+def handed(bench: Bench, result: RunResult, permission: CallPermission, **more: Any) -> RunResult:
     more = {"ask_before": RULES, **more}
-    return bench.run(bench.order(None, resume=True, decisions={result.deferred: decision}, **more))
+    return bench.run(bench.order(None, resume=True, permissions={result.deferred: permission}, **more))
 
 
 def lines(bench: Bench, name: str) -> int:
@@ -144,7 +144,7 @@ def test_files_are_shown_as_they_would_be_written_and_edited(real: Bench) -> Non
 
 def test_an_approval_holds_for_the_input_that_was_shown_only(real: Bench) -> None:
     result = start(real, "approval-fails")
-    other = Decision(True, for_input={"command": "echo guarded > other.txt"})
+    other = CallPermission(True, for_input={"command": "echo guarded > other.txt"})
     after = handed(real, result, other)
     assert "not the call that a human approved" in real.result_of(result.deferred)
     assert after.ending is Ending.FINISHED

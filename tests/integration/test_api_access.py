@@ -17,7 +17,14 @@ from tasks_app.services.projects import add_project
 from tests.addresses import text_of
 from tests.api import PROBLEM, Script
 from tests.databases import undone
-from tests.factories import MembershipFactory, QuestionFactory, SequenceFactory, ThreadFactory, UserFactory
+from tests.factories import (
+    DecisionFactory,
+    MembershipFactory,
+    QuestionFactory,
+    SequenceFactory,
+    ThreadFactory,
+    UserFactory,
+)
 from tests.integration.git_repository import GitRepository
 from tests.runner import ONE_STEP
 
@@ -186,6 +193,8 @@ def call(name: str, question: Question, script: Script) -> Any:
     )
     if not task.threads.exists():
         ThreadFactory.create(task=task)
+    if not task.project.decisions.exists():
+        DecisionFactory.create(project=task.project)
     values = {
         "number": 1,
         "target_id": target.pk,

@@ -47,6 +47,7 @@ from tasks_app.services.projects import add_project
 from tasks_app.services.tokens import make_token
 from tests.databases import undone
 from tests.factories import (
+    DecisionFactory,
     MembershipFactory,
     ProjectFactory,
     QuestionFactory,
@@ -203,6 +204,8 @@ def _special(project: Project) -> dict[str, dict[str, Any]]:
     result = TaskFactory.create(project=project, phase=Phase.DONE, base_commit=base, head_commit="b" * 40)
     finished = SequenceFactory.create(project=project, phase=Phase.DONE, base_commit=base)
     TaskFactory.create(project=project, sequence=finished, phase=Phase.DONE, head_commit="b" * 40)
+    decisions = [DecisionFactory.create(project=project).number for _ in range(5)]
+    project.decisions.filter(number=decisions[4]).update(state="retired")
     web = ProjectFactory.create(name="web-shop", source="https://git.example/shop.git")
     return {
         "publish_task": {"task_id": result.pk},

@@ -33,6 +33,7 @@ from tasks_app.services.projects import add_project
 from tasks_app.services.tokens import make_token
 from tests.api import Script
 from tests.factories import (
+    DecisionFactory,
     MembershipFactory,
     ProjectFactory,
     QuestionFactory,
@@ -90,6 +91,7 @@ def more(project: Project, task: Task) -> None:
     )
     make_token(f"another-{sequence.pk}", [Scope.READ], by=acting(admin), projects=[project])
     ThreadFactory.create(task=task, number=task.threads.count() + 1)
+    DecisionFactory.create(project=project, question=asked)
     Publication.objects.create(
         task=task, commit="c", url="u", branch="b", by=admin, state="refused", ended_at=timezone.now()
     )

@@ -123,7 +123,7 @@ def test_a_card_has_one_text_field_for_notes_reason_and_remark(kind: QuestionKin
     question = asked(kind)
     card = signed_in(member_of(question)).get(reverse("question", args=[question.pk])).text
     fields = set(re.findall(r'<textarea[^>]* name="([^"]+)"', card))
-    assert fields - {"item-0-other"} == {"notes"}
+    assert fields - {"item-0-other", "statement"} == {"notes"}  # the statement is that of a decision
     assert card.count('name="notes"') == 1
 
 

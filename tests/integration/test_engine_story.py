@@ -265,7 +265,7 @@ def test_a_crashed_replay_resumes_in_its_own_session_without_repeating_the_answe
     told = [run.prompt.count("Red it is") for run in runs(task)]
     assert told[1] >= 1
     assert told[2:] == [0]
-    assert all(order.decisions == {} for order in runner.fake.runs)
+    assert all(order.permissions == {} for order in runner.fake.runs)
 
 
 def test_a_failed_check_sends_the_agent_back_in_the_same_session(runner: Runner) -> None:

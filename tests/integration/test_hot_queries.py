@@ -15,6 +15,7 @@ import pytest
 from django.db import connection
 from django.test import Client
 
+from tasks_app.engine.decisions import note_followed
 from tasks_app.engine.sweeper import sweep
 from tasks_app.models import Event, Project, Question, Role, Task, User
 from tasks_app.web.live.changes import missed_changes, newest_change_id
@@ -41,6 +42,10 @@ PAGES = {
     "task": "/tasks/{task}/",
     "log": "/tasks/{task}/log/",
     "new task": "/tasks/new/",
+    "question": "/questions/{question}/",
+    "decisions": "/projects/{project}/decisions/",
+    "decisions with a word": "/projects/{project}/decisions/?state=all&q=cashier",
+    "decision": "/projects/{project}/decisions/7/",
 }
 
 if machine.ON_POSTGRES:  # SQLite does not say what it read

@@ -18,15 +18,19 @@ from tasks_app.history.events.append import append_one
 from tasks_app.models import (
     Action,
     BrowserSession,
+    Decision,
+    DecisionEvent,
     Delivery,
     EventKind,
     EventType,
     Invitation,
     Medium,
     Notice,
+    Project,
     Question,
     Scope,
     Target,
+    Task,
     Transition,
     User,
 )
@@ -36,6 +40,7 @@ from tests.api import Script
 from tests.browser import signed_in
 from tests.databases import undone
 from tests.factories import (
+    DecisionFactory,
     MembershipFactory,
     ProjectFactory,
     QuestionFactory,
@@ -101,6 +106,24 @@ def more(question: Question, admin: User) -> None:
         session_key=uuid.uuid4().hex, user=admin, expire_date=timezone.now() + timedelta(days=1)
     )
     record(Action.TASK_STARTED, by=admin, task=task)
+    _one_more_decision(project, task, question, admin)
+
+
+def _one_more_decision(project: Project, task: Task, question: Question, admin: User) -> None:
+    """One more decision to review, of another project as well, and one more event of the first."""
+    for of in (project, ProjectFactory.create()):
+        one = DecisionFactory.create(
+            project=of,
+            question=question,
+            replaces=Decision.objects.filter(number=1).first(),
+            review_reason="stale",
+        )
+        DecisionFactory.create(project=of, exception_to=Decision.objects.first())
+        DecisionEvent.objects.create(decision=one, kind="stale")
+    first = Decision.objects.get(project=project, number=1)
+    DecisionEvent.objects.create(
+        decision=first, kind="followed", user=UserFactory.create(), task=TaskFactory.create(project=project)
+    )
 
 
 def cost(client: Any, where: str) -> int:

@@ -83,14 +83,14 @@ def test_an_agent_that_died_before_it_got_the_new_threshold_gets_it_again(runner
     runner.answer(task.questions.get(), "Blue")
     task.refresh_from_db()
     planned = next_run(step(task))
-    (decision,) = planned.decisions.values()
-    assert "threshold is now 2" in json.dumps(decision.updated_input)
+    (permission,) = planned.permissions.values()
+    assert "threshold is now 2" in json.dumps(permission.updated_input)
     run = runs(task)[0]
     type(run).objects.create(
         step=run.step, number=2, reason="answer", session_id=run.session_id, threshold=2, outcome="crashed"
     )
-    (decision,) = next_run(step(task)).decisions.values()
-    assert "threshold is now 2" in json.dumps(decision.updated_input)
+    (permission,) = next_run(step(task)).permissions.values()
+    assert "threshold is now 2" in json.dumps(permission.updated_input)
 
 
 def test_a_question_of_a_run_that_died_is_found_although_nobody_may_be_asked_now(runner: Runner) -> None:

@@ -95,7 +95,7 @@ def test_the_environment_is_a_list(burglary: Burglary) -> None:
 def test_a_run_can_write_neither_its_orders_nor_its_decisions_nor_the_gate(burglary: Burglary) -> None:
     assert '"argv"' not in burglary.shown["orders"]
     inside = burglary.bench.task / "run-1" / "inside"
-    assert (inside / "decisions.json").read_text() == "{}"
+    assert (inside / "permissions.json").read_text() == "{}"
     assert '"may_ask": true' in (inside / "orders.json").read_text()
     install_gate(inside.parent / "as-laid")
     for part in ("gate.pyc", "tasks_app/agent/gate/patterns.pyc"):

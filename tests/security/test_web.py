@@ -18,13 +18,20 @@ from catherder_site.asgi import BODY_LIMIT, application
 from catherder_site.body_limits import LimitedBodies
 from tasks_app.api.problems import MAX_ERRORS
 from tasks_app.history.events.append import append_one
-from tasks_app.models import EventKind, Project, Question, QuestionState, User
+from tasks_app.models import DecisionEvent, EventKind, Project, Question, QuestionState, User
 from tasks_app.sandbox import Sandbox
 from tasks_app.web.pages import context_processors
 from tests.addresses import FOR_FORGES, NAMES, NOT_THERE, POST_ONLY, POSTED, address
 from tests.api import Script
 from tests.databases import undone
-from tests.factories import MembershipFactory, QuestionFactory, SequenceFactory, TaskFactory, UserFactory
+from tests.factories import (
+    DecisionFactory,
+    MembershipFactory,
+    QuestionFactory,
+    SequenceFactory,
+    TaskFactory,
+    UserFactory,
+)
 
 pytestmark = pytest.mark.django_db
 
@@ -67,6 +74,13 @@ def question() -> Question:
     )  # fmt: skip
     for kind, payload in hostile_events():
         append_one(question.run, EventKind(kind), payload)
+    decision = DecisionFactory.create(
+        project=task.project, question=question, statement=HOSTILE, reason=HOSTILE, source=HOSTILE,
+        scope="paths", paths=[HOSTILE], cites=[{"path": HOSTILE, "blob": HOSTILE}],
+        review_reason="unfit", review_note=HOSTILE,
+    )  # fmt: skip
+    DecisionFactory.create(project=task.project, replaces=decision, statement=HOSTILE)
+    DecisionEvent.objects.create(decision=decision, kind="followed", task=task, note=HOSTILE)
     return question
 
 

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,8 @@ import pytest
 from tasks_app.agent import ask
 from tasks_app.agent.ask_spool import spool_folder, spooled_asks
 from tasks_app.agent.reply_spool import reply_folder, spooled_replies
+from tasks_app.agent.unfit_spool import spooled_unfit, unfit_folder
+from tasks_app.core.types import KnownDecision
 
 INSTALLED = Path(sys.executable).with_name("cat-herder")
 
@@ -89,7 +92,7 @@ def _reply(home: Path, *words: str, threads: str = "1 12") -> subprocess.Complet
 def test_v4_a_reply_is_noted_to_the_letter(text: str, tmp_path: Path) -> None:
     done = _reply(tmp_path, "12", text)
     assert (done.returncode, done.stdout) == (0, "Your reply to thread 12 was noted.\n")
-    (noted,) = spooled_replies(tmp_path).replies
+    (noted,) = spooled_replies(tmp_path).found
     assert (noted.number, noted.text) == (12, text)
 
 
@@ -107,7 +110,7 @@ def test_v4_a_reply_that_cannot_be_delivered_is_refused(
 ) -> None:
     done = _reply(tmp_path, *words)
     assert done.returncode == 2 and fault in done.stderr
-    assert not spooled_replies(tmp_path).replies
+    assert not spooled_replies(tmp_path).found
 
 
 def test_v4_outside_a_run_reply_explains_itself() -> None:
@@ -120,6 +123,6 @@ def test_v4_files_that_are_known_are_not_read_again(tmp_path: Path) -> None:
     _reply(tmp_path, "1", "Done.")
     (reply_folder(tmp_path) / "no-json.json").write_text("[")
     first = spooled_replies(tmp_path)
-    assert len(first.replies) == 1 and len(first.keys) == 2
+    assert len(first.found) == 1 and len(first.keys) == 2
     again = spooled_replies(tmp_path, known=first.keys)
     assert (again.replies, again.keys) == ([], frozenset())

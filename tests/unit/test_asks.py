@@ -8,7 +8,13 @@ from typing import Any
 
 import pytest
 
-from tasks_app.agent.decisions import INLINE_HEAD, INLINE_LIMIT, GivenAnswer, decision_for
+from tasks_app.agent.call_permissions import (
+    INLINE_HEAD,
+    INLINE_LIMIT,
+    AnswersFolder,
+    GivenAnswer,
+    permission_for,
+)
 from tasks_app.agent.questions import ask_from_call
 from tasks_app.core.types import Ask, AskItem, Option
 
@@ -57,9 +63,9 @@ def answered(ask: Ask, *answers: str, notes: str = "") -> GivenAnswer:
 
 def printed(given: GivenAnswer, *others: GivenAnswer, folder: Path) -> str:
     """What the agent's Bash shows for the command that takes the place of the one that asked."""
-    decision = decision_for(given, others, folder=folder)
-    assert decision.allow and decision.updated_input is not None
-    command = str(decision.updated_input["command"])
+    permission = permission_for(given, others, folder=AnswersFolder(folder))
+    assert permission.allow and permission.updated_input is not None
+    command = str(permission.updated_input["command"])
     empty = folder / "empty"
     empty.mkdir()
     done = subprocess.run(["bash", "-c", command], capture_output=True, cwd=empty, check=True)
@@ -135,22 +141,24 @@ class TestAnswersToTheTool:
     @pytest.mark.parametrize("answer", HARD)
     def test_the_answer_stands_beside_the_questions_to_the_letter(self, answer: str, tmp_path: Path) -> None:
         ask = asked(item("Which?"))
-        decision = decision_for(answered(ask, answer), (), folder=tmp_path)
-        assert decision.allow
-        assert decision.updated_input == {"questions": [item("Which?")], "answers": {"Which?": answer}}
+        permission = permission_for(answered(ask, answer), (), folder=AnswersFolder(tmp_path))
+        assert permission.allow
+        assert permission.updated_input == {"questions": [item("Which?")], "answers": {"Which?": answer}}
 
     def test_each_question_has_its_answer(self, tmp_path: Path) -> None:
         ask = asked(item("A?"), item("B?", multi=True))
-        decision = decision_for(answered(ask, "Red", "Red, Blue"), (), folder=tmp_path)
-        assert decision.updated_input and decision.updated_input["answers"] == {
+        permission = permission_for(answered(ask, "Red", "Red, Blue"), (), folder=AnswersFolder(tmp_path))
+        assert permission.updated_input and permission.updated_input["answers"] == {
             "A?": "Red",
             "B?": "Red, Blue",
         }
 
     def test_notes_are_added_to_the_last_answer(self, tmp_path: Path) -> None:
         ask = asked(item("A?"), item("B?"))
-        decision = decision_for(answered(ask, "Red", "Blue", notes="Mind the contrast."), (), folder=tmp_path)
-        assert decision.updated_input and decision.updated_input["answers"] == {
+        permission = permission_for(
+            answered(ask, "Red", "Blue", notes="Mind the contrast."), (), folder=AnswersFolder(tmp_path)
+        )
+        assert permission.updated_input and permission.updated_input["answers"] == {
             "A?": "Red",
             "B?": "Blue\n\nNotes from the human: Mind the contrast.",
         }
@@ -158,29 +166,31 @@ class TestAnswersToTheTool:
     def test_answers_to_asks_that_the_session_lost_ride_along(self, tmp_path: Path) -> None:
         """Of two asks in one message the session keeps only the last."""
         lost = answered(commanded('cat-herder ask "How many?"'), "Three", notes="at most")
-        decision = decision_for(answered(asked(item("A?")), "Red"), [lost], folder=tmp_path)
-        assert decision.updated_input and decision.updated_input["answers"] == {
+        permission = permission_for(
+            answered(asked(item("A?")), "Red"), [lost], folder=AnswersFolder(tmp_path)
+        )
+        assert permission.updated_input and permission.updated_input["answers"] == {
             "A?": "Red\n\nYou also asked: “How many?” The human answered: Three (Notes: at most)"
         }
 
     def test_a_long_answer_is_a_file_and_its_beginning(self, tmp_path: Path) -> None:
         """H5: a 100 kB answer works."""
         answer = "ä☃\n" * 30_000
-        decision = decision_for(answered(asked(item("A?")), answer), (), folder=tmp_path)
-        assert decision.updated_input
-        shown = decision.updated_input["answers"]["A?"]
+        permission = permission_for(answered(asked(item("A?")), answer), (), folder=AnswersFolder(tmp_path))
+        assert permission.updated_input
+        shown = permission.updated_input["answers"]["A?"]
         assert shown.startswith(answer[:INLINE_HEAD]) and len(shown) < INLINE_LIMIT
         (path,) = tmp_path.iterdir()
         assert str(path) in shown and path.read_text() == answer
 
     def test_an_answer_of_just_the_limit_is_no_file(self, tmp_path: Path) -> None:
         answer = "x" * INLINE_LIMIT
-        decision_for(answered(asked(item("A?")), answer), (), folder=tmp_path)
+        permission_for(answered(asked(item("A?")), answer), (), folder=AnswersFolder(tmp_path))
         assert list(tmp_path.iterdir()) == []
 
     def test_two_long_answers_have_a_file_each(self, tmp_path: Path) -> None:
         ask = asked(item("A?"), item("B?"))
-        decision_for(answered(ask, "a" * 30_000, "b" * 30_000), (), folder=tmp_path)
+        permission_for(answered(ask, "a" * 30_000, "b" * 30_000), (), folder=AnswersFolder(tmp_path))
         assert sorted(path.read_text()[0] for path in tmp_path.iterdir()) == ["a", "b"]
 
 
@@ -195,9 +205,11 @@ class TestAnswersToTheCommand:
         assert printed(answered(commanded(), "Red"), folder=folder) == "Red\n"
 
     def test_the_rest_of_the_call_stays_as_the_agent_wrote_it(self, tmp_path: Path) -> None:
-        decision = decision_for(answered(commanded(timeout=5000), "Red"), (), folder=tmp_path)
-        assert decision.updated_input
-        assert {**decision.updated_input, "command": ""} == {**COMMAND, "timeout": 5000, "command": ""}
+        permission = permission_for(
+            answered(commanded(timeout=5000), "Red"), (), folder=AnswersFolder(tmp_path)
+        )
+        assert permission.updated_input
+        assert {**permission.updated_input, "command": ""} == {**COMMAND, "timeout": 5000, "command": ""}
 
     def test_notes_are_printed_as_well(self, tmp_path: Path) -> None:
         said = printed(answered(commanded(), "Red", notes="Mind the contrast."), folder=tmp_path)

@@ -155,7 +155,7 @@ class TestTheProgram:
     def run_dir(self, tmp_path: Path) -> Path:
         orders = {"may_ask": True, "step": "plan", "workspace": str(tmp_path), "allow_write": None}
         (tmp_path / "orders.json").write_text(json.dumps(orders))
-        (tmp_path / "decisions.json").write_text("{}")
+        (tmp_path / "permissions.json").write_text("{}")
         install_gate(tmp_path)
         return tmp_path
 
@@ -166,7 +166,7 @@ class TestTheProgram:
         )
 
     def test_it_prints_the_decision_in_the_words_of_the_agent(self, run_dir: Path) -> None:
-        (run_dir / "decisions.json").write_text(json.dumps({"toolu_1": ALLOW}))
+        (run_dir / "permissions.json").write_text(json.dumps({"toolu_1": ALLOW}))
         done = self.ask(run_dir, json.dumps(ASKED))
         assert (done.returncode, done.stderr) == (0, "")
         assert json.loads(done.stdout) == {"hookSpecificOutput": {"hookEventName": "PreToolUse", **ALLOW}}
@@ -194,12 +194,12 @@ class TestTheProgram:
         assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
     def test_an_answer_in_any_script_passes(self, run_dir: Path) -> None:
-        decision = {"permissionDecision": "allow", "updatedInput": {"answers": {"Größe?": "☃ 猫\n\u2028"}}}
-        (run_dir / "decisions.json").write_text(json.dumps({"toolu_1": decision}, ensure_ascii=False))
+        permission = {"permissionDecision": "allow", "updatedInput": {"answers": {"Größe?": "☃ 猫\n\u2028"}}}
+        (run_dir / "permissions.json").write_text(json.dumps({"toolu_1": permission}, ensure_ascii=False))
         done = self.ask(run_dir, json.dumps(ASKED, ensure_ascii=False))
-        assert json.loads(done.stdout)["hookSpecificOutput"]["updatedInput"] == decision["updatedInput"]
+        assert json.loads(done.stdout)["hookSpecificOutput"]["updatedInput"] == permission["updatedInput"]
 
-    @pytest.mark.parametrize("file", ["decisions.json", "orders.json"])
+    @pytest.mark.parametrize("file", ["permissions.json", "orders.json"])
     @pytest.mark.parametrize("text", ["", "{", "[1]", "null", '"yes"', None])
     def test_a_broken_order_blocks_the_call(self, run_dir: Path, file: str, text: str | None) -> None:
         (run_dir / file).unlink() if text is None else (run_dir / file).write_text(text)

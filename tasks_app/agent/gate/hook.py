@@ -1,6 +1,6 @@
 """The gate: a hook that decides before every tool call that could halt the agent or write a file.
 
-It is a separate program in the agent's sandbox (`python -ISB gate.pyc RUN_DIR`, JSON on stdin, the decision
+It is a separate program in the agent's sandbox (`python -ISB gate.pyc RUN_DIR`, JSON on stdin, the permission
 on stdout), because it runs once per tool call and must start in milliseconds, and because an SDK callback
 registers too late when a session is resumed. It reads only the run directory, which the agent cannot write.
 """
@@ -28,7 +28,7 @@ NOBODY = (
     "The interaction threshold is 0 now, so nobody can be asked. Decide by yourself, and write down what you "
     "assumed."
 )
-#: Maximum time for one decision. A gate that is killed by its alarm has blocked the call.
+#: Maximum time for one call. A gate that is killed by its alarm has blocked the call.
 SECONDS = 15
 NO_QUESTION = "(no question was given)"
 
@@ -42,17 +42,15 @@ def questions_in(command: str) -> list[str]:
     if "cat-herder" not in command:
         return []
     try:
-        found = [_question_of(words) for words in possible_commands(command) if isinstance(words, list)]
+        found = [_asked_by(words) for words in possible_commands(command) if isinstance(words, list)]
     except (ValueError, RecursionError):  # the command cannot be parsed: take all text after `cat-herder ask`
-        return [
-            text.strip().strip("\"'") or NO_QUESTION
-            for text in re.findall(r"(?:\A|[\s;&|(])cat-herder\s+ask\b([^\n]*)", command)
-        ]
-    return list(dict.fromkeys(question for question in found if question))
+        texts = re.findall(r"(?:\A|[\s;&|(])cat-herder\s+ask\b([^\n]*)", command)
+        return [_asked_in_text(text.strip()) for text in texts]
+    return [asked for asked in found if asked]
 
 
-def _question_of(words: list[str]) -> str:
-    """Return the question that a command asks; empty for any other command."""
+def _asked_by(words: list[str]) -> tuple[str, bool] | None:
+    """Return what a command asks; None for any other command."""
     if words[:1] and words[0] in SHELLS:  # `bash cat-herder ask …`
         words = [program_name(word) for word in words[1:2]] + words[2:]
     if words[:2] != ["cat-herder", "ask"]:
@@ -60,11 +58,11 @@ def _question_of(words: list[str]) -> str:
     return " ".join(map(plain, words[2 + (words[2:3] == ["--"]) :])).strip() or NO_QUESTION
 
 
-def decide(call: dict, decisions: dict) -> dict | None:  # type: ignore[type-arg]
-    """Return the hook's decision for a tool call, or None to let the ordinary permissions decide."""
-    decision = _human_decision(call, decisions)
-    if decision is not None:
-        return decision
+def decide(call: dict, permissions: dict) -> dict | None:  # type: ignore[type-arg]
+    """Return what the hook says of a tool call, or None to let the CLI's own rules decide."""
+    permission = _human_permission(call, permissions)
+    if permission is not None:
+        return permission
     return {"permissionDecision": "defer"} if _is_ask(call) else None
 
 
@@ -75,15 +73,15 @@ def _is_ask(call: dict) -> bool:  # type: ignore[type-arg]
     )
 
 
-def _human_decision(call: dict, decisions: dict) -> dict | None:  # type: ignore[type-arg]
-    """Return a human's decision on this call. An approval applies only to the input that was shown."""
-    stored = decisions.get(call.get("tool_use_id"))
+def _human_permission(call: dict, permissions: dict) -> dict | None:  # type: ignore[type-arg]
+    """Return a human's permission for this call. An approval applies only to the input that was shown."""
+    stored = permissions.get(call.get("tool_use_id"))
     if stored is None:
         return None
-    decision = dict(stored)
-    if decision.pop("forInput", call.get("tool_input")) != call.get("tool_input"):
+    permission = dict(stored)
+    if permission.pop("forInput", call.get("tool_input")) != call.get("tool_input"):
         return _deny("This is not the call that a human approved; it was not made.")
-    return decision
+    return permission
 
 
 def _deny(reason: str) -> dict:  # type: ignore[type-arg]
@@ -129,18 +127,20 @@ def guard(call: dict, orders: dict) -> dict | None:  # type: ignore[type-arg]
 
 def refusal(step: str, globs: list[str], path: str) -> str:
     """Return the reason for refusing a write, with the step, its globs and the file."""
+    if not globs:
+        return f"The step “{step}” may write no file; {path} was not written."
     return f"The step “{step}” may write only {', '.join(globs)}; {path} is not among them."
 
 
 def verdict(call: dict, run_dir: str) -> dict | None:  # type: ignore[type-arg]
-    """Return the decision on the call according to the run's orders."""
+    """Return the permission for the call according to the run's orders."""
     orders = _read_run_file(run_dir, "orders.json")
-    decisions = _read_run_file(run_dir, "decisions.json")
-    decision = decide(call, decisions) if orders.get("may_ask") else _human_decision(call, decisions)
-    if decision is None and orders.get("asks_no_more") and _is_ask(call):
+    permissions = _read_run_file(run_dir, "permissions.json")
+    permission = decide(call, permissions) if orders.get("may_ask") else _human_permission(call, permissions)
+    if permission is None and orders.get("asks_no_more") and _is_ask(call):
         return _deny(NOBODY)
-    if decision is not None or writes_plan(call, orders):
-        return decision
+    if permission is not None or writes_plan(call, orders):
+        return permission
     return guard(call, orders) or approval(call, orders)
 
 
@@ -153,12 +153,12 @@ def main(run_dir: str) -> int:
     """Return the exit code. 2 blocks the call: a gate that cannot read its orders must not allow anything."""
     signal.alarm(SECONDS)  # the agent's program allows a call whose hook takes too long
     try:
-        decision = verdict(json.load(sys.stdin), run_dir)
+        permission = verdict(json.load(sys.stdin), run_dir)
     except Exception as error:
         print(f"{BROKEN} ({error}); the call was not made.", file=sys.stderr)
         return 2
-    if decision is not None:
-        print(json.dumps({"hookSpecificOutput": {"hookEventName": "PreToolUse", **decision}}))
+    if permission is not None:
+        print(json.dumps({"hookSpecificOutput": {"hookEventName": "PreToolUse", **permission}}))
     return 0
 
 

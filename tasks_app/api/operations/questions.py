@@ -19,11 +19,11 @@ from tasks_app.api.idempotency import once
 from tasks_app.api.paging import Paging, page_of
 from tasks_app.api.problems import Kind, Refused
 from tasks_app.api.schemas.base import Number, QuestionId
-from tasks_app.api.schemas.questions import AnswerIn, Decision, Dismissal, NotOpenProblem, QuestionPage
+from tasks_app.api.schemas.questions import AnswerIn, Dismissal, NotOpenProblem, QuestionPage, VerdictIn
 from tasks_app.core.errors import NotOpen
 from tasks_app.models import SHOWN_WITH, Channel, Question, QuestionKind, QuestionState, Scope
 from tasks_app.reporting.exports import QUESTION_COLUMNS, question_rows
-from tasks_app.reporting.schemas.questions import Answered, QuestionOut
+from tasks_app.reporting.schemas.questions import Answered, QuestionDetailOut, QuestionOut
 from tasks_app.services import answers as actions
 from tasks_app.services import claims
 from tasks_app.services.undo import undo_answer
@@ -137,7 +137,7 @@ def dismiss_question(request: HttpRequest, question_id: QuestionId, body: Dismis
     auth=authenticators(Scope.ANSWER),
 )
 @once
-def decide_question(request: HttpRequest, question_id: QuestionId, body: Decision) -> Status[Answered]:
+def decide_question(request: HttpRequest, question_id: QuestionId, body: VerdictIn) -> Status[Answered]:
     """Approve or deny a tool call; approve a plan or send it back.
 
     A question that is not open gets 409, as with answers.

@@ -19,6 +19,9 @@ InvitationId = Annotated[int, Path(**_NUMBER, description="The invitation's id."
 TargetId = Annotated[int, Path(**_NUMBER, description="The target's id.")]
 DeliveryId = Annotated[int, Path(**_NUMBER, description="The delivery's id.")]
 TokenId = Annotated[int, Path(**_NUMBER, description="The token's id.")]
+DecisionNumber = Annotated[
+    int, Path(ge=1, le=2**31 - 1, description="The number of the decision: 17 for D-17.")
+]
 Position = Annotated[int, Path(ge=1, le=32767, description="The step's position in the pipeline, from 1.")]
 ProjectName = Annotated[
     str, Path(pattern=r"^[a-z0-9][a-z0-9._-]{0,59}$", description="The project's name, for example `sample`.")

@@ -5,11 +5,13 @@ from __future__ import annotations
 from ninja import Schema
 from pydantic import Field
 
-from tasks_app.api.schemas.base import Input, Problem
+from tasks_app.api.schemas.base import Input, Number, Problem
+from tasks_app.api.schemas.decisions import RememberIn, StanceIn
 from tasks_app.core.errors import BadInput
 from tasks_app.models import Question, Verdict
 from tasks_app.reporting.schemas.questions import QuestionOut
 from tasks_app.services.answers import Reply
+from tasks_app.services.decisions.answering import ForDecisions, Remember
 
 
 class QuestionPage(Schema):
@@ -47,7 +49,7 @@ class Dismissal(Input):
     notes: str = Field("", description="Notes for the agent.", examples=["Either is fine."])
 
 
-class Decision(Input):
+class VerdictIn(Input):
     """A decision about a tool call or a plan."""
 
     verdict: Verdict = Field(

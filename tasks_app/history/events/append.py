@@ -30,7 +30,8 @@ def append(run: Run, events: Sequence[NewEvent], *, seq: int) -> int:
     """Store `events` from number `seq` on, with one change row; return the next free number.
 
     Only one writer may call this: the holder of the lease during the run, and afterwards whoever locked the
-    task's row. A second writer fails on the unique (run, seq).
+    task's row. A second writer fails on the unique (run, seq). Taking back the answer of a decision may come
+    during the run; then its holder goes on behind that.
     """
     Event.objects.bulk_create(
         Event(

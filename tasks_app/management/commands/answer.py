@@ -16,6 +16,7 @@ from django.utils import timezone
 from tasks_app.cli.acting_user import acting_principal, add_user_argument
 from tasks_app.cli.choices import amount_with_sign, resolve_choice
 from tasks_app.cli.command import Exit, TerminalCommand
+from tasks_app.cli.decision_options import add_decision_arguments, for_decisions
 from tasks_app.cli.lookup import find_question
 from tasks_app.core.errors import AnswerEmpty, BadInput
 from tasks_app.models import Channel, Question, Verdict
@@ -46,6 +47,8 @@ examples:
   manage.py answer 9 --approve                        a tool call or a plan
   manage.py answer 9 --deny "Not before Monday"       --send-back "…" for a plan
   manage.py answer 9 \'$2.50\'                         goes on at a soft cost limit, up to $2.50 more
+  manage.py answer 7 2 --remember project             it holds for later tasks, too
+  manage.py answer 7 1 --decision D-17=supersede      it replaces a decision that it contradicts
   manage.py answer 7 --dismiss                        no answer: the agent decides by itself
   manage.py answer 7 --undo                           takes it back, before the agent has it
   manage.py answer 7 -- "-1"                          an answer that begins with a dash"""
@@ -61,6 +64,7 @@ examples:
             help="the answer to the Nth item, counted from 1; repeated for each item",
         )
         parser.add_argument("--notes", metavar="TEXT", default="", help="what else the agent should know")
+        add_decision_arguments(parser)
         parser.add_argument("--approve", action="store_true", help="approve the tool call or the plan")
         parser.add_argument("--deny", metavar="REASON", help="deny the tool call; the agent is told why")
         parser.add_argument("--send-back", metavar="COMMENTS", help="send the plan back to be revised")
@@ -71,7 +75,10 @@ examples:
             "and questions about costs cannot be dismissed",
         )
         parser.add_argument(
-            "--undo", action="store_true", help="take your answer back; possible until the agent has it"
+            "--undo",
+            action="store_true",
+            help="take your answer back; possible until the agent has it. The answer of a decision, until "
+            "the task has ended",
         )
         parser.add_argument("--json", action="store_true", help="print the outcome as JSON")
         add_user_argument(parser)

@@ -56,7 +56,7 @@ examples:
             thing = self._reset_to_step(thing, principal, options)
         elif options["files_before"]:
             raise BadInput("--files-before needs --from STEP", where="retry")
-        elif thing.phase not in RESUMABLE:
+        elif not _can_resume(thing):
             raise _not_resumable(thing)
         if options["queue"]:
             code = self._queue(thing, principal, quiet=options["json"])
@@ -79,7 +79,7 @@ examples:
         return thing
 
     def _queue(self, thing: Task | Sequence, principal: Principal, *, quiet: bool) -> Exit:
-        if thing.phase in RESUMABLE:  # otherwise it is pending again from a step
+        if _can_resume(thing):  # otherwise it is pending again from a step
             if isinstance(thing, Task):
                 resume_task(thing, by=principal)
             else:
@@ -94,6 +94,10 @@ examples:
         if isinstance(thing, Task):
             return run_task_locally(thing, principal, screen, may_prompt=may_prompt)
         return run_sequence_locally(thing, principal, screen, may_prompt=may_prompt)
+
+
+def _can_resume(thing: Task | Sequence) -> bool:
+    return thing.can_resume if isinstance(thing, Task) else thing.phase in RESUMABLE
 
 
 def _not_resumable(thing: Task | Sequence) -> CatHerderError:

@@ -11,8 +11,14 @@ from typing import Any
 
 from django.db.models import Case, IntegerField, Q, QuerySet, Value, When
 
-from tasks_app.models import Project, Question, Task
-from tasks_app.permissions import Principal, projects_visible_to, questions_visible_to, tasks_visible_to
+from tasks_app.models import Decision, Project, Question, Task
+from tasks_app.permissions import (
+    Principal,
+    decisions_visible_to,
+    projects_visible_to,
+    questions_visible_to,
+    tasks_visible_to,
+)
 
 #: Hits of each kind that are shown.
 FOUND = 6
@@ -38,6 +44,16 @@ def find_questions(principal: Principal, text: str) -> list[Question]:
 
 def find_projects(principal: Principal, text: str) -> list[Project]:
     return list(_best(projects_visible_to(principal), text, ("name",)).order_by("rank", "name")[:FOUND])
+
+
+def find_decisions(principal: Principal, text: str) -> list[Decision]:
+    """Return the decisions that are cited as the text (D-17), or that hold and have the words."""
+    rows = decisions_visible_to(principal).select_related("project").defer("reason", "answers", "cites")
+    words = words_of(text)
+    if len(words) == 1 and Decision.is_label(words[0]):
+        return list(rows.filter(number=int(words[0][2:])).order_by("-made_at", "-pk")[:FOUND])
+    found = _best(rows.current(), text, ("statement", "project__name"))
+    return list(found.order_by("rank", "-made_at", "-pk")[:FOUND])
 
 
 def matches(name: str, text: str) -> bool:

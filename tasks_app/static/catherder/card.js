@@ -22,7 +22,7 @@
   function written(card) {
     return fieldsOf(card).map((field) =>
       field.type === "radio" || field.type === "checkbox"
-        ? { name: field.name, value: field.value, on: field.checked }
+        ? { name: field.name, value: field.value, on: field.checked && !(field.defaultChecked && field.name === "remember") }
         : { name: field.name, text: field.value });
   }
 

@@ -2,6 +2,7 @@
 
 from tasks_app.web.admin import (
     audit,
+    decisions,
     notifications,
     projects,
     publications,
@@ -18,6 +19,7 @@ from tasks_app.web.admin import (
 
 __all__ = [
     "audit",
+    "decisions",
     "notifications",
     "projects",
     "publications",

@@ -33,7 +33,8 @@ class CardInput:
     """What was entered in a card, unchanged, so that the card can show it again with an error.
 
     `notes` is also the reason of a denial, the comments on a plan and the remark of a skipped question.
-    `verdict` is the value of the button.
+    `verdict` is the value of the button. `remember` and `statement` make the answer a decision; `stances`
+    has what it means for decisions that it concerns, each with the paths that were entered, by number.
     """
 
     items: list[ItemInput]
@@ -76,6 +77,10 @@ class CardInput:
             return f"item-{error.item}"
         if isinstance(error, BadAmount):
             return "item-0"
+        if isinstance(error, BadInput) and error.where.partition(".")[0] == "remember":
+            return "remember"
+        if isinstance(error, BadInput) and error.where.startswith("decisions"):
+            return "decisions"
         if not isinstance(error, AnswerEmpty):
             return ""
         if error.where == "notes":

@@ -14,7 +14,7 @@ from django.shortcuts import render
 from django.views.decorators.csrf import csrf_exempt, csrf_protect
 from django.views.decorators.http import require_POST
 
-from tasks_app.core.errors import AnswerTooLong, CatHerderError, NotAllowed, NotOpen
+from tasks_app.core.errors import AnswerTooLong, BadInput, CatHerderError, NotAllowed, NotOpen
 from tasks_app.models import Channel, Question
 from tasks_app.services.answers import Answered, answer_question, decide, dismiss_question
 from tasks_app.services.undo import undo_answer
@@ -53,12 +53,14 @@ def question_undo(request: HttpRequest, question_id: int) -> HttpResponse:
     question = question_or_404(request, question_id)
     entered = CardInput.from_outcome(question)
     try:
-        question = undo_answer(question, by=principal_of(request))
+        opened = undo_answer(question, by=principal_of(request))
     except NotAllowed as error:
         raise PermissionDenied(str(error)) from error
     except CatHerderError as error:
         return show(request, card_of(request, question, not_undone=str(error)), status=409)
-    return show(request, card_of(request, question, typed=entered))
+    if opened.pk != question.pk:  # asked anew: this card says so, and the other one arrives by itself
+        return show(request, card_of(request, question_or_404(request, question_id)))
+    return show(request, card_of(request, opened, typed=entered))
 
 
 def _submit(request: HttpRequest, question: Question, entered: CardInput) -> Answered:
@@ -99,11 +101,19 @@ def _protected_response(request: HttpRequest, question_id: int, act: Act) -> Htt
         return _refusal(request, question.pk, str(error), 403)
     except CatHerderError as error:
         status, place = _STATUS.get(type(error), 400), entered.place_of(error)
+        message = _in_place(error, place)
         if is_htmx(request):
-            return _refusal(request, question.pk, str(error), status, place=place)
-        card = card_of(request, question, typed=entered, message=str(error), place=place)
+            return _refusal(request, question.pk, message, status, place=place)
+        card = card_of(request, question, typed=entered, message=message, place=place)
         return show(request, card, status=status)
     return show(request, card_of(request, done.question, repeated=done.repeated))
+
+
+def _in_place(error: CatHerderError, place: str) -> str:
+    """Return the message. What is said about decisions stands at its field, which it need not name."""
+    if place in ("remember", "decisions") and isinstance(error, BadInput):
+        return error.message[:1].upper() + error.message[1:]
+    return str(error)
 
 
 def _refusal(

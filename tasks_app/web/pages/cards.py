@@ -81,6 +81,11 @@ class Card:
         return max(0.0, (until - timezone.now()).total_seconds()) if until else 0.0
 
     @property
+    def may_take_back(self) -> bool:
+        """Whether a decision answered, and the reader may have a human asked instead."""
+        return self.may_act and may_take_back(self.question)
+
+    @property
     def may_change(self) -> bool:
         """Whether it is fetched again: an outcome can be taken back until the agent has it."""
         question = self.question

@@ -7,15 +7,20 @@ from dataclasses import dataclass, fields
 from datetime import timedelta
 from urllib.parse import urlencode
 
-from django.db.models import Exists, OuterRef, Q, QuerySet
+from django.db.models import Count, Exists, OuterRef, Q, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils import timezone
 
 from tasks_app.core.storable import storable_text
-from tasks_app.models import SHOWN_WITH, Question, QuestionKind, QuestionState, User
+from tasks_app.models import SHOWN_WITH, Decision, Question, QuestionKind, QuestionState, User
 from tasks_app.models.question import QuestionQuerySet
-from tasks_app.permissions import Principal, projects_visible_to, questions_visible_to
+from tasks_app.permissions import (
+    Principal,
+    projects_actable_by,
+    projects_visible_to,
+    questions_visible_to,
+)
 from tasks_app.web.pages.access import is_htmx, principal_of
 from tasks_app.web.pages.activity import last_lines
 from tasks_app.web.pages.cards import card_of
@@ -25,6 +30,8 @@ from tasks_app.web.rendering.words import STATE_LABELS, headline
 PER_PAGE = 50
 #: More names than fit into a list help nobody.
 _MOST_NAMES = 200
+#: Projects whose decisions are to be reviewed.
+_MOST_REVIEWED = 10
 #: The steps that one can choose are those of the newest questions.
 _NEWEST = 500
 #: What the agent did last, below the card.
@@ -82,16 +89,6 @@ class InboxFilters:
 
 
 @dataclass(frozen=True)
-class Tab:
-    """A tab: a state of questions and the number of matching ones, as it is shown."""
-
-    state: str
-    label: str
-    count: str
-    query: str
-
-
-@dataclass(frozen=True)
 class InboxRow:
     """A question in the list."""
 
@@ -106,6 +103,7 @@ def inbox(request: HttpRequest) -> HttpResponse:
     """Show the list of questions beside the selected one, by default the first.
 
     `?part=` is what HTMX fetches alone: `tabs` with their counts, the `list`, or the selected `question`.
+    With `&first` the list brings the card of the first question along, for a window that shows none.
     """
     principal, state, filters = principal_of(request), _state(request), InboxFilters.of(request)
     part = request.GET.get("part") if is_htmx(request) else None
@@ -124,16 +122,26 @@ def inbox(request: HttpRequest) -> HttpResponse:
         "filters": filters,
         "query": urlencode({"state": state, **filters.query()}),
     }
-    if part == "list":
+    if part == "list" and "first" not in request.GET:
         return render(request, "inbox/_list.html", context)
     context |= _selected(request, seen, list(page))
+    if part == "list":
+        return render(request, "inbox/_list_with_card.html", context)
     if part == "question":
         return render(request, "inbox/_question.html", context)
     context |= {
         "tabs": _tabs(principal, matching, filters),
+        "to_review": _decisions_to_review(principal),
         **_filter_values(principal, seen, filters),
     }
     return render(request, "inbox/page.html", context)
+
+
+def _decisions_to_review(principal: Principal) -> list[tuple[int, str, int]]:
+    """Return the projects with decisions at which the user should look: id, name and how many."""
+    due = Decision.objects.to_review().filter(project__in=projects_actable_by(principal))
+    rows = due.order_by("project__name").values_list("project_id", "project__name").annotate(Count("pk"))
+    return list(rows[:_MOST_REVIEWED])
 
 
 def _selected(request: HttpRequest, seen: QuestionQuerySet, listed: list[Question]) -> dict[str, object]:
@@ -166,11 +174,10 @@ def _in_order(questions: QuerySet[Question], state: str) -> QuerySet[Question]:
 
 
 def _tabs(principal: Principal, matching: QuerySet[Question], filters: InboxFilters) -> list[Tab]:
-    counts = counted(principal.user, {state: matching.filter(state=state) for state in STATE_LABELS})
-    return [
-        Tab(state, label, count_words(counts[state]), urlencode({"state": state, **filters.query()}))
-        for state, label in STATE_LABELS.items()
-    ]
+    rows = {state: matching.filter(state=state) for state in STATE_LABELS}
+    return tabs_of(
+        principal.user, STATE_LABELS, rows, lambda state: urlencode({"state": state, **filters.query()})
+    )
 
 
 def _filter_values(principal: Principal, seen: QuestionQuerySet, filters: InboxFilters) -> dict[str, object]:

@@ -36,6 +36,8 @@ def project(request: HttpRequest, project_id: int) -> HttpResponse:
         "may_act": may_act(request, found),
         "limits": _limits(),
         "budget": budget_of(found),
+        "decisions_active": found.decisions.active().count(),
+        "decisions_to_review": found.decisions.to_review().count(),
         **_tasks_context(found),
     }
     return render(request, "projects/page.html", context)

@@ -10,11 +10,12 @@ from django.shortcuts import render
 from django.urls import reverse
 
 from tasks_app.core.storable import storable_text
-from tasks_app.models import Project, Question, Task
+from tasks_app.models import Decision, Project, Question, Task
 from tasks_app.permissions import Principal
 from tasks_app.reporting.search.quick import (
     FOUND,
     MAX_CHARACTERS,
+    find_decisions,
     find_projects,
     find_questions,
     find_tasks,
@@ -81,7 +82,9 @@ def _groups(principal: Principal, text: str) -> Iterable[HitGroup]:
     yield HitGroup("Tasks", [_task(task) for task in find_tasks(principal, text)])
     yield HitGroup("Questions", [_question(question) for question in find_questions(principal, text)])
     yield HitGroup("Projects", [_project(project) for project in find_projects(principal, text)])
-    if not text:
+    if text:
+        yield HitGroup("Decisions", [_decision(decision) for decision in find_decisions(principal, text)])
+    else:
         yield from fixed
 
 
@@ -103,3 +106,10 @@ def _question(question: Question) -> Hit:
 
 def _project(project: Project) -> Hit:
     return Hit(project.name, reverse("project", args=[project.pk]), "branch")
+
+
+def _decision(decision: Decision) -> Hit:
+    state = "" if decision.is_active else f" · {decision.get_state_display()}"
+    title = f"{decision.label}: {headline(decision.statement)}"
+    url = reverse("decision", args=[decision.project_id, decision.number])
+    return Hit(title, url, "check", f"{decision.project.name}{state}")

@@ -11,7 +11,7 @@ from django.shortcuts import render
 from tasks_app.core.errors import WorkspaceError
 from tasks_app.core.phases import Phase
 from tasks_app.git import ChangedFile, changed_files
-from tasks_app.models import Question, Review, ReviewThread, Sequence, Task
+from tasks_app.models import DecisionEvent, Question, Review, ReviewThread, Sequence, Task
 from tasks_app.services.difference import difference_of
 from tasks_app.services.results import PassedCheck, closing_message, passed_checks
 from tasks_app.services.reviews import approvals_of
@@ -44,7 +44,8 @@ class Decided:
 class Result:
     """What came of a done task or sequence.
 
-    `files` are up to 12; `trouble` says why they cannot be listed. `approvals`: of the newest commit.
+    `decisions` are what people settled in it, `followed` the project's decisions that agents named. `files`
+    are up to 12; `trouble` says why they cannot be listed. `approvals`: of the newest commit.
     """
 
     closing: str
@@ -54,6 +55,7 @@ class Result:
     removed: int
     checks: list[PassedCheck]
     decisions: list[Decided]
+    followed: list[DecisionEvent]
     approvals: list[Review]
     open_threads: int
     trouble: str = ""
@@ -83,10 +85,17 @@ def result_of(done: Task | Sequence) -> Result | None:
         removed=sum(file.removed for file in files),
         checks=passed_checks(tasks),
         decisions=[Decided(one, headline(one.headline)) for one in settled.order_by("task", "number")],
+        followed=_followed(tasks),
         approvals=approvals_of(tasks[-1]) if tasks else [],
         open_threads=ReviewThread.objects.open().filter(task__in=tasks).count(),
         trouble=trouble,
     )
+
+
+def _followed(tasks: list[Task]) -> list[DecisionEvent]:
+    """Return what agents said of the project's decisions: which they followed, and which do not fit."""
+    said = DecisionEvent.objects.filter(task__in=tasks, kind__in=["followed", "unfit"])
+    return list(said.select_related("decision").order_by("kind", "decision__number"))
 
 
 def task_result(request: HttpRequest, task_id: int) -> HttpResponse:

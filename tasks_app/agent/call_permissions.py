@@ -1,4 +1,4 @@
-"""Turning humans' answers into decisions: what the gate does with the call that the agent was waiting in."""
+"""Turning humans' answers into permissions: what the gate does with the call at which the agent waits."""
 
 from __future__ import annotations
 
@@ -9,14 +9,28 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tasks_app.agent.port import Decision
+from tasks_app.agent.port import CallPermission
 from tasks_app.core.types import Ask
+from tasks_app.sandbox import UNCHANGED, Placement
 
 #: An answer longer than this is handed over as a file, with its beginning as preview: the agent's own tools
 #: cut results of more than about 30,000 characters down to a 2 kB preview.
 INLINE_LIMIT = 20_000
 INLINE_HEAD = 4_000
 _OPERATOR = re.compile(r"[;&|<>()\n]")
+
+
+@dataclass(frozen=True)
+class AnswersFolder:
+    """The folder at `path` for long answers, which the agent sees as `placement` says."""
+
+    path: Path
+    placement: Placement = UNCHANGED
+
+    def write(self, name: str, text: str) -> Path:
+        """Write a file and return its path as the agent sees it."""
+        (self.path / name).write_text(text, encoding="utf-8")
+        return self.placement.inside(self.path) / name
 
 
 @dataclass(frozen=True)
@@ -57,21 +71,23 @@ UNCERTAIN = (
 )
 
 
-def refuse_as_set_aside(others: Sequence[GivenAnswer], *, folder: Path, note: str = "") -> Decision:
+def refuse_as_set_aside(
+    others: Sequence[GivenAnswer], *, folder: AnswersFolder, note: str = ""
+) -> CallPermission:
     """Refuse a waiting call that no human was asked about. Answers to `others` are added to the reason."""
     extra = _additions(others, note)
-    return Decision(False, reason=SET_ASIDE + _inline_or_file(extra, folder=folder, name="set-aside"))
+    return CallPermission(False, reason=SET_ASIDE + _inline_or_file(extra, folder=folder, name="set-aside"))
 
 
-def refuse_as_uncertain(note: str = "") -> Decision:
+def refuse_as_uncertain(note: str = "") -> CallPermission:
     """Refuse an approved call that may have been made already: an approval allows a call only once."""
-    return Decision(False, reason=f"{UNCERTAIN}\n\n{note}".strip())
+    return CallPermission(False, reason=f"{UNCERTAIN}\n\n{note}".strip())
 
 
-def decision_for(
-    given: GivenAnswer, others: Sequence[GivenAnswer], *, folder: Path, note: str = ""
-) -> Decision:
-    """Return the decision that gives the deferred call the human's answer as its result.
+def permission_for(
+    given: GivenAnswer, others: Sequence[GivenAnswer], *, folder: AnswersFolder, note: str = ""
+) -> CallPermission:
+    """Return the permission that gives the deferred call the human's answer as its result.
 
     The session does not hold the `others`, which were asked in the same message: of two asks it keeps only
     the last. So their answers are added, and below them the portal's own `note`. Answers that are too long
@@ -79,43 +95,44 @@ def decision_for(
     """
     extra = _additions(others, note)
     if given.ask.kind != "clarification":
-        return _verdict_decision(given, extra, folder)
+        return _verdict_permission(given, extra, folder)
     if given.notes:
         extra = f"\n\nNotes from the human: {given.notes}{extra}"
     if given.ask.way == "command":
         text = _inline_or_file(_all_texts(given) + extra, folder=folder, name=given.name)
-        return _printing_decision(given, text, folder)
+        return _printing_permission(given, text, folder)
     answers = {
         question: _inline_or_file(answer, folder=folder, name=f"{given.name}-{number}")
         for number, (question, answer) in enumerate(given.texts.items(), start=1)
     }
     last = list(answers)[-1]
     answers[last] += _inline_or_file(extra, folder=folder, name=f"{given.name}-notes")
-    return Decision(True, {"questions": given.ask.tool_input.get("questions", []), "answers": answers})
+    return CallPermission(True, {"questions": given.ask.tool_input.get("questions", []), "answers": answers})
 
 
-def _verdict_decision(given: GivenAnswer, extra: str, folder: Path) -> Decision:
+def _verdict_permission(given: GivenAnswer, extra: str, folder: AnswersFolder) -> CallPermission:
     """Allow an approved call with the input that was shown. Refuse any other call with the human's reason."""
     notes = _inline_or_file(given.notes, folder=folder, name=given.name)
     if given.approved:
         remark = f"{given.by} approved this and remarks: {notes}" if notes else ""
         changed: dict[str, Any] | None = {} if given.ask.kind == "plan" else None
-        return Decision(True, changed, for_input=given.ask.tool_input, context=f"{remark}{extra}".strip())
+        return CallPermission(
+            True, changed, for_input=given.ask.tool_input, context=f"{remark}{extra}".strip()
+        )
     if given.ask.kind == "plan":
         reason = f"{given.by} sent the plan back: {notes}\n\nRevise the plan and call ExitPlanMode again."
     else:
         reason = f"{given.by} denied this call: {notes}\n\nIt was not made. Go on without it."
-    return Decision(False, reason=reason + extra)
+    return CallPermission(False, reason=reason + extra)
 
 
-def _printing_decision(given: GivenAnswer, text: str, folder: Path) -> Decision:
+def _printing_permission(given: GivenAnswer, text: str, folder: AnswersFolder) -> CallPermission:
     """Replace the command that asked by one that prints the answer. Nothing else of it is run."""
     if not _only_asks(given):
         text += "\n\n(Nothing else of your command was run. Run it now if the answer allows it.)"
-    path = folder / f"{given.name}.result.txt"
-    path.write_text(text + "\n", encoding="utf-8")
+    path = folder.write(f"{given.name}.result.txt", text + "\n")
     updated = {**given.ask.tool_input, "command": f"cat -- {shlex.quote(str(path))}"}
-    return Decision(True, updated)
+    return CallPermission(True, updated)
 
 
 def _only_asks(given: GivenAnswer) -> bool:
@@ -144,12 +161,11 @@ def _additions(others: Sequence[GivenAnswer], note: str) -> str:
     return "".join(added) + (f"\n\n{note}" if note else "")
 
 
-def _inline_or_file(text: str, *, folder: Path, name: str) -> str:
+def _inline_or_file(text: str, *, folder: AnswersFolder, name: str) -> str:
     """Return the text or, if it is too long, its beginning and the path of a file with all of it."""
     if len(text) <= INLINE_LIMIT:
         return text
-    path = folder / f"{name}.txt"
-    path.write_text(text, encoding="utf-8")
+    path = folder.write(f"{name}.txt", text)
     return (
         f"{text[:INLINE_HEAD]}\n\n[These are the first {INLINE_HEAD:,} of {len(text):,} characters of the "
         f"answer. The whole answer is in {path}; read all of it before you go on.]"

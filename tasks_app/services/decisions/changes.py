@@ -1,0 +1,262 @@
+"""Making, confirming, replacing and retiring decisions. A change never edits what a decision says (D1)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from django.db import transaction
+from django.db.models import Max
+from django.utils import timezone
+
+from tasks_app.core.errors import BadInput, DecisionChanged
+from tasks_app.history.audit import record
+from tasks_app.models import (
+    Action,
+    Citation,
+    Decision,
+    DecisionEvent,
+    DecisionEventKind,
+    DecisionState,
+    Project,
+    Question,
+    Run,
+    Task,
+    User,
+)
+from tasks_app.permissions import Principal, require_actor
+from tasks_app.services.decisions.citing import citations_now, existing_files
+from tasks_app.services.decisions.content import DecisionContent
+from tasks_app.services.question_outcomes import normalise_notes
+
+
+def make_decision(project: Project, content: DecisionContent, *, by: Principal) -> Decision:
+    """Make a decision that no question asked for. Raises NotAllowed or BadInput."""
+    require_actor(by, project)
+    content = content.checked()
+    cites = existing_files(project, content)
+    with transaction.atomic():
+        return store(project, content, by=by.user, cites=cites)
+
+
+def propose(
+    project: Project, content: DecisionContent, *, by: Principal, source: str, cites: Sequence[Citation] = ()
+) -> Decision:
+    """Store a decision that holds once somebody accepts it. Raises NotAllowed or BadInput."""
+    require_actor(by, project)
+    content = content.checked()
+    with transaction.atomic():
+        decision = _insert(project, content, state=DecisionState.PROPOSED, source=source, cites=list(cites))
+        note_event(decision, DecisionEventKind.PROPOSED, by=by.user, note=source)
+        record(Action.DECISION_PROPOSED, by=by.user, project=project, subject=subject_of(decision))
+    return decision
+
+
+def confirm(decision: Decision, *, by: Principal) -> Decision:
+    """Say that the decision is right; a proposed one holds from then on. Doing it twice changes nothing.
+
+    Raises NotAllowed, or DecisionChanged for one that was replaced or retired.
+    """
+    require_actor(by, decision.project)
+    with transaction.atomic():
+        decision = locked(decision)
+        if decision.is_proposed:
+            decision.state, decision.decided_by = DecisionState.ACTIVE, by.user
+            decision.decided_at = timezone.now()
+            decision.save(update_fields=["state", "decided_by", "decided_at"])
+            note_event(decision, DecisionEventKind.DECIDED, by=by.user)
+        else:
+            require_active(decision)
+            if not confirm_by(decision, by.user):
+                return decision
+        record(Action.DECISION_CONFIRMED, by=by.user, project=decision.project, subject=subject_of(decision))
+    return decision
+
+
+def confirm_by(decision: Decision, user: User, *, question: Question | None = None) -> bool:
+    """Note that the user confirmed an active decision, once each. Return whether it is new."""
+    events = decision.events.filter(user=user, kind__in=["decided", "confirmed"])
+    if question is None and events.exists():
+        return False
+    task = question.task if question else None
+    note_event(decision, DecisionEventKind.CONFIRMED, by=user, task=task, question=question)
+    return True
+
+
+def revise(decision: Decision, content: DecisionContent, *, by: Principal) -> Decision:
+    """Replace the decision by a new one and return that. Raises NotAllowed, BadInput or DecisionChanged."""
+    require_actor(by, decision.project)
+    content = content.checked()
+    cites = _cites_after(decision, content)
+    with transaction.atomic():
+        decision = locked(decision)
+        if not (decision.is_active or decision.is_proposed):
+            raise _not_current(decision)
+        if content == DecisionContent.of(decision):
+            raise BadInput("nothing is different", where="statement")
+        return replace_by(
+            decision, content, by=by.user, cites=cites,
+            question=decision.question, question_key=decision.question_key, answers=decision.answers,
+        )  # fmt: skip
+
+
+def replace_by(
+    decision: Decision,
+    content: DecisionContent,
+    *,
+    by: User,
+    kind: DecisionEventKind = DecisionEventKind.SUPERSEDED,
+    answered: Question | None = None,
+    **values: Any,
+) -> Decision:
+    """Store the decision that replaces a locked one. Call it in a transaction.
+
+    `answered` is the question whose answer replaces it.
+    """
+    new = store(decision.project, content, by=by, replaces=decision, **values)
+    supersede(decision, new, by=by, kind=kind, answered=answered)
+    return new
+
+
+def supersede(
+    decision: Decision, new: Decision, *, by: User, kind: DecisionEventKind, answered: Question | None = None
+) -> None:
+    """End a locked decision because of a new one. Call it in a transaction."""
+    end(decision, DecisionState.SUPERSEDED)
+    task = answered.task if answered else None
+    note_event(decision, kind, by=by, task=task, question=answered, note=f"{new.label} holds instead.")
+
+
+def end(decision: Decision, state: DecisionState) -> None:
+    """Store that a locked decision does not hold any more; nobody needs to review it then."""
+    decision.state, decision.review_reason, decision.review_note = state, "", ""
+    decision.save(update_fields=["state", "review_reason", "review_note"])
+
+
+def retire(decision: Decision, *, by: Principal, reason: str = "") -> Decision:
+    """End the decision. Raises NotAllowed, or DecisionChanged if it was replaced or retired already."""
+    require_actor(by, decision.project)
+    reason = normalise_notes(reason)
+    with transaction.atomic():
+        decision = locked(decision)
+        if not (decision.is_active or decision.is_proposed):
+            raise _not_current(decision)
+        end(decision, DecisionState.RETIRED)
+        note_event(decision, DecisionEventKind.RETIRED, by=by.user, note=reason)
+        record(
+            Action.DECISION_RETIRED, by=by.user, project=decision.project, subject=subject_of(decision),
+            reason=reason,
+        )  # fmt: skip
+    return decision
+
+
+def restore(decision: Decision, *, by: Principal) -> Decision:
+    """Undo that the decision was retired. Raises NotAllowed, or DecisionChanged if it is not retired."""
+    require_actor(by, decision.project)
+    with transaction.atomic():
+        decision = locked(decision)
+        if decision.state != DecisionState.RETIRED:
+            raise DecisionChanged(f"{decision.label} is not retired, but {decision.get_state_display()}.")
+        decision.state = DecisionState.ACTIVE if decision.decided_by_id else DecisionState.PROPOSED
+        decision.save(update_fields=["state"])
+        note_event(decision, DecisionEventKind.RESTORED, by=by.user)
+        record(Action.DECISION_CHANGED, by=by.user, project=decision.project, subject=subject_of(decision))
+    return decision
+
+
+def keep(decision: Decision, *, by: Principal, note: str = "") -> Decision:
+    """Say after a look that the decision still holds: with its code as it is now, and no date any more.
+
+    Raises NotAllowed, or DecisionChanged if it is not active.
+    """
+    require_actor(by, decision.project)
+    note = normalise_notes(note)
+    cites = citations_now(decision)
+    with transaction.atomic():
+        decision = locked(decision)
+        require_active(decision)
+        decision.review_reason, decision.review_note, decision.cites = "", "", cites
+        if decision.is_due:
+            decision.review_after = None
+        decision.save(update_fields=["review_reason", "review_note", "cites", "review_after"])
+        note_event(decision, DecisionEventKind.KEPT, by=by.user, note=note)
+        record(Action.DECISION_CONFIRMED, by=by.user, project=decision.project, subject=subject_of(decision))
+    return decision
+
+
+def store(
+    project: Project, content: DecisionContent, *, by: User, question: Question | None = None, **values: Any
+) -> Decision:
+    """Store an active decision with checked content. Call it in a transaction."""
+    decision = _insert(
+        project, content, decided_by=by, decided_at=timezone.now(), question=question, **values
+    )  # fmt: skip
+    task = question.task if question else None
+    note_event(decision, DecisionEventKind.DECIDED, by=by, task=task, question=question)
+    record(
+        Action.DECISION_MADE, by=by, project=project, task=task, subject=subject_of(decision),
+        decision=decision.number,
+    )  # fmt: skip
+    return decision
+
+
+def _insert(project: Project, content: DecisionContent, **values: Any) -> Decision:
+    # The lock keeps numbers unique: each waits for the one before.
+    Project.objects.select_for_update(no_key=True).get(pk=project.pk)
+    last = project.decisions.aggregate(last=Max("number"))["last"] or 0
+    return Decision.objects.create(
+        project=project,
+        number=last + 1,
+        statement=content.statement,
+        reason=content.reason,
+        scope=content.scope,
+        paths=list(content.paths),
+        step=content.step,
+        review_after=content.review_after,
+        **values,
+    )
+
+
+def note_event(
+    decision: Decision,
+    kind: DecisionEventKind,
+    *,
+    by: User | None = None,
+    task: Task | None = None,
+    run: Run | None = None,
+    question: Question | None = None,
+    note: str = "",
+    key: str = "",
+) -> DecisionEvent:
+    """Append to the decision's history."""
+    return DecisionEvent.objects.create(
+        decision=decision, kind=kind, user=by, task=task, run=run, question=question, note=note, key=key
+    )
+
+
+def locked(decision: Decision) -> Decision:
+    """Return the decision as it is now, locked until the transaction ends."""
+    rows = Decision.objects.select_for_update(of=("self",)).select_related("project", "question__task")
+    return rows.get(pk=decision.pk)
+
+
+def require_active(decision: Decision) -> None:
+    if not decision.is_active:
+        raise _not_current(decision)
+
+
+def _not_current(decision: Decision) -> DecisionChanged:
+    new = decision.replaced_by.first()
+    follows = f" {new.label} holds instead." if new else ""
+    return DecisionChanged(f"{decision.label} is {decision.get_state_display()}.{follows}")
+
+
+def _cites_after(decision: Decision, content: DecisionContent) -> list[Citation]:
+    """Return what a replacement cites: the same files and those that its paths name, as they are now."""
+    cited = [*citations_now(decision), *existing_files(decision.project, content)]
+    return list({one["path"]: one for one in cited}.values())
+
+
+def subject_of(decision: Decision) -> str:
+    """Return how the audit log names the decision."""
+    return f"{decision.label}: {decision.statement}"

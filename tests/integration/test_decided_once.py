@@ -1,0 +1,120 @@
+"""A question is asked once: three tasks with the real agent program and a contradiction (D1, D2, D3, D6)."""
+
+from __future__ import annotations
+
+import pytest
+
+from tasks_app.core.phases import Phase
+from tasks_app.history.events.lines import format_event
+from tasks_app.models import Channel, Decision, DecisionState, Event, Project, Question, Task
+from tasks_app.services.answers import Reply, answer_question
+from tasks_app.services.decisions.answering import (
+    ForDecisions,
+    Remember,
+    StanceOn,
+    decisions_concerning,
+)
+from tasks_app.services.decisions.applying import apply_decisions
+from tasks_app.services.decisions.changes import confirm
+from tasks_app.services.undo import undo_answer
+from tests.factories import MembershipFactory
+from tests.installation import Installation
+from tests.people import acting
+from tests.runner import Runner
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.bubblewrap]
+TEXT = "# Round {what}\n\nrehearsal: decide-once\n"
+
+
+def outputs(task: Task) -> str:
+    rows = Event.objects.filter(run__step__task=task, kind="tool_result").order_by("pk")
+    return "\n".join(event.payload["text"] for event in rows)
+
+
+def reply(real: Runner, question: Question, text: str, given: ForDecisions) -> None:
+    answer = Reply({question.headline: text}, for_decisions=given)
+    answer_question(question, answer, by=acting(real.user), via=Channel.WEB)
+
+
+def test_one_task_asks_the_next_knows_and_the_third_meets_a_contradiction(real: Runner) -> None:
+    project = real.project()
+
+    first = real.advance(real.task(text=TEXT.format(what="prices"), project=project))
+    question = first.questions.get()
+    reply(
+        real, question, "Half up", ForDecisions(Remember("project", statement="Half cents are rounded up."))
+    )
+    assert real.advance(first).phase == Phase.DONE
+    decision = Decision.objects.get()
+
+    second = real.advance(real.task(text=TEXT.format(what="taxes"), project=project))
+    assert second.phase == Phase.DONE and not second.questions.exists()
+    assert "D-1 (" in outputs(second) and "Half cents are rounded up." in outputs(second)
+    assert [event.kind for event in decision.events.filter(task=second)] == ["followed"]
+
+    third = real.advance(real.task(text=TEXT.format(what="refunds"), project=project))
+    question = third.questions.get()
+    assert [one.decision for one in decisions_concerning(question)] == [decision]
+    decision.refresh_from_db()
+    assert decision.why_review.endswith("Refunds are tested with half to even.")
+    stances = {1: StanceOn("exception")}
+    reply(real, question, "Half to even", ForDecisions(Remember("paths", paths=["src/refunds/**"]), stances))
+    assert real.advance(third).phase == Phase.DONE
+    exception = Decision.objects.get(number=2)
+    assert (exception.exception_to, exception.paths) == (decision, ["src/refunds/**"])
+    decision.refresh_from_db()
+    assert decision.state == DecisionState.ACTIVE
+
+
+def test_in_the_terminal_an_answer_holds_for_the_next_task(installation: Installation) -> None:
+    def run(what: str, typed: str) -> str:
+        path = installation.task_file(TEXT.format(what=what))
+        done = installation.manage("run_task", path, "--project", "plain", stdin=typed)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    assert "How are half cents rounded?" in run("prices", "1 @project\n")
+    assert "followed D-1" in run("taxes", "")
+    asked = run("refunds", "1 @paths src/refunds/**\n2\n")
+    assert "The agent names D-1 (" in asked and "To be reviewed: " in asked
+    listed = installation.manage("decisions", "--project", "plain").stdout
+    assert "D-1" in listed and "How are half cents rounded? Half up" in listed
+    exception = installation.rows(
+        "new = Decision.objects.get(exception_to__number=1)\nresult = [new.label, new.paths]"
+    )
+    assert exception == ["D-2", ["src/refunds/**"]]
+
+
+def test_a_confirmed_decision_answers_the_same_question_until_that_is_taken_back(real: Runner) -> None:
+    project = real.project()
+    first = real.advance(real.task(text=TEXT.format(what="prices"), project=project))
+    reply(real, first.questions.get(), "Half up", ForDecisions(Remember("project", statement="Up.")))
+    assert real.advance(first).phase == Phase.DONE
+    confirm(Decision.objects.get(), by=acting(MembershipFactory.create(project=project).user))
+    Project.objects.update(apply_decisions=True)
+
+    # Made before there was a decision to read, so its prompt lists none and the agent asks.
+    Decision.objects.update(state=DecisionState.RETIRED)
+    second = real.task(text=TEXT.format(what="taxes"), project=project)
+
+    def asked_then_decided(task: Task) -> int:
+        Decision.objects.update(state=DecisionState.ACTIVE)
+        return apply_decisions(task)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tasks_app.engine.steps.apply_decisions", asked_then_decided)
+        second = real.advance(second)
+    question = second.questions.get()
+    assert (second.phase, question.answerer) == (Phase.DONE, "D-1")
+    assert question.delivered_at is not None
+    assert "Half up" in outputs(second) and "D-1 answered this." in outputs(second)
+    answered = Event.objects.get(run__step__task=second, kind="answer")
+    assert 'Answered by D-1: "Half up"' in format_event(answered)
+
+    # The next one is undone before the agent has the answer.
+    Decision.objects.update(state=DecisionState.RETIRED)
+    third = real.advance(real.task(text=TEXT.format(what="duties"), project=project))
+    Decision.objects.update(state=DecisionState.ACTIVE)
+    assert apply_decisions(third) == 1
+    asked = undo_answer(third.questions.get(), by=acting(real.user))
+    assert asked.is_open and not apply_decisions(Task.objects.get(pk=third.pk))

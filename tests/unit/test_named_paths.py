@@ -1,0 +1,35 @@
+"""Which words of a text may be paths: decisions cite them, and similar questions differ by them (D4, D6)."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from tasks_app.core.named_paths import paths_named_in
+from tasks_app.core.similar_questions import profile_of
+
+
+@pytest.mark.parametrize(
+    ("text", "paths"),
+    [
+        ("Change src/api/orders.py, then docs/x.md.", ["src/api/orders.py", "docs/x.md"]),
+        ("All of src/** and lib/*.py?", ["src/**", "lib/*.py"]),
+        ("Cargo.lock or `.github/workflows/ci.yml`", ["Cargo.lock", ".github/workflows/ci.yml"]),
+        ("café/menü.txt, café/menü.txt", ["café/menü.txt"]),
+        ("May I index orders.customer_id?", []),
+        ("Wait... then go on.", []),
+    ],
+    ids=["files", "globs", "endings", "letters", "attribute", "sentence"],
+)
+def test_words_that_may_be_paths(text: str, paths: list[str]) -> None:
+    assert paths_named_in([text]) == paths
+    of_question = profile_of([{"question": text, "options": []}]).paths
+    assert of_question == {path.casefold().strip("./") for path in paths}, "one meaning for both"
+
+
+@pytest.mark.parametrize("text", ["a" * 20_000, "." * 20_000, "-" * 19_999 + ".", "a/" * 10_000])
+def test_long_words_take_no_time(text: str) -> None:
+    began = time.process_time()
+    paths_named_in([text] * 10)
+    assert time.process_time() - began < 2
