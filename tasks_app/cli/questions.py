@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+from django.utils import timezone
 
 from tasks_app.cli.screen import Screen
 from tasks_app.models import Question, QuestionKind
 from tasks_app.reporting.commands import answer_command, question_url
+from tasks_app.services.decisions.answering import Concerned, decisions_concerning
+from tasks_app.services.earlier_answers import EarlierAnswer, nearest
+
+#: What is typed to take an earlier answer, as the key on the card in the browser.
+TAKE_KEY = "r"
 
 
 def show_question_heading(screen: Screen, question: Question) -> None:
@@ -27,6 +35,8 @@ def show_question(screen: Screen, question: Question) -> None:
     if question.takes_answer:
         for item in question.items:
             show_item(screen, item)
+        show_concerned(screen, decisions_concerning(question))
+        show_earlier(screen, nearest(question))
     else:
         show_item(screen, {**question.items[0], "question": question.headline_by_evidence})
 
@@ -52,13 +62,61 @@ def show_item(screen: Screen, item: Mapping[str, Any]) -> None:
                 screen.say(f"│ {line}", indent=7, wrap=False)
 
 
+def show_concerned(screen: Screen, concerned: Sequence[Concerned]) -> None:
+    """Print the decisions that the question concerns: who decided what, for where, and what is in doubt."""
+    for one in concerned:
+        decision = one.decision
+        who = decision.decided_by.shown_name if decision.decided_by else "nobody yet"
+        said = "Decided before" if one.same else "The agent names"
+        screen.say(f"{said} {decision.label} ({who}; {decision.scope_in_words})", indent=2)
+        screen.say(decision.statement, indent=4, style="bold")
+        if decision.why_review:
+            screen.say(f"To be reviewed: {decision.why_review}", indent=4, style="dim")
+
+
+def show_earlier(screen: Screen, earlier: Sequence[EarlierAnswer]) -> None:
+    """Print the earlier answers to questions like this one, by number: who, when, where and what differs."""
+    for number, one in enumerate(earlier, start=1):
+        other = one.question
+        at = timezone.localtime(other.answered_at)
+        who = other.answered_by.shown_name if other.answered_by else "somebody"
+        place = f"task {other.task.title}, step {other.step.name}"
+        screen.say(f"Asked before ({number}): {who}, {at:%Y-%m-%d %H:%M}, {place}", indent=2)
+        if not one.same:
+            screen.say(other.headline, indent=4, style="dim")
+        screen.say(other.answer_text, indent=4, style="bold")
+        screen.say(_likeness(one), indent=4, style="dim")
+
+
+def _likeness(one: EarlierAnswer) -> str:
+    differs = f"iffers: {'; '.join(one.differences)}" if one.differences else ""
+    said = "The same question" + (f"; d{differs}" if differs else "") if one.same else f"D{differs}"
+    times = f" Answered {one.times} times." if one.times > 1 else ""
+    return f"{said}.{times}" + (f" Used {one.taken} time{'s' * (one.taken != 1)}." if one.taken else "")
+
+
+def take_hint(count: int) -> str:
+    others = f", {TAKE_KEY}2{f' or {TAKE_KEY}3' if count > 2 else ''} for another" if count > 1 else ""
+    return f"Type {TAKE_KEY} to give the same answer as before{others}."
+
+
+def taken_number(typed: str, item: Mapping[str, Any], count: int) -> int:
+    """Return the number of the earlier answer that was chosen; 0 if an answer was typed."""
+    found = re.fullmatch(rf"\s*{TAKE_KEY}([1-9]?)\s*", typed)
+    labels = {str(option["label"]).casefold() for option in item.get("options") or ()}
+    if found is None or typed.strip() in labels:
+        return 0
+    number = int(found[1] or 1)
+    return number if number <= count else 0
+
+
 def decision_hint(question: Question) -> str:
     other = "deny" if question.kind == QuestionKind.APPROVAL else "send back"
     return f"Type 1 to approve, 2 to {other}."
 
 
 def amount_hint() -> str:
-    return "Type 1 or 2, or an amount of dollars with its sign, such as $2.50."
+    return "Type the number of an option, or an amount of dollars with its sign, such as $2.50."
 
 
 def answer_hint(item: Mapping[str, Any]) -> str:

@@ -31,7 +31,9 @@ from tasks_app.engine.lease import Lease
 from tasks_app.engine.network import network_of
 from tasks_app.engine.next_run import NextRun, halting_tools, next_run, timeout_of
 from tasks_app.engine.plan import begin_plan
-from tasks_app.engine.replies import ReplyCollector, collect_earlier_replies
+from tasks_app.engine.recording import record_work
+from tasks_app.engine.replies import reply_collector
+from tasks_app.engine.run_feedback import answers_in_place
 from tasks_app.engine.run_recorder import RunRecorder
 from tasks_app.engine.setup import setup_folders
 from tasks_app.engine.soft_limit import ask_if_soft_limit_reached
@@ -69,7 +71,7 @@ def work_on(step: Step, lease: Lease, context: WorkerContext) -> bool:
     kill_earlier_processes(paths.workspace(step.task).path, lease.as_claim)
     prepare_workspace(step, lease, context)
     begin_plan(step, lease)
-    collect_earlier_replies(step.task, lease)
+    _collect_from_last_run(step.task, lease)
     while True:
         last = step.current_runs.last()
         if last is not None and last.outcome == Outcome.FINISHED and not _has_more_to_tell(step):

@@ -15,6 +15,7 @@ from tasks_app.models.decision import (
 )
 from tasks_app.models.delivery import Delivery, DeliveryState
 from tasks_app.models.idempotency import IdempotencyKey
+from tasks_app.models.indexed_answer import IndexedAnswer
 from tasks_app.models.installation import Installation
 from tasks_app.models.invitation import Invitation
 from tasks_app.models.notification import (
@@ -99,6 +100,7 @@ __all__ = [
     "EventKind",
     "EventType",
     "IdempotencyKey",
+    "IndexedAnswer",
     "Installation",
     "Invitation",
     "Medium",

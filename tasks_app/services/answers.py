@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
+
+from django.db import transaction
 
 from tasks_app.core.errors import AnswerEmpty, BadInput
 from tasks_app.models import VERDICTS, Action, Channel, Question, QuestionKind, QuestionState, Verdict
 from tasks_app.permissions import Principal, require_actor
+from tasks_app.services.decisions.answering import ForDecisions, prepare, store_with_answer
+from tasks_app.services.earlier_answers import find_taken
 from tasks_app.services.question_outcomes import (
     Answered,
     normalise,
@@ -23,10 +27,16 @@ __all__ = ["Answered", "Reply", "answer_question", "decide", "dismiss_question",
 
 @dataclass(frozen=True)
 class Reply:
-    """A human's reply: the answers by the item's question, and notes for all of them."""
+    """A human's reply: the answers by the item's question, and notes for all of them.
+
+    `taken_from` is the id of the earlier question whose answer is used. `for_decisions` says whether the
+    answer becomes a decision, and what it means for those that hold.
+    """
 
     answers: dict[str, str] = field(default_factory=dict)
     notes: str = ""
+    taken_from: int | None = None
+    for_decisions: ForDecisions = field(default_factory=ForDecisions)
 
     @classmethod
     def to(cls, question: Question, text: str) -> Reply:
@@ -46,7 +56,8 @@ def answer_question(question: Question, reply: Reply, *, by: Principal, via: Cha
         raise BadInput(_not_what_is_expected(question))
     reply = _check_reply(question, reply)
     outcome: dict[str, Any] = {
-        "state": QuestionState.ANSWERED, "answers": reply.answers, "notes": reply.notes
+        "state": QuestionState.ANSWERED, "answers": reply.answers, "notes": reply.notes,
+        "taken_from": find_taken(question, reply.answers, reply.taken_from),
     }  # fmt: skip
     if question.is_about_cost:
         chosen = cost_answer_in(question, reply.answers[question.headline])
@@ -138,4 +149,4 @@ def _check_reply(question: Question, reply: Reply) -> Reply:
         answers[item["question"]] = answer
     notes = normalise_notes(reply.notes)
     require_size(*answers.values(), notes)
-    return Reply(answers, notes)
+    return replace(reply, answers=answers, notes=notes)

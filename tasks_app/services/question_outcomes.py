@@ -21,6 +21,7 @@ from tasks_app.history.statistics import paused_until_now
 from tasks_app.history.transitions import move
 from tasks_app.models import Action, Change, ChangeKind, Channel, EventKind, Question, Task, User
 from tasks_app.permissions import Principal
+from tasks_app.services.answer_index import index_answer
 from tasks_app.services.worker_notifier import notify_on_commit
 
 
@@ -90,6 +91,7 @@ def _payload(question: Question) -> dict[str, object]:
         "by": question.answered_by.shown_name if question.answered_by else "",
         "via": question.answered_via,
         "number": question.number,
+        "taken_from": str(question.taken_from.task) if question.taken_from else "",
     }
 
 

@@ -18,7 +18,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     ),
     "Projects": ("Project", "PublishCredential"),
     "Tasks": (
-        *("Sequence", "Task", "Step", "Run", "Setup", "Question"),
+        *("Sequence", "Task", "Step", "Run", "Setup", "Question", "IndexedAnswer"),
         *("Event", "SessionEntry", "Transition", "SequenceTransition"),
     ),
     "Reviews": ("Review", "ReviewThread", "ThreadComment", "ViewedFile"),

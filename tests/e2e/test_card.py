@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from uuid import uuid4
 
 import pytest
 from playwright.sync_api import expect
@@ -420,3 +421,93 @@ def test_a_form_is_sent_once(portal: UpPortal, sign_in: SignIn) -> None:
     page.wait_for_url("**/tasks/*/")
     expect(page.locator("#task-header")).to_contain_text("Only once, please")
     assert portal.rows("result = Task.objects.filter(title='Only once, please').count()") == 1
+
+
+#: The question gets words that no other test has answered; then an earlier one with the same items, answered,
+#: and one like it.
+EARLIER = """
+from datetime import timedelta
+from django.utils import timezone
+from tasks_app.services.answer_index import index_answer
+new = Question.objects.get(pk={number})
+new.items[0]["question"] = "Comma or semicolon in file {number}?"
+new.save()
+result = []
+for place, text in enumerate([new.items[0]["question"], "Is it a semicolon or a comma in file {number}?"]):
+    items = [{{**new.items[0], "question": text}}, new.items[1]]
+    row = Question.objects.create(
+        task=new.task, step=new.step, run=new.run, number=10 + place, way="AskUserQuestion",
+        tool_use_id=f"e{{place}}", items=items, asked_at=timezone.now(), state="answered",
+        answered_at=timezone.now() - timedelta(days=40), answered_by=User.objects.get(username="admin"),
+        answered_via="web",
+        answers={{text: "Semicolon", "What file name?": "customers.csv\\n" + "long " * {words}}},
+    )
+    index_answer(row)
+    result.append(row.pk)
+"""
+
+
+def test_d4_one_key_fills_in_the_nearest_earlier_answer(
+    portal: UpPortal, sign_in: SignIn, asked: tuple[int, int]
+) -> None:
+    _, question = asked
+    earlier, _ = portal.rows(EARLIER.format(number=question, words=1))
+    page = sign_in(portal)
+    page.goto(f"{portal.url}/questions/{question}/")
+    card = page.locator(f"#question-{question}")
+    expect(card.get_by_role("heading", name="Asked before")).to_be_visible()
+    expect(card.get_by_text("The same question.")).to_be_visible()
+    page.keyboard.press("r")
+    expect(card.get_by_role("radio", name="Semicolon")).to_be_checked()
+    expect(card.locator("[name=item-1-other]")).to_have_value(re.compile("customers.csv"))
+    expect(card.locator("[name=taken_from]")).to_have_value(str(earlier))
+    expect(card.get_by_text("Filled in. Nothing is sent yet.").first).to_be_visible()
+    page.reload()
+    expect(card.get_by_role("radio", name="Semicolon")).to_be_checked()
+    expect(card.locator("[name=taken_from]")).to_have_value(str(earlier))
+    card.locator(".card-buttons > .primary").first.click()
+    expect(card.get_by_text("As in task Export customers.")).to_be_visible()
+
+
+#: A question of a project that has no other.
+FIRST = """
+import uuid
+from django.utils import timezone
+project = Project.objects.create(name="quiet-{mark}", source="/nowhere", branch="main")
+task = Task.objects.create(
+    project=project, slug="a", title="Export", pipeline="default", phase="waiting_for_input",
+    created_by=User.objects.get(username="admin"), queued_at=timezone.now(),
+)
+step = Step.objects.create(task=task, position=1, name="plan", config={{}}, phase="waiting_for_input")
+run = Run.objects.create(step=step, number=1, reason="first", outcome="asked", session_id=uuid.uuid4())
+question = Question.objects.create(
+    task=task, step=step, run=run, number=1, way="AskUserQuestion", tool_use_id="t",
+    items=[{{"question": "Now or later?", "header": "When", "options": [{{"label": "Now"}}]}}],
+    asked_at=timezone.now(),
+)
+Change.objects.create(task=task, kind="question")
+result = [question.pk, task.pk]
+"""
+
+
+def test_a_question_that_reaches_an_empty_inbox_comes_with_its_row(portal: UpPortal, sign_in: SignIn) -> None:
+    page = sign_in(portal)
+    mark = uuid4().hex[:8]
+    page.goto(f"{portal.url}/inbox/?project=quiet-{mark}")
+    expect(page.get_by_role("heading", name="No matching questions")).to_be_visible()
+    fetched: list[str] = []
+    page.on("request", lambda request: fetched.append(request.url))
+    question, task = portal.rows(FIRST.format(mark=mark))
+    card = page.locator(f"#question-{question}")
+    expect(card).to_be_visible()
+    expect(page.locator(f"#inbox-row-{question}")).to_have_attribute("aria-current", "true")
+    expect(page).to_have_url(re.compile(f"question={question}"))
+    assert not [url for url in fetched if "part=question" in url]
+    page.keyboard.press("j")
+    page.keyboard.press("1")
+    expect(card.get_by_role("radio", name="Now")).to_be_checked()
+    # One that is shown already stays: the list is fetched without a card.
+    with page.expect_request(re.compile("part=list")) as later:
+        portal.rows(f"Change.objects.create(task_id={task}, kind='question')")
+    assert "first" not in later.value.url
+    expect(card.get_by_role("radio", name="Now")).to_be_checked()

@@ -39,6 +39,7 @@ from tasks_app.models import (
     EventKind,
     EventType,
     IdempotencyKey,
+    IndexedAnswer,
     Installation,
     Invitation,
     Medium,
@@ -85,6 +86,7 @@ HISTORY: list[type[Model]] = [
     Sequence,
     Event,
     Question,
+    IndexedAnswer,
     Transition,
     SequenceTransition,
     Change,
@@ -159,6 +161,7 @@ def make(name: str) -> Task:
         items=[{"question": f"{name}?"}],
         asked_at=timezone.now(),
     )
+    IndexedAnswer.objects.create(question=question, project=project, question_key=name, words=name)
     moved = Transition.objects.create(
         task=task, step=step, source=Phase.PENDING, target=Phase.RUNNING, actor=user
     )

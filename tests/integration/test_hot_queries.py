@@ -17,7 +17,12 @@ from django.test import Client
 
 from tasks_app.engine.decisions import note_followed
 from tasks_app.engine.sweeper import sweep
-from tasks_app.models import Event, Project, Question, Role, Task, User
+from tasks_app.models import Channel, Event, IndexedAnswer, Project, Question, Role, Task, User
+from tasks_app.permissions import Principal
+from tasks_app.services.answers import Reply, answer_question
+from tasks_app.services.decisions.answering import decisions_concerning_each
+from tasks_app.services.decisions.scope import decisions_for
+from tasks_app.services.earlier_answers import nearest
 from tasks_app.web.live.changes import missed_changes, newest_change_id
 from tasks_app.web.live.visibility import look_up_visibility
 from tests import machine
@@ -53,6 +58,7 @@ if machine.ON_POSTGRES:  # SQLite does not say what it read
     def test_what_is_asked_all_day_reads_few_rows(subtests: pytest.Subtests) -> None:
         list(fill(AMOUNTS))
         assert (Task.objects.count(), Event.objects.count()) == (AMOUNTS.tasks, AMOUNTS.events)
+        assert IndexedAnswer.objects.count() == AMOUNTS.questions
         admin, member = UserFactory.create(is_superuser=True), UserFactory.create()
         for project in Project.objects.filter(name__startswith="project-")[:10]:
             MembershipFactory.create(user=member, project=project, role=Role.MEMBER)
@@ -74,8 +80,10 @@ if machine.ON_POSTGRES:  # SQLite does not say what it read
 def looks_of_people(user: User, who: str) -> dict[str, Callable[[], object]]:
     browser = signed_in(user)
     task = Task.objects.filter(phase="done", project__name="project-0").latest("pk")
+    asked = Question.objects.open().filter(task__project=task.project_id).latest("pk")
+    ids = {"task": task.pk, "question": asked.pk, "project": task.project_id}
     looks: dict[str, Callable[[], object]] = {
-        f"{name}, {who}": page_of(browser, path.format(task=task.pk)) for name, path in PAGES.items()
+        f"{name}, {who}": page_of(browser, path.format(**ids)) for name, path in PAGES.items()
     }
     looks[f"a live socket, {who}"] = lambda: look_up_visibility(browser.session.session_key)
     return looks
@@ -92,6 +100,20 @@ def looks_of_workers() -> Iterator[tuple[str, Callable[[], object]]]:
     yield "the sweeper", lambda: sweep(lambda _task: None, pending=lambda: 0)
     yield "the newest change", newest_change_id
     yield "missed changes", lambda: missed_changes(0)
+    asked = Question.objects.open().select_related("task__project", "step").latest("pk")
+    yield "earlier answers", lambda: nearest(asked)
+    yield "decisions that questions concern", lambda: decisions_concerning_each([asked])
+    yield "decisions of a prompt", lambda: decisions_for(asked.step)
+    yield "an agent that followed decisions", lambda: note_followed(asked.run, "I followed D-7 and D-8.")
+    yield (
+        "an answer",
+        lambda: answer_question(
+            asked,
+            Reply({str(item["question"]): "Yes" for item in asked.items}),
+            by=Principal.unrestricted(User.objects.get(is_superuser=True)),
+            via=Channel.WEB,
+        ),
+    )
 
 
 def asked_by(look: Callable[[], object]) -> list[tuple[str, Any]]:

@@ -66,10 +66,12 @@ def export_questions(
     )
 
 
-@router.get("/questions/{question_id}", response=responses(QuestionOut, 404), auth=authenticators(Scope.READ))
-def get_question(request: HttpRequest, question_id: QuestionId) -> QuestionOut:
-    """Return a question with its answer, who gave it, and when."""
-    return QuestionOut.of(permissions.question_or_404(principal_of(request), question_id))
+@router.get(
+    "/questions/{question_id}", response=responses(QuestionDetailOut, 404), auth=authenticators(Scope.READ)
+)
+def get_question(request: HttpRequest, question_id: QuestionId) -> QuestionDetailOut:
+    """Return a question with its answer, who gave it, and when; an open one with earlier answers."""
+    return QuestionDetailOut.of(permissions.question_or_404(principal_of(request), question_id))
 
 
 @router.post(

@@ -29,13 +29,32 @@ class AnswerIn(Input):
         None, description="The answers to all items, by the item's question."
     )
     notes: str = Field("", description="Notes for the agent.")
+    taken_from: Number | None = Field(
+        None,
+        description="The id of the earlier question whose answer this is (`earlier` of the question). It is "
+        "recorded if the answer equals that one.",
+    )
+    remember: RememberIn | None = Field(
+        None, description="Makes the answer a decision of the project; left out, it is for this task only."
+    )
+    decisions: list[StanceIn] = Field(
+        [], max_length=50, description="What the answer means for decisions that it concerns."
+    )
 
     def reply(self, question: Question) -> Reply:
         """Raise BadInput unless there is exactly one of `answer` and `answers`."""
         if (self.answer is None) == (self.answers is None):
             raise BadInput('send {"answer": "…"} or {"answers": {question: "…"}}', where="answer")
         answers = {question.headline: self.answer or ""} if self.answers is None else self.answers
-        return Reply({asked: _joined(given) for asked, given in answers.items()}, self.notes)
+        return Reply(
+            {asked: _joined(given) for asked, given in answers.items()},
+            self.notes,
+            taken_from=self.taken_from,
+            for_decisions=ForDecisions(
+                self.remember.remember() if self.remember else Remember(),
+                {one.decision: one.stance_on() for one in self.decisions},
+            ),
+        )
 
 
 def _joined(given: str | list[str]) -> str:

@@ -24,6 +24,7 @@ from tasks_app.permissions import Principal
 from tasks_app.reporting.commands import answer_command
 from tasks_app.reporting.schemas.questions import AnswerOutcome
 from tasks_app.services.answers import Answered, Reply, answer_question, decide, dismiss_question
+from tasks_app.services.earlier_answers import EarlierAnswer, nearest
 from tasks_app.services.undo import undo_answer, undo_until
 
 
@@ -44,6 +45,7 @@ examples:
   manage.py answer 7 2                                the second option
   manage.py answer 7 - < decision.txt                 a long answer, from a file
   manage.py answer 8 --item 1=SQLite --item 2="CSV, PDF" --notes "PDF can come later"
+  manage.py answer 7 --take                           the same answer as to a question like it before
   manage.py answer 9 --approve                        a tool call or a plan
   manage.py answer 9 --deny "Not before Monday"       --send-back "…" for a plan
   manage.py answer 9 \'$2.50\'                         goes on at a soft cost limit, up to $2.50 more
@@ -62,6 +64,15 @@ examples:
             action="append",
             default=[],
             help="the answer to the Nth item, counted from 1; repeated for each item",
+        )
+        parser.add_argument(
+            "--take",
+            metavar="N",
+            type=int,
+            nargs="?",
+            const=1,
+            help="give the same answer as to a question like this one before: the Nth that `manage.py status "
+            "TASK` shows, default the nearest",
         )
         parser.add_argument("--notes", metavar="TEXT", default="", help="what else the agent should know")
         add_decision_arguments(parser)
@@ -130,8 +141,9 @@ def _offer_of_undo(question: Question, until: datetime) -> str:
 
 def _given(options: dict[str, Any]) -> int:
     """Return how many answers and decisions the options have."""
-    answers = options["text"] is not None or bool(options["item"])
+    answers = int(options["text"] is not None or bool(options["item"]))
     refusals = sum(options[name] is not None for name in ("deny", "send_back"))
+    answers += options["take"] is not None
     return answers + bool(options["approve"]) + bool(options["dismiss"]) + refusals
 
 
@@ -139,7 +151,7 @@ def _reply_as_told(question: Question, options: dict[str, Any], *, by: Principal
     """Answer, dismiss or decide, whichever the options say. Raises BadInput if they say more than one."""
     refusals = [name for name in ("deny", "send_back") if options[name] is not None]
     if _given(options) > 1:
-        raise BadInput("Give one of TEXT or --item, --approve, --deny, --send-back and --dismiss.")
+        raise BadInput("Give one of TEXT or --item, --take, --approve, --deny, --send-back and --dismiss.")
     notes = options["notes"]
     if options["dismiss"]:
         return dismiss_question(question, by=by, via=Channel.TERMINAL, notes=notes)
@@ -151,8 +163,24 @@ def _reply_as_told(question: Question, options: dict[str, Any], *, by: Principal
         return decide(question, verdict, by=by, via=Channel.TERMINAL, notes=reason)
     if not question.takes_answer:
         raise BadInput(f"Question {question.pk} needs a decision: {answer_command(question)}")
-    reply = Reply(_read_answers(question, options["text"], options["item"]), notes)
+    taken = _earlier_answer(question, options["take"]) if options["take"] is not None else None
+    answers = dict(taken.answers) if taken else _read_answers(question, options["text"], options["item"])
+    taken_from = taken.question.pk if taken else None
+    reply = Reply(answers, notes, taken_from=taken_from, for_decisions=for_decisions(options))
     return answer_question(question, reply, by=by, via=Channel.TERMINAL)
+
+
+def _earlier_answer(question: Question, number: int) -> EarlierAnswer:
+    """Return the Nth earlier answer, which must answer everything. Raises BadInput."""
+    earlier = nearest(question)
+    if not 1 <= number <= len(earlier):
+        raise BadInput(
+            f"question {question.pk} has {len(earlier)} earlier answer{'s' * (len(earlier) != 1)}",
+            where="--take",
+        )
+    if len(earlier[number - 1].answers) < len(question.items):
+        raise BadInput("the earlier answer leaves items open; answer with --item", where="--take")
+    return earlier[number - 1]
 
 
 def _read_answers(question: Question, text: str | None, items: list[str]) -> dict[str, str]:

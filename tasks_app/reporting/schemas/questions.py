@@ -9,6 +9,7 @@ from pydantic import ConfigDict, Field
 from tasks_app.models import Channel, Question, QuestionKind, QuestionState, Verdict
 from tasks_app.reporting.commands import answer_command, question_url
 from tasks_app.reporting.schemas.base import DateTime, Out, UserOut, user_or_none
+from tasks_app.services.earlier_answers import EarlierAnswer, nearest
 from tasks_app.services.undo import undo_until
 
 
@@ -69,6 +70,9 @@ class QuestionOut(Out):
     )
     answers: dict[str, str] = Field(description="Each item's question with its answer.")
     notes: str = Field(description="What was added to the answers.")
+    taken_from: int | None = Field(
+        description="The id of the earlier question whose answer was used, unchanged; null if none was."
+    )
     allowed_usd: float | None = Field(
         description="At a soft cost limit, what the task may cost before it asks again, or by when it has "
         "finished early; null if it is to end, and for all other questions."
@@ -103,12 +107,66 @@ class QuestionOut(Out):
             verdict=Verdict(question.verdict) if question.verdict else "",
             answers=question.answers_in_order,
             notes=question.notes,
+            taken_from=question.taken_from_id,
             allowed_usd=question.allowed_usd,
             cost_choice=question.cost_choice,
             undo_until=undo_until(question),
             answer_with=answer_command(question),
             url=question_url(question),
         )
+
+
+class EarlierAnswerOut(Out):
+    """An earlier answer in the same project to a question like this one."""
+
+    question: int = Field(description="The earlier question's id; send it as `taken_from` to use its answer.")
+    task: int = Field(description="The id of its task.")
+    step: str = Field(description="The step in which it was asked.")
+    headline: str = Field(description="What was asked.")
+    answers: dict[str, str] = Field(description="Its answer, by the items of this question.")
+    notes: str = Field(description="What was added to it.")
+    answered_by: UserOut | None = Field(description="Who answered.")
+    answered_at: DateTime | None = Field(description="When it was answered.")
+    score: float = Field(description="How alike the questions are, from 0 to 1.")
+    same: bool = Field(description="Whether it is the same question, apart from case and punctuation.")
+    differences: list[str] = Field(description="What differs, for people.")
+    times: int = Field(description="How often this very question was answered, up to 100.")
+    taken: int = Field(description="How often this answer was used for another question.")
+
+    @classmethod
+    def of(cls, earlier: EarlierAnswer) -> Self:
+        question = earlier.question
+        return cls(
+            question=question.pk,
+            task=question.task_id,
+            step=question.step.name,
+            headline=question.headline,
+            answers=dict(earlier.answers),
+            notes=question.notes,
+            answered_by=user_or_none(question.answered_by),
+            answered_at=question.answered_at,
+            score=earlier.score,
+            same=earlier.same,
+            differences=list(earlier.differences),
+            times=earlier.times,
+            taken=earlier.taken,
+        )
+
+
+class QuestionDetailOut(QuestionOut):
+    """A question with the earlier answers to questions like it."""
+
+    earlier: list[EarlierAnswerOut] = Field(
+        [], description="While it is open: the nearest earlier answers of the project, at most three."
+    )
+
+    @classmethod
+    def of(cls, question: Question) -> Self:
+        shown = super().of(question)
+        if question.is_open:
+            earlier = [EarlierAnswerOut.of(one) for one in nearest(question)]
+            return shown.model_copy(update={"earlier": earlier})
+        return shown
 
 
 class AnswerOutcome(Out):

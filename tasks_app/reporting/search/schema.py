@@ -1,7 +1,9 @@
-"""The full text index, maintained by the database itself, so that bulk updates are included.
+"""The full text indexes, maintained by the database itself, so that bulk updates are included.
 
 SQLite: two FTS5 tables with triggers. PostgreSQL: a generated column with a GIN index in either table;
-accents are removed by Unicode decomposition. `make` and `drop` may be called twice.
+accents are removed by Unicode decomposition. `make` and `drop` may be called twice. `make_answers` and
+`drop_answers` do the same for the index of earlier answers, whose words are prepared by
+`services/answer_index.py`.
 
 A migration that changes the type of an indexed column on PostgreSQL must `drop` first and `make` afterwards.
 On SQLite, Django recreates tables and so loses their triggers: `mend` restores them after each migration.
@@ -9,6 +11,7 @@ On SQLite, Django recreates tables and so loses their triggers: `mend` restores 
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from django.db.backends.base.base import BaseDatabaseWrapper
@@ -73,6 +76,21 @@ _SQLITE_FILL = (
     f"SELECT {_question_columns_sql('one')} FROM tasks_app_question AS one",
 )
 
+# The index of earlier answers: digests of words, one column, no positions.
+_OLD_ANSWER = "INSERT INTO search_answers(search_answers, rowid, words) VALUES ('delete', old.id, old.words)"
+_NEW_ANSWER = "INSERT INTO search_answers(rowid, words) VALUES (new.id, new.words)"
+_SQLITE_ANSWERS = """CREATE VIRTUAL TABLE IF NOT EXISTS search_answers USING fts5(
+        words, content='tasks_app_indexedanswer', content_rowid='id', detail='none', tokenize="ascii")"""
+_SQLITE_ANSWER_TRIGGERS = {
+    "search_answer_made": f"AFTER INSERT ON tasks_app_indexedanswer BEGIN {_NEW_ANSWER}; END",
+    "search_answer_gone": f"AFTER DELETE ON tasks_app_indexedanswer BEGIN {_OLD_ANSWER}; END",
+    "search_answer_changed": (
+        "AFTER UPDATE ON tasks_app_indexedanswer WHEN old.words IS NOT new.words "
+        f"BEGIN {_OLD_ANSWER}; {_NEW_ANSWER}; END"
+    ),
+}
+_SQLITE_FILL_ANSWERS = "INSERT INTO search_answers(search_answers) VALUES ('rebuild')"
+
 # ---- PostgreSQL ----
 
 #: Punctuation is removed first: PostgreSQL would index a path, URL or version as one word.
@@ -106,6 +124,10 @@ _POSTGRES = (
     "CREATE INDEX IF NOT EXISTS search_tasks ON tasks_app_task USING gin (search_words)",
     "CREATE INDEX IF NOT EXISTS search_questions ON tasks_app_question USING gin (search_words)",
 )
+_POSTGRES_ANSWERS = (
+    "CREATE INDEX IF NOT EXISTS search_answers ON tasks_app_indexedanswer "
+    "USING gin (to_tsvector('pg_catalog.simple'::regconfig, words))"
+)
 _POSTGRES_DROP = (
     "ALTER TABLE tasks_app_task DROP COLUMN IF EXISTS search_words",
     "ALTER TABLE tasks_app_question DROP COLUMN IF EXISTS search_words",
@@ -125,26 +147,49 @@ def make(apps: object, editor: BaseDatabaseSchemaEditor) -> None:
 def drop(apps: object, editor: BaseDatabaseSchemaEditor) -> None:
     """Remove the index. For `RunPython`."""
     if editor.connection.vendor == "sqlite":
-        _drop_triggers(editor.connection)
+        _drop_triggers(editor.connection, _SQLITE_TRIGGERS)
         tables = ("search_tasks", "search_questions")
         _execute_all(editor.connection, [f"DROP TABLE IF EXISTS {table}" for table in tables])
     else:
         _execute_all(editor.connection, _POSTGRES_DROP)
 
 
+def make_answers(apps: object, editor: BaseDatabaseSchemaEditor) -> None:
+    """Create and fill the index of earlier answers. For `RunPython`."""
+    if editor.connection.vendor == "sqlite":
+        _make_sqlite_answers(editor.connection)
+    else:
+        _execute_all(editor.connection, [_POSTGRES_ANSWERS])
+
+
+def drop_answers(apps: object, editor: BaseDatabaseSchemaEditor) -> None:
+    """Remove the index of earlier answers. For `RunPython`."""
+    if editor.connection.vendor == "sqlite":
+        _drop_triggers(editor.connection, _SQLITE_ANSWER_TRIGGERS)
+        _execute_all(editor.connection, ["DROP TABLE IF EXISTS search_answers"])
+    else:
+        _execute_all(editor.connection, ["DROP INDEX IF EXISTS search_answers"])
+
+
 def mend(connection: BaseDatabaseWrapper) -> bool:
-    """Restore lost triggers and rebuild the index; return whether this was necessary."""
+    """Restore lost triggers and rebuild the indexes; return whether this was necessary."""
     if is_whole(connection):
         return False
     _make_sqlite(connection)
+    if "search_answers" in _existing_names(connection, "table"):
+        _make_sqlite_answers(connection)
     return True
 
 
 def is_whole(connection: BaseDatabaseWrapper) -> bool:
     """Return whether the triggers are complete. PostgreSQL needs none."""
-    if connection.vendor != "sqlite" or "search_tasks" not in _existing_names(connection, "table"):
+    if connection.vendor != "sqlite":
         return True
-    return set(_SQLITE_TRIGGERS) <= _existing_names(connection, "trigger")
+    tables, triggers = _existing_names(connection, "table"), _existing_names(connection, "trigger")
+    needed = set(_SQLITE_TRIGGERS) if "search_tasks" in tables else set()
+    if "search_answers" in tables:
+        needed |= set(_SQLITE_ANSWER_TRIGGERS)
+    return needed <= triggers
 
 
 def mend_after_migration(using: str, **kwargs: Any) -> None:
@@ -156,13 +201,23 @@ def mend_after_migration(using: str, **kwargs: Any) -> None:
 
 def _make_sqlite(connection: BaseDatabaseWrapper) -> None:
     _execute_all(connection, _SQLITE_TABLES)
-    _drop_triggers(connection)
-    triggers = (f"CREATE TRIGGER {name} {body}" for name, body in _SQLITE_TRIGGERS.items())
-    _execute_all(connection, [*triggers, *_SQLITE_FILL])
+    _make_triggers(connection, _SQLITE_TRIGGERS)
+    _execute_all(connection, _SQLITE_FILL)
 
 
-def _drop_triggers(connection: BaseDatabaseWrapper) -> None:
-    _execute_all(connection, [f"DROP TRIGGER IF EXISTS {name}" for name in _SQLITE_TRIGGERS])
+def _make_sqlite_answers(connection: BaseDatabaseWrapper) -> None:
+    _execute_all(connection, [_SQLITE_ANSWERS])
+    _make_triggers(connection, _SQLITE_ANSWER_TRIGGERS)
+    _execute_all(connection, [_SQLITE_FILL_ANSWERS])
+
+
+def _make_triggers(connection: BaseDatabaseWrapper, triggers: Mapping[str, str]) -> None:
+    _drop_triggers(connection, triggers)
+    _execute_all(connection, [f"CREATE TRIGGER {name} {body}" for name, body in triggers.items()])
+
+
+def _drop_triggers(connection: BaseDatabaseWrapper, triggers: Iterable[str]) -> None:
+    _execute_all(connection, [f"DROP TRIGGER IF EXISTS {name}" for name in triggers])
 
 
 def _execute_all(connection: BaseDatabaseWrapper, statements: Any) -> None:

@@ -16,7 +16,7 @@
 
   function fieldsOf(card) {
     const fields = [...answersOf(card)].flatMap((form) => [...form.elements]);
-    return fields.filter((field) => /^(item-\d+(-other)?|notes)$/.test(field.name || ""));
+    return fields.filter((field) => /^(item-\d+(-other)?|notes|taken_from|remember(-paths)?|statement|stance-\d+(-paths)?)$/.test(field.name || ""));
   }
 
   function written(card) {
@@ -50,7 +50,7 @@
       for (const field of fieldsOf(card)) {
         if (field.name !== part.name) continue;
         if ("text" in part) field.value = part.text;
-        else if (field.value === part.value) field.checked = part.on;
+        else if (field.value === part.value && (part.on || field.type === "checkbox")) field.checked = part.on;
       }
     }
   }
@@ -90,7 +90,8 @@
     const draft = kept(idOf(card));
     if (place && !isBlank(draft)) {
       const field = place.querySelector("textarea");
-      const parts = draft.filter((part) => (part.on && part.value) || (part.text || "").trim());
+      const answered = draft.filter((part) => !/^(taken_from|remember|stance)/.test(part.name));
+      const parts = answered.filter((part) => (part.on && part.value) || (part.text || "").trim());
       const text = parts.map((part) => part.text ?? part.value).join("\n");
       if (!field.value.includes(text)) field.value = [field.value, text].filter(Boolean).join("\n");
       place.hidden = false;
@@ -160,6 +161,39 @@
     keep(card);
     const own = event.target.closest(".choice-own");
     if (own && event.target.matches(":checked")) own.querySelector(".own-text").focus();
+  });
+
+  // ---- earlier answers: filled in, and sent only on purpose ----
+
+  function use(button) {
+    const card = cardOf(button);
+    JSON.parse(button.dataset.entered).forEach((entered, place) => {
+      const item = card.querySelector(`.item[data-item="${place}"]`);
+      for (const choice of choicesOf(item)) {
+        choice.checked = choice.value ? entered.chosen.includes(choice.value) : Boolean(entered.other);
+      }
+      const own = item.querySelector(".own-text");
+      if (own) own.value = entered.other;
+    });
+    card.querySelector("[name=taken_from]").value = button.dataset.use;
+    for (const said of card.querySelectorAll(".earlier-said")) said.textContent = "";
+    button.parentElement.querySelector(".earlier-said").textContent = "Filled in. Nothing is sent yet.";
+    settle(card);
+    keep(card);
+    return true;
+  }
+
+  function useNearest() {
+    const card = cardOf(document.activeElement) || openCards()[0];
+    const button = card?.querySelector("[data-use]");
+    return Boolean(button && use(button));
+  }
+
+  document.addEventListener("click", (event) => {
+    const button = event.target.closest("[data-use]");
+    if (!button || event.ctrlKey || event.metaKey || event.shiftKey) return;
+    event.preventDefault();
+    use(button);
   });
 
   // ---- sending: while an answer is under way, the card is not fetched by anything else ----
@@ -322,6 +356,8 @@
       event.preventDefault(); // else it would send the form
       event.target.click();
     } else if (/^[1-9]$/.test(event.key) && !isText(event.target) && choose(Number(event.key))) {
+      event.preventDefault();
+    } else if (event.key === "r" && !isText(event.target) && useNearest()) {
       event.preventDefault();
     } else if (event.key === "u" && !isText(event.target) && undo()) {
       event.preventDefault();

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.contrib import admin
 
-from tasks_app.models import Question
+from tasks_app.models import IndexedAnswer, Question
 from tasks_app.web.admin.base import ReadOnly
 
 
@@ -23,3 +23,11 @@ class QuestionAdmin(ReadOnly):
     list_select_related = ["task", "step", "answered_by"]
     search_fields = ["task__title", "step__name", "items", "answers", "notes", "answered_by__username"]
     date_hierarchy = "asked_at"
+
+
+@admin.register(IndexedAnswer)
+class IndexedAnswerAdmin(ReadOnly):
+    list_display = ["question", "project", "question_key"]
+    list_filter = ["project"]
+    list_select_related = ["question", "project"]
+    search_fields = ["question_key", "question__task__title"]

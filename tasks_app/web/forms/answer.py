@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,6 +11,10 @@ from django.http import QueryDict
 from tasks_app.core.errors import AnswerEmpty, BadAmount, BadInput, CatHerderError
 from tasks_app.models import Question
 from tasks_app.services.answers import Reply
+from tasks_app.services.decisions.answering import ForDecisions, Remember, StanceOn
+from tasks_app.services.earlier_answers import EarlierAnswer
+
+_STANCE = re.compile(r"stance-([0-9]{1,9})")
 
 
 class TwoAnswers(BadInput):
@@ -40,6 +45,12 @@ class CardInput:
     items: list[ItemInput]
     notes: str = ""
     verdict: str = ""
+    #: The id of the earlier question whose answer was filled in.
+    taken_from: str = ""
+    remember: str = "task"
+    remember_paths: str = ""
+    statement: str = ""
+    stances: dict[int, tuple[str, str]] = field(default_factory=dict)
 
     @classmethod
     def blank(cls, question: Question) -> CardInput:
@@ -58,12 +69,27 @@ class CardInput:
             ],
             notes=data.get("notes", ""),
             verdict=data.get("verdict", ""),
+            taken_from=data.get("taken_from", ""),
+            remember=data.get("remember", "") or "task",
+            remember_paths=data.get("remember-paths", ""),
+            statement=data.get("statement", ""),
+            stances={
+                int(found[1]): (str(data[name]), data.get(f"{name}-paths", ""))
+                for name in data
+                if (found := _STANCE.fullmatch(name)) and data[name]
+            },
         )
 
     @classmethod
     def from_outcome(cls, question: Question) -> CardInput:
         """Return what has to be entered to give the question's answer again."""
         return cls([_entered(item, question.answers) for item in question.items], notes=question.notes)
+
+    @classmethod
+    def from_earlier(cls, question: Question, earlier: EarlierAnswer) -> CardInput:
+        """Return what has to be entered to give an earlier answer to this question."""
+        entered = [_entered(item, dict(earlier.answers)) for item in question.items]
+        return cls(entered, taken_from=str(earlier.question.pk))
 
     @property
     def text(self) -> str:
@@ -101,7 +127,22 @@ class CardInput:
                 )
             parts = [*given.chosen, given.other] if given.other.strip() else given.chosen
             answers[str(item["question"])] = ", ".join(parts)
-        return Reply(answers, self.notes)
+        taken_from = _id(self.taken_from)
+        return Reply(answers, self.notes, taken_from=taken_from, for_decisions=self._for_decisions())
+
+    def _for_decisions(self) -> ForDecisions:
+        remember = Remember(self.remember, paths=_paths(self.remember_paths), statement=self.statement)
+        stances = {number: StanceOn(said, _paths(paths)) for number, (said, paths) in self.stances.items()}
+        return ForDecisions(remember, stances)
+
+
+def _id(text: str) -> int | None:
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None
+
+
+def _paths(text: str) -> list[str]:
+    """Return the paths of a text field, which commas, blanks or line ends separate."""
+    return [path for path in re.split(r"[,\s]+", text) if path]
 
 
 def _entered(item: dict[str, Any], answers: dict[str, str]) -> ItemInput:

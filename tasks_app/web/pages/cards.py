@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from functools import cache, cached_property, partial
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse
@@ -19,6 +21,8 @@ from tasks_app.web.rendering.words import context, headline
 
 #: Columns and lines of a preview beside the options, in the narrowest card that has two columns.
 _BESIDE, _LOW = 40, 9
+#: Cards of a list that show earlier answers. The others show them on pages of their own.
+_WITH_EARLIER = 2
 
 
 @dataclass(frozen=True)
@@ -56,6 +60,15 @@ class CardItem:
 
 
 @dataclass(frozen=True)
+class EarlierEntry:
+    """An earlier answer on the card. `entered`: what the button fills in, for the script."""
+
+    found: EarlierAnswer
+    entered: str
+    filled_in: bool = False
+
+
+@dataclass(frozen=True)
 class Card:
     """A question's card. `kept`: input that can no longer be sent.
 
@@ -73,6 +86,20 @@ class Card:
     kept: str = ""
     repeated: bool = False
     not_undone: str = ""
+    looks_back: bool = True
+    find_concerned: Callable[[], dict[int, list[Concerned]]] = dict
+
+    @cached_property
+    def earlier(self) -> list[EarlierEntry]:
+        """The nearest earlier answers, looked up only when the card is rendered."""
+        if not (self.looks_back and self.may_act and self.question.is_open):
+            return []
+        return [_entry(self, one) for one in nearest(self.question) if one.answers]
+
+    @cached_property
+    def concerned(self) -> list[Concerned]:
+        """The decisions that the question concerns, looked up only when an open card is rendered."""
+        return self.find_concerned().get(self.question.pk, []) if _may_decide(self.question) else []
 
     @property
     def undo_seconds(self) -> float:
@@ -98,19 +125,53 @@ class Card:
         if not question.is_settled or question.answered_at is None:
             return question.state
         words = [question.state, f"{question.answered_at.timestamp():.3f}"]
-        words += ["undo"] * bool(self.undo_seconds) + ["resuming"] * self.may_change
+        words += ["taken-back"] * bool(question.taken_back_at)
+        words += ["undo"] * (bool(self.undo_seconds) or self.may_take_back) + ["resuming"] * self.may_change
         return "-".join(words)
 
 
 def card_of(request: HttpRequest, question: Question, **told: Any) -> Card:
     may_undo = question.answered_by_id == current_user(request).pk
-    return _card(question, question.task.project_id in actable_projects(request), may_undo=may_undo, **told)
+    may_act = question.task.project_id in actable_projects(request)
+    return _card(question, may_act, may_undo=may_undo, find_concerned=_finder([question]), **told)
 
 
 def cards_of(request: HttpRequest, questions: Iterable[Question]) -> list[Card]:
-    """Return the cards of many questions, with one query for permissions."""
-    actable = actable_projects(request)
-    return [_card(question, question.task.project_id in actable) for question in questions]
+    """Return the cards of many questions, with one query for permissions and one for decisions."""
+    actable, questions = actable_projects(request), list(questions)
+    find = _finder(questions)
+    return [
+        _card(
+            question,
+            question.task.project_id in actable,
+            looks_back=place < _WITH_EARLIER,
+            find_concerned=find,
+        )
+        for place, question in enumerate(questions)
+    ]
+
+
+def _finder(questions: list[Question]) -> Callable[[], dict[int, list[Concerned]]]:
+    """Return a function that looks up the decisions for all of the questions, once, when it is needed."""
+    asked = [question for question in questions if _may_decide(question)]
+    return cache(partial(decisions_concerning_each, asked))
+
+
+def _may_decide(question: Question) -> bool:
+    return question.is_open and question.kind == QuestionKind.CLARIFICATION
+
+
+def filled_in(question: Question, earlier_id: str) -> CardInput | None:
+    """Return the answer of an earlier question, if it is one of those that the card shows."""
+    shown = nearest(question) if earlier_id and question.is_open else []
+    found = next((one for one in shown if str(one.question.pk) == earlier_id), None)
+    return CardInput.from_earlier(question, found) if found else None
+
+
+def _entry(card: Card, earlier: EarlierAnswer) -> EarlierEntry:
+    items = CardInput.from_earlier(card.question, earlier).items
+    entered = json.dumps([{"chosen": item.chosen, "other": item.other} for item in items])
+    return EarlierEntry(earlier, entered, str(earlier.question.pk) == card.typed.taken_from)
 
 
 def show(request: HttpRequest, card: Card, *, status: int = 200) -> HttpResponse:

@@ -11,13 +11,16 @@ from tasks_app.core.errors import NotAllowed
 from tasks_app.models import SHOWN_WITH
 from tasks_app.services.claims import claim_question, release_question
 from tasks_app.web.pages.access import is_htmx, principal_of, question_or_404, task_or_404
-from tasks_app.web.pages.cards import card_of, cards_of, show, unknown_cards
+from tasks_app.web.pages.cards import card_of, cards_of, filled_in, show, unknown_cards
 
 
 def question(request: HttpRequest, question_id: int) -> HttpResponse:
-    """Render the card; 204 if the page shows the same, so that a form in use is not replaced."""
+    """Render the card; 204 if the page shows the same, so that a form in use is not replaced.
+
+    `?use=N` fills the form with the earlier answer N, for browsers without scripts.
+    """
     found = question_or_404(request, question_id)
-    card = card_of(request, found)
+    card = card_of(request, found, typed=filled_in(found, request.GET.get("use", "")))
     if is_htmx(request) and request.GET.get("shown") == card.shown:
         return HttpResponse(status=204)
     return show(request, card)
