@@ -10,12 +10,13 @@ from functools import cache
 
 from django.conf import settings
 
-from tasks_app.agent.claude import ClaudeAgent, Connection
+from tasks_app.agent.connection import Connection
 from tasks_app.agent.port import RunOrder
 from tasks_app.agent.proxy import ApiKeyProxy, RunLimits
 from tasks_app.engine.stopping import StopSignal
 from tasks_app.engine.worker_beat import process_name
 from tasks_app.engine.worker_context import WorkerContext
+from tasks_app.models import paths
 from tasks_app.operations import local_sandbox
 from tasks_app.rehearsal.server import RehearsalServer
 from tasks_app.sandbox import FORWARDED_PORT, Sandbox, delegated_cgroup, prepare_cgroup
@@ -81,10 +82,12 @@ def connect(order: RunOrder) -> Iterator[Connection]:
 
 def worker_context(stop_signal: StopSignal) -> WorkerContext:
     """Return everything that `advance` needs."""
-    agent = ClaudeAgent(
-        sandbox=worker_sandbox(), connect=connect, prompt_cache=settings.ENVIRONMENT.prompt_cache
-    )
-    return WorkerContext(agent=agent, sandbox=worker_sandbox(), stop_signal=stop_signal)
+    # Imported late: a worker without work does without the SDK, which takes half a second and 30 MB.
+    from tasks_app.agent.claude import ClaudeAgent
+
+    sandbox = worker_sandbox().placed(paths.placement())
+    agent = ClaudeAgent(sandbox=sandbox, connect=connect, prompt_cache=settings.ENVIRONMENT.prompt_cache)
+    return WorkerContext(agent=agent, sandbox=sandbox, stop_signal=stop_signal)
 
 
 def owner() -> str:

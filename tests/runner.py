@@ -31,6 +31,8 @@ pipelines:
 TWO_STEPS = """\
 pipelines:
   default:
+    clarify: false
+    steps:
     - name: plan
       command: plan-task
     - name: implement

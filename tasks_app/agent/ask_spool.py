@@ -29,6 +29,7 @@ def spooled_asks(home: Path) -> list[Ask]:
 
 
 def _read_ask(document: SpooledDocument) -> Iterator[Ask]:
-    with suppress(KeyError, TypeError):
+    with suppress(AttributeError, KeyError, TypeError):
         if question := str(document.content["question"]).strip():
-            yield Ask(f"noted-{document.key}", "command", (AskItem(question),))
+            about_goal = document.content.get("about") == "goal"
+            yield Ask(f"noted-{document.key}", "command", (AskItem(question),), about_goal=about_goal)

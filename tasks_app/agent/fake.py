@@ -148,10 +148,10 @@ class _FakeRun:
         if permission is None:
             self._emit_result("tool_deferred", deferred={"id": call, "name": name, "input": tool_input})
             raise _RunEnded
-        text, failed = decision.reason, True
-        if decision.allow:
-            text, failed = _execute_tool(name, decision.updated_input or tool_input, self._workspace)
-        self._planning = self._planning and not (name == "ExitPlanMode" and decision.allow)
+        text, failed = permission.reason, True
+        if permission.allow:
+            text, failed = _execute_tool(name, permission.updated_input or tool_input, self._workspace)
+        self._planning = self._planning and not (name == "ExitPlanMode" and permission.allow)
         self._answer = text
         self._send_tool_result(call, text, is_error=failed)
         if permission.context:

@@ -59,7 +59,7 @@ def refusal_of(
     """
     protected = _PROTECTED.match(asked_because)
     path = str(tool_input.get(WRITING[tool], "")) if tool in WRITING else protected[1] if protected else ""
-    if refused := _planning_refusal(order, tool) or _tool_refusal(order, tool, tool_input):
+    if refused := _planning_refusal(order, tool) or _tool_refusal(order, tool, tool_input, placement):
         return refused
     if path:
         return _path_refusal(order, path, placement)

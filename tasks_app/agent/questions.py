@@ -6,19 +6,25 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from tasks_app.agent.gate.hook import questions_in
+from tasks_app.agent.gate.hook import asks_about_goal, questions_in
 from tasks_app.core.types import Ask, AskItem, Option
+
+#: The header by which the agent says that a question is about the goal of the task, not about the way to it.
+GOAL = "goal"
 
 
 def ask_from_call(tool_use_id: str, name: str, tool_input: Mapping[str, Any]) -> Ask | None:
     """Return the ask that a tool call makes, or None for an ordinary tool call."""
     if name == "AskUserQuestion":
-        return Ask(tool_use_id, "AskUserQuestion", _question_items(tool_input), dict(tool_input))
+        items = _question_items(tool_input)
+        about_goal = any(item.header.strip().lower() == GOAL for item in items)
+        return Ask(tool_use_id, "AskUserQuestion", items, dict(tool_input), about_goal=about_goal)
     if name == "Bash":
-        questions = questions_in(str(tool_input.get("command", "")))
-        if questions:
+        command = str(tool_input.get("command", ""))
+        if questions := questions_in(command):
             items = tuple(AskItem(question) for question in dict.fromkeys(questions))
-            return Ask(tool_use_id, "command", items, dict(tool_input))
+            about_goal = asks_about_goal(command)
+            return Ask(tool_use_id, "command", items, dict(tool_input), about_goal=about_goal)
     return None
 
 

@@ -192,7 +192,7 @@ def _gate_orders(order: RunOrder, seen: _SeenPaths) -> dict[str, object]:
         "workspace": str(seen.workspace),
         "allow_write": None if order.allow_write is None else list(order.allow_write),
         "ask_before": list(order.ask_before),
-        "plans": str(plans_folder(order.paths.home)) if order.planning else "",
+        "plans": str(plans_folder(seen.home)) if order.planning else "",
     }
 
 

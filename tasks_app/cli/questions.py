@@ -23,10 +23,14 @@ def show_question_heading(screen: Screen, question: Question) -> None:
     """Print the question's id, project, task and step."""
     task = question.task
     screen.say()
-    screen.say(
-        f"Question {question.pk} · {task.project.name} › {task.title} › {question.step.name}",
-        style="bold yellow",
-    )
+    place = f"{task.project.name} › {task.title} › {question.step.name}"
+    screen.say(f"Question {question.pk} · {place}{_when(question)}", style="bold yellow")
+
+
+def _when(question: Question) -> str:
+    if question.step.is_clarifying:
+        return " · before work"
+    return " · late, about the goal" if question.is_late else ""
 
 
 def show_question(screen: Screen, question: Question) -> None:

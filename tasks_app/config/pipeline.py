@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, TypeAlias
 
-from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Strict, ValidationError
+from pydantic import BeforeValidator, Field, Strict, ValidationError
 
 from tasks_app.config import setting
-from tasks_app.config.faults import Location, describe, did_you_mean, fault, key_path, shown
+from tasks_app.config.check import Checks, FileExistsCheck, NoCheck, ShellCheck
+from tasks_app.config.faults import Location, describe, did_you_mean, key_path, shown
 from tasks_app.config.fields import (
     CallPattern,
     FileModel,
@@ -21,7 +21,6 @@ from tasks_app.config.fields import (
     ModelName,
     Name,
     Seconds,
-    ShellCommand,
     Threshold,
     WorkerLabels,
     as_list,
@@ -35,40 +34,10 @@ from tasks_app.config.setting import Setting
 from tasks_app.config.setup import CacheConfig, Setup, SetupConfig
 from tasks_app.config.tool_names import tool_problems
 from tasks_app.config.yaml_text import read_yaml
-from tasks_app.core.durations import duration_in_words
-from tasks_app.core.environment import TOOLCHAIN
 from tasks_app.core.errors import BadInput
 from tasks_app.core.types import JsonObject, Network, least_network
 
 DEFAULT_TASK_FOLDER = "cat-herder-tasks"
-MOST_TOOLCHAINS = 10
-
-
-class NoCheck(FileModel):
-    """The step is done when its agent ends."""
-
-    type: Literal["none"]
-
-
-class FileExistsCheck(FileModel):
-    """The step is done when the file is there, in the task's workspace."""
-
-    type: Literal["fileExists"]
-    path: InsidePath = Field(description="A file, relative to the repository.")
-
-
-class ShellCheck(FileModel):
-    """The step is done when the command ends as expected, in the task's workspace."""
-
-    type: Literal["shell"]
-    command: ShellCommand = Field(description="A command line for the shell.")
-    expect: Literal["pass", "fail"] = Field(
-        default="pass", description="Whether the command must end with 0 or not."
-    )
-    timeout: Seconds | None = Field(default=None, description='Seconds, or words such as "90s", "15m".')
-
-
-Check: TypeAlias = Annotated[NoCheck | FileExistsCheck | ShellCheck, Discriminator("type")]
 
 
 class FileAccess(FileModel):
@@ -139,6 +108,11 @@ class PipelineConfig(FileModel):
     publish: Publish = Field(
         default=None,
         description="Publish the result when a task is done: true pushes the branch; a mapping says more.",
+    )
+    clarify: Flag | None = Field(
+        default=None,
+        description="Begin with a short pass that only reads and asks what is unclear about the goal. "
+        "Absent: from a threshold of 3 on, if a step writes the plan.",
     )
 
 
@@ -275,17 +249,21 @@ class ProjectFile(RepositorySettings):
 
     pipelines: dict[Name, PipelineValue] | None = Field(
         default=None,
-        description="Pipelines by name, each a list of steps, or a mapping with steps and publish.",
+        description="Pipelines by name, each a list of steps, or a mapping with steps, publish and clarify.",
     )
 
 
 @dataclass(frozen=True)
 class Pipeline:
-    """A named, ordered list of steps, at least one, and how results are published by itself, if at all."""
+    """A named, ordered list of steps, at least one, and how results are published by itself, if at all.
+
+    `clarify`: whether tasks begin with the clarifying pass; None: see `config/planning.py`.
+    """
 
     name: str
     steps: tuple[StepConfig, ...]
     publish: PublishConfig | None = None
+    clarify: bool | None = None
 
 
 class ProjectConfig(RepositorySettings):
@@ -336,7 +314,7 @@ def load_project_config(text: str | None, *, where: str = "cat-herder.yaml") -> 
 
 def _project_config(file: ProjectFile) -> ProjectConfig:
     pipelines = tuple(
-        Pipeline(name=name, steps=one.steps, publish=one.publish)
+        Pipeline(name=name, steps=one.steps, publish=one.publish, clarify=one.clarify)
         for name, one in (file.pipelines or {}).items()
     )
     values = {name: getattr(file, name) for name in RepositorySettings.model_fields}

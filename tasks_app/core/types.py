@@ -58,7 +58,7 @@ class Ask:
     """One tool call by which the agent asks a human: 1 to 4 items, answered together.
 
     `tool_use_id` is the call that gets the answer as its result. An approval, or a plan to review, has one
-    item and the evidence to decide by.
+    item and the evidence to decide by. `about_goal`: the agent says that it is about the goal of the task.
     """
 
     tool_use_id: str
@@ -67,6 +67,24 @@ class Ask:
     tool_input: JsonObject = field(default_factory=dict)
     kind: AskKind = "clarification"
     evidence: tuple[Evidence, ...] = ()
+    about_goal: bool = False
+
+
+@dataclass(frozen=True)
+class KnownDecision:
+    """A decision of the project as agents read it. `where` is where it holds; empty: everywhere."""
+
+    number: int
+    statement: str
+    reason: str = ""
+    decided_by: str = ""
+    day: str = ""
+    where: str = ""
+
+    @property
+    def label(self) -> str:
+        """How it is cited, such as D-17."""
+        return f"D-{self.number}"
 
 
 @dataclass(frozen=True)

@@ -16,13 +16,15 @@ from tasks_app.config.pipeline import step_from_json
 from tasks_app.core.errors import IllegalMove
 from tasks_app.core.phases import Phase
 from tasks_app.core.storable import storable, storable_text
-from tasks_app.core.types import Ask, Json
+from tasks_app.core.types import Ask
 from tasks_app.engine.lease import Lease
+from tasks_app.engine.question_facts import facts_of_question
 from tasks_app.engine.review_requests import mark_delivered
 from tasks_app.engine.run_recorder import RunRecorder
 from tasks_app.engine.temporary_faults import retry_pause
 from tasks_app.history.audit import record
 from tasks_app.history.events.append import NewEvent
+from tasks_app.history.events.payloads import question_payload
 from tasks_app.history.spans import begin_wait
 from tasks_app.history.transitions import move
 from tasks_app.models import (
@@ -114,6 +116,7 @@ def ask_humans(
 
 
 def _store_question(task: Task, run: Run, ask: Ask, *, deferred: str, state: QuestionState) -> Question:
+    items = storable(items_json(ask))
     return Question.objects.create(
         task=task,
         step=run.step,
@@ -125,9 +128,10 @@ def _store_question(task: Task, run: Run, ask: Ask, *, deferred: str, state: Que
         tool_input=storable(ask.tool_input),
         deferred=ask.tool_use_id == deferred,
         kind=ask.kind,
-        items=storable(items_json(ask)),
+        items=items,
         evidence=storable([asdict(piece) for piece in ask.evidence]),
         asked_at=timezone.now(),
+        **(facts_of_question(task, run.step, ask, items) if ask.kind == "clarification" else {}),
     )
 
 
@@ -154,18 +158,6 @@ def _unique(question: str, taken: Container[str]) -> str:
     if question not in taken:
         return question
     return next(text for number in count(2) if (text := f"{question} ({number})") not in taken)
-
-
-def question_payload(question: Question) -> dict[str, Json]:
-    """Return the payload of the event that shows the question in the log."""
-    return {
-        "number": question.number,
-        "kind": question.kind,
-        "question": question.headline,
-        "items": question.items,
-        "way": question.way,
-        "evidence": question.evidence,
-    }
 
 
 def fail(lease: Lease, step: Step, reason: str) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import asdict
 
-from tasks_app.config.pipeline import FileExistsCheck, ShellCheck, StepConfig, step_from_json
+from tasks_app.config.check import FileExistsCheck, ShellCheck
+from tasks_app.config.pipeline import StepConfig, step_from_json
+from tasks_app.config.planning import PLAN_FILE
 from tasks_app.core.phases import Phase
 from tasks_app.engine.checks import Check, CheckReport, FileExists, NoCheck, Shell, run_checks
 from tasks_app.engine.conclude import may_try_again

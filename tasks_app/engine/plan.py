@@ -8,8 +8,8 @@ task ends the file is taken out of the result.
 
 from __future__ import annotations
 
-from tasks_app.agent.gate.patterns import allowed
-from tasks_app.config.pipeline import FileExistsCheck, StepConfig, step_from_json
+from tasks_app.config.pipeline import step_from_json
+from tasks_app.config.planning import PLAN_FILE, writes_plan
 from tasks_app.core.phases import Phase
 from tasks_app.core.storable import storable_text
 from tasks_app.engine.lease import Lease
@@ -17,9 +17,6 @@ from tasks_app.git import committed_blob, committed_bytes, replace_file, working
 from tasks_app.models import Change, ChangeKind, Run, Step, paths
 from tasks_app.services.difference import base_of
 
-PLAN_FILE = "PLAN.md"
-PLAN_STEP = "plan"
-PLAN_COMMAND = "plan-task"
 #: Characters of a plan that are stored. A plan is for reading; the rest of a longer one stays in the file.
 PLAN_LIMIT = 200_000
 #: Maximum bytes of a file of that name that somebody else committed.
@@ -89,8 +86,8 @@ def leave_out_plan(step: Step) -> bool:
     if task.publish_plan and task.steps.with_plan().exists():
         return False
     base = base_of(task)
-    before = committed_bytes(repository, commit=base, path=PLAN_FILE, limit=FILE_LIMIT)
+    began = committed_blob(repository, commit=base, path=PLAN_FILE)
+    before = committed_bytes(repository, commit=base, path=PLAN_FILE, limit=FILE_LIMIT) if began else None
     replace_file(paths.workspace(task).path, PLAN_FILE, before)
-    ends = (base, task.head_commit or base)
-    began, ended = (committed_blob(repository, commit=commit, path=PLAN_FILE) for commit in ends)
-    return began != ended
+    head = task.head_commit or base
+    return head != base and committed_blob(repository, commit=head, path=PLAN_FILE) != began

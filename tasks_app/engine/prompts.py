@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from tasks_app.config.pipeline import FileExistsCheck, NoCheck, step_from_json
-from tasks_app.engine.plan import PLAN_FILE, is_plan_step, plan_before
+from tasks_app.config.check import FileExistsCheck, NoCheck
+from tasks_app.config.pipeline import step_from_json
+from tasks_app.config.planning import PLAN_FILE
+from tasks_app.engine import clarifying
+from tasks_app.engine.plan import is_plan_step, plan_before
 from tasks_app.git import committed_text, working_text
 from tasks_app.models import Question, Step, Task, paths
 from tasks_app.prompting import SHIPPED_PROMPTS
@@ -37,6 +40,9 @@ def step_prompt(step: Step) -> str:
             history=history(task),
             base_commit=base_of(task),
             criteria=_criteria(step),
+            decisions=tuple(listed),
+            more_decisions=len(decisions) - len(listed),
+            findings=clarifying.findings_for(step),
         )
     )
 
@@ -66,6 +72,8 @@ def threshold_text(task: Task) -> str:
 
 def _instructions(step: Step) -> str:
     """Return the step's command file as of the task's start, so that agents cannot rewrite their orders."""
+    if step.is_clarifying:
+        return clarifying.instructions()
     config = step_from_json(step.config)
     task = step.task
     text = committed_text(
@@ -91,7 +99,7 @@ def _history_entry(question: Question, *, in_sequence: bool) -> HistoryEntry | N
         step=question.step.name,
         asked_at=question.asked_at,
         answered_at=question.answered_at,
-        answered_by=question.answered_by.shown_name if question.answered_by else "somebody",
+        answered_by=question.answerer or "somebody",
         question="\n".join(str(item["question"]) for item in question.items),
         answer=question.answer_text,
         outcome=question.outcome,

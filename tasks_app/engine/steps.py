@@ -13,6 +13,7 @@ from tasks_app.config.pipeline import step_from_json
 from tasks_app.core.errors import IllegalMove
 from tasks_app.core.phases import Phase
 from tasks_app.core.trace_context import TraceContext, log_context, logged_context
+from tasks_app.engine.clarifying import dollars_of, is_skipped, skip, turns_of, without_failure_of_pass
 from tasks_app.engine.conclude import (
     fail,
     halt,
@@ -325,7 +326,7 @@ def _conclude_stopped(
 
 def _pause_or_retry(run: Run, reason: StopReason, lease: Lease) -> bool:
     if reason is StopReason.TIMEOUT:
-        return may_try_again(run.step, lease, run.error)
+        return run.step.is_clarifying or may_try_again(run.step, lease, run.error)
     if reason is StopReason.INTERRUPTED:
         pause(lease, run.step, Phase.INTERRUPTED, "stopped by hand")
     if reason is StopReason.SHUTDOWN:
@@ -334,6 +335,6 @@ def _pause_or_retry(run: Run, reason: StopReason, lease: Lease) -> bool:
 
 
 def _store_timeout(run: Run) -> None:
-    run.outcome = Outcome.FAILED
+    run.outcome = Outcome.FINISHED if run.step.is_clarifying else Outcome.FAILED
     run.error = f"The run took longer than its {timeout_of(run.step):g} seconds."
     run.save(update_fields=["outcome", "error"])

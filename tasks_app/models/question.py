@@ -144,6 +144,27 @@ class Question(models.Model):
     evidence: models.JSONField[list[dict[str, str]], list[dict[str, str]]] = models.JSONField(
         default=list, blank=True
     )
+    about_goal = models.BooleanField(
+        default=False, db_default=False, help_text="About the goal of the task, not about the way to it."
+    )
+    worked_seconds = models.FloatField(
+        null=True, blank=True, editable=False,
+        help_text="How long the task had been worked on when it was asked, without pauses.",
+    )  # fmt: skip
+    recommended = models.PositiveSmallIntegerField(
+        default=0, db_default=0, editable=False, help_text="Items that recommend an option."
+    )
+    recommended_taken = models.PositiveSmallIntegerField(
+        default=0, db_default=0, editable=False, help_text="Those answered with what was recommended."
+    )
+    item_keys = models.TextField(
+        default="", db_default="", blank=True, editable=False,
+        help_text="A key of each item's text and options, to find what is asked again.",
+    )  # fmt: skip
+    asked_before = models.BooleanField(
+        default=False, db_default=False, editable=False,
+        help_text="Whether one of its items had been asked in the project before.",
+    )  # fmt: skip
     asked_at = models.DateTimeField()
     answered_at = models.DateTimeField(null=True, blank=True)
     answered_by = models.ForeignKey(
@@ -222,6 +243,11 @@ class Question(models.Model):
     def takes_answer(self) -> bool:
         """Whether it is answered in words or options, not decided by a verdict."""
         return not VERDICTS[self.kind]
+
+    @property
+    def is_late(self) -> bool:
+        """Whether it is about the goal and came after the first step, when work was based on a guess."""
+        return self.about_goal and self.step.position > 1
 
     @property
     def is_about_cost(self) -> bool:

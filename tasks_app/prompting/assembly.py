@@ -63,7 +63,9 @@ class PromptParts:
     `steps` are the names of the whole pipeline in order. `threshold_text` is `InteractionIntro.render(…)`,
     empty for a threshold of 0. `plan` is the plan of the task, None if no step has written one yet; the step
     `plan_step` writes it. `history` is in the order of asking. `base_commit` is where the task began.
-    `project_instructions` is the repository's CLAUDE.md, `agents_instructions` its AGENTS.md.
+    `project_instructions` is the repository's CLAUDE.md, `agents_instructions` its AGENTS.md. `findings` is
+    what the clarifying pass said at its end. `decisions` are the project's, the most specific first;
+    `more_decisions` are not listed because they are too many.
     """
 
     step: str

@@ -12,13 +12,13 @@ from datetime import UTC, date, datetime, time, timedelta
 from enum import StrEnum
 from typing import Any
 
-from django.db.models import Count, DateField, F, FloatField, Func, Max, Min, QuerySet, Sum
+from django.db.models import Count, DateField, F, FloatField, Func, Max, Min, Q, QuerySet, Sum
 from django.db.models.functions import Coalesce, Now
 from django.utils import timezone
 
 from tasks_app.core.types import Usage
 from tasks_app.history.statistics import PAUSES, By, usage_by, usage_of
-from tasks_app.models import Question, Run, Task, Transition
+from tasks_app.models import Channel, Question, Run, Task, Transition
 from tasks_app.permissions import Principal, projects_visible_to
 
 DAY = timedelta(days=1)
@@ -115,7 +115,7 @@ class _Day(Func):
         return self.as_sql(compiler, connection, template=template, **extra)
 
 
-class _Seconds(Func):
+class Seconds(Func):
     """SQL function for the seconds from the second time to the first."""
 
     output_field = FloatField()
@@ -135,12 +135,12 @@ class _Seconds(Func):
 def runs_in(principal: Principal, period: Period, project: str = "") -> QuerySet[Run]:
     """Return the runs that started in the period and that the principal may see."""
     runs = Run.objects.filter(**period.conditions("started_at"))
-    return _in_visible_projects(runs, principal, project, "step__task__project__in")
+    return in_visible_projects(runs, principal, project, "step__task__project__in")
 
 
 def first_day(principal: Principal, project: str = "") -> date | None:
     """Return the day on which the first run that the principal may see started."""
-    runs = _in_visible_projects(Run.objects.all(), principal, project, "step__task__project__in")
+    runs = in_visible_projects(Run.objects.all(), principal, project, "step__task__project__in")
     first: datetime | None = runs.aggregate(first=Min("started_at"))["first"]
     return first.date() if first else None
 
@@ -169,20 +169,21 @@ def by_day(runs: QuerySet[Run], by: By) -> dict[date, dict[str, Usage]]:
 
 
 def waiting_times(principal: Principal, period: Period, project: str) -> WaitingTimes:
-    tasks = _in_visible_projects(
+    tasks = in_visible_projects(
         Task.objects.filter(**period.conditions("created_at")), principal, project, "project__in"
     )
     questions = Question.objects.filter(**period.conditions("asked_at"))
-    asked = _in_visible_projects(questions, principal, project, "task__project__in")
+    asked = in_visible_projects(questions, principal, project, "task__project__in")
     count, total, stored = _count_and_seconds(tasks)
     paused = stored + _current_pauses(tasks)
-    answered = asked.filter(answered_at__isnull=False).order_by()
-    counts = asked.order_by().aggregate(all=Count("pk"), answered=Count("answered_at"))
-    median = _median(answered.annotate(took=_Seconds("answered_at", "asked_at")), counts["answered"])
+    by_people = Q(answered_at__isnull=False) & ~Q(answered_via=Channel.DECISION)  # which answer at once
+    answered = asked.filter(by_people).order_by()
+    counts = asked.order_by().aggregate(all=Count("pk"), answered=Count("pk", filter=by_people))
+    median = _median(answered.annotate(took=Seconds("answered_at", "asked_at")), counts["answered"])
     return WaitingTimes(count, max(0.0, total - paused), paused, counts["all"], counts["answered"], median)
 
 
-def _in_visible_projects(
+def in_visible_projects(
     rows: QuerySet[Any], principal: Principal, project: str, lookup: str
 ) -> QuerySet[Any]:
     """Filter by ids of projects, as the history does: a join over memberships would read far more."""
@@ -197,7 +198,7 @@ def _in_visible_projects(
 def _count_and_seconds(tasks: QuerySet[Task]) -> tuple[int, float, float]:
     """Return the number of started tasks, their seconds until the end or now, and those of stored pauses."""
     begun = tasks.filter(started_at__isnull=False).order_by()
-    length = _Seconds(Coalesce("ended_at", Now()), "started_at")
+    length = Seconds(Coalesce("ended_at", Now()), "started_at")
     row = begun.aggregate(count=Count("pk"), total=Sum(length), paused=Sum("paused_seconds"))
     return row["count"], row["total"] or 0.0, row["paused"] or 0.0
 

@@ -12,6 +12,7 @@ from django.db import transaction
 from django.db.models.functions import Now
 from django.utils import timezone
 
+from tasks_app.core.asked_items import recommended_taken
 from tasks_app.core.errors import AnswerTooLong, BadInput, NotOpen
 from tasks_app.core.phases import Phase
 from tasks_app.core.storable import storable_text
@@ -54,7 +55,11 @@ def store_outcome(
 
 def _store_if_open(question: Question, outcome: Mapping[str, Any], *, by: User, via: Channel) -> bool:
     """Store the outcome by one conditional UPDATE. Return whether the question was open."""
-    values = {**outcome, "answered_at": timezone.now(), "answered_by": by, "answered_via": via}
+    taken = recommended_taken(question.items, outcome.get("answers") or {})
+    values = {
+        **outcome, "recommended_taken": taken,
+        "answered_at": timezone.now(), "answered_by": by, "answered_via": via,
+    }  # fmt: skip
     if not Question.objects.open().filter(pk=question.pk).update(**values):
         question.refresh_from_db()
         return False

@@ -8,11 +8,12 @@ from typing import Any
 
 from django.conf import settings
 from django.db import IntegrityError, transaction
-from django.db.models import F
+from django.db.models import F, Q
 from django.utils import timezone
 from django.utils.text import slugify
 
-from tasks_app.config.pipeline import Pipeline, ProjectConfig, choose_pipeline, step_to_json
+from tasks_app.config.pipeline import Pipeline, ProjectConfig, StepConfig, choose_pipeline, step_to_json
+from tasks_app.config.planning import clarifies, clarifying_step
 from tasks_app.config.project_settings import effective
 from tasks_app.config.publish import publish_to_json
 from tasks_app.config.setup import setup_to_json
@@ -37,6 +38,7 @@ from tasks_app.models import (
     QuestionState,
     Sequence,
     Step,
+    StepKind,
     Task,
     User,
     paths,
@@ -59,6 +61,13 @@ class TaskPlan:
     threshold: int
     base_commit: str
     publish: JsonObject | None  # as in `publish_to_json`
+
+    @property
+    def steps(self) -> list[tuple[StepKind, StepConfig]]:
+        """Kind and settings of each step: the clarifying pass if there is one, then those of the pipeline."""
+        clarified = clarifies(self.pipeline, threshold=self.threshold)
+        before = [(StepKind.CLARIFY, clarifying_step(self.pipeline))] if clarified else []
+        return [*before, *((StepKind.WORK, step) for step in self.pipeline.steps)]
 
 
 def create_task(
@@ -205,10 +214,11 @@ def store_task(
                 task=task,
                 position=position,
                 name=step.name,
+                kind=kind,
                 runs_on=labels_as_stored(plan.config.labels_of(step)),
                 config=step_to_json(step.within(plan.config.limits, network=plan.config.network_of(step))),
             )
-            for position, step in enumerate(plan.pipeline.steps, start=1)
+            for position, (kind, step) in enumerate(plan.steps, start=1)
         )
         Change.objects.create(task=task, kind=ChangeKind.TASK)
         record(Action.TASK_CREATED, by=by, task=task, pipeline=task.pipeline, threshold=task.threshold)
@@ -250,7 +260,7 @@ def cancel_locked(task: Task, *, reason: str, by: User | None = None, actor_name
     paused = paused_until_now(task)
     if task.questions.open().update(state=QuestionState.WITHDRAWN):
         Change.objects.create(task=task, kind=ChangeKind.QUESTION)
-    task.questions.endings().update(delivered_at=timezone.now())
+    task.questions.forget_ends()
     move(task, Phase.CANCELLED, reason=reason, by=by, paused_seconds=paused)
     record(Action.TASK_CANCELLED, by=by, actor_name=actor_name, task=task)
 
@@ -265,8 +275,8 @@ def resume_task(task: Task, *, by: Principal, notify: bool = True) -> None:
     reason = f"{by.user.shown_name} resumed it"
     with transaction.atomic():
         task = locked(task)
-        if task.phase not in RESUMABLE:
-            raise IllegalMove(f"Task “{task}”", task.phase, Phase.PENDING)
+        if why := why_not_resume(task):
+            raise why
         withdrawn = _withdrawn_ids(task)
         target = Phase.WAITING_FOR_INPUT if withdrawn else Phase.PENDING
         for step in task.steps.filter(phase__in=RESUMABLE):
@@ -359,6 +369,7 @@ def _withdrawn_ids(task: Task) -> list[int]:
     """Return the ids of withdrawn questions that the task's last run waits for."""
     if task.phase != Phase.CANCELLED:
         return []
+    of_last_run = Q(run__outcome=Outcome.ASKED, run__number__gte=F("step__first_run"))
     rows = task.questions.of_agents().filter(
         state=QuestionState.WITHDRAWN, run__outcome=Outcome.ASKED, run__number__gte=F("step__first_run")
     )

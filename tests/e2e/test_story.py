@@ -122,6 +122,23 @@ def _review_and_send_back(page: Page) -> None:
     page.get_by_role("link", name="Review changes").click()
 
 
+def test_the_sample_shows_questions_before_work(portal: UpPortal, sign_in: SignIn) -> None:
+    """D8: as the documents say, in rehearsal; both questions stand on one card, and none comes later."""
+    text = "---\npipeline: questions-first\n---\n# Greet the guests\n\nrehearsal: clarify-first\n"
+    task = portal.new_task(text)
+    page = sign_in(portal)
+    page.goto(f"{portal.url}/tasks/{task}/")
+    card = page.locator("article.card")
+    expect(card.get_by_role("heading", level=2)).to_have_text(
+        ["Who reads the greeting?", "Must the old greeting stay available?"]
+    )
+    card.get_by_role("radio", name="Guests (Recommended)").check()
+    card.get_by_role("radio", name="No (Recommended)").check()
+    card.get_by_role("button", name="Answer all 2 and resume").click()
+    expect(page.get_by_text(DONE)).to_be_visible()
+    assert portal.rows(f"result = Question.objects.filter(task={task}).count()") == 1
+
+
 def test_every_open_browser_learns_who_answered(portal: UpPortal, sign_in: SignIn) -> None:
     """H5: at once, in every open browser; a late answer is told by whom, when and what, and is not lost."""
     task = portal.new_task("# Two browsers\n\nrehearsal: ask-and-end\n")

@@ -92,7 +92,7 @@ def test_a_text_is_previewed_and_nothing_is_stored(ann: Script) -> None:
     assert said == {
         "title": "Round prices",
         "pipeline": "whole",
-        "steps": ["plan", "implement"],
+        "steps": ["clarify", "plan", "implement"],
         "threshold": 4,
         "model": "",
         "resume": "replay",

@@ -15,14 +15,15 @@ from django.db import connection
 from tasks_app.agent.claude import ClaudeAgent
 from tasks_app.agent.orphaned_processes import WORKSPACE_VARIABLE, marked_processes
 from tasks_app.core.phases import Phase
-from tasks_app.models import Event, SessionEntry, Task, paths
+from tasks_app.models import Channel, Event, SessionEntry, Task, paths
 from tasks_app.rehearsal.server import RehearsalServer
 from tasks_app.sandbox import Limits
+from tasks_app.services.answers import Reply, answer_question
 from tasks_app.services.tasks import cancel_task
 from tests.forkserver import PATIENCE, REPOSITORY
 from tests.installation import Installation
 from tests.people import acting
-from tests.runner import TWO_STEPS, Runner, file_in, runs
+from tests.runner import TWO_STEPS, Runner, file_in, results, runs
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.bubblewrap
@@ -204,3 +205,44 @@ def test_an_agent_that_takes_all_memory_fails_with_the_reason(real: Runner) -> N
     assert "The agent was ended. It used" in first.error and "CATHERDER_AGENT_MEMORY" in first.error
     assert "It used" in second.prompt
     assert marked_processes(paths.workspace(task).path) == []
+
+
+CLARIFIED = TWO_STEPS.replace("clarify: false", "clarify: true")
+
+
+def test_d8_two_questions_stand_on_one_card_before_planning_and_none_comes_later(
+    real: Runner, server: RehearsalServer
+) -> None:
+    task = real.advance(real.task(text=playing("clarify-first"), config=CLARIFIED))
+    (question,) = task.questions.select_related("step")
+    assert (task.phase, question.step.name) == (Phase.WAITING_FOR_INPUT, "clarify")
+    asked = [str(item["question"]) for item in question.items]
+    answers = dict(zip(asked, ("Guests (Recommended)", "Yes"), strict=True))
+    answer_question(question, Reply(answers, ""), by=acting(real.user), via=Channel.WEB)
+    assert real.advance(task).phase == Phase.DONE
+    question.refresh_from_db()
+    assert (question.recommended, question.recommended_taken, task.questions.count()) == (2, 1, 1)
+    assert [run.step.name for run in runs(task)] == ["clarify", "clarify", "plan", "implement"]
+    assert file_in(task, "GREETING.md").read_text() == "Welcome!\n"
+    first, plan, implement = prompts(server)
+    assert "ask all of it in one call" in first
+    for later in (plan, implement):
+        assert "The goal is a greeting, as answered:" in later and "Who reads the greeting?" in later
+
+
+def test_a_pass_that_finds_nothing_unclear_asks_nothing(real: Runner, server: RehearsalServer) -> None:
+    task = real.advance(real.task(config=CLARIFIED, text="# Paint it\n\nIn blue.\n"))
+    assert task.phase == Phase.WAITING_FOR_INPUT and not task.questions.filter(step__name="clarify").exists()
+    assert "Nothing was unclear." in prompts(server)[1]
+    (reading,) = [request for request in server.requests if request.get("tools")][:1]
+    tools = {tool["name"] for tool in reading["tools"]}
+    assert "AskUserQuestion" in tools and not tools & {"Write", "Edit", "NotebookEdit", "WebFetch"}
+
+
+def test_a_pass_cannot_write(real: Runner) -> None:
+    """Neither a tool that it does not have nor its shell changes a file."""
+    task = real.advance(real.task(config=CLARIFIED, text=playing("clarify-writes")))
+    assert task.phase == Phase.DONE
+    assert not list(file_in(task, ".").glob("*.written"))
+    refused = [text for text in results(task) if "not among the tools" in text or "No such tool" in text]
+    assert len(refused) == 2, results(task)

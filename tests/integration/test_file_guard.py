@@ -106,6 +106,8 @@ def test_a_step_that_never_keeps_to_its_globs_fails_with_the_list(runner: Runner
 LITTERING = """\
 pipelines:
   default:
+    clarify: false
+    steps:
     - {name: first, command: plan-task, check: {type: shell, command: "echo x > report.out"}}
     - name: second
       command: implement

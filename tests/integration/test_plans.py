@@ -23,6 +23,8 @@ from tests.runner import TWO_STEPS, Runner, diff_of, file_in, runs, step, step_i
 CHECKED = """\
 pipelines:
   default:
+    clarify: false
+    steps:
     - name: plan
       command: plan-task
       check: {type: fileExists, path: PLAN.md}

@@ -53,6 +53,8 @@ THREE_STEPS = """\
 publishPlan: true
 pipelines:
   default:
+    clarify: false
+    steps:
     - name: plan
       command: plan-task
     - name: implement

@@ -107,6 +107,7 @@ def test_work_waiting_and_answers(viewer: User, project: Project) -> None:
             number=number,
             asked_at=NOON,
             answered_at=NOON + timedelta(seconds=seconds),
+            answered_by=viewer,
             state=QuestionState.ANSWERED,
         )
     QuestionFactory.create(task=paused, asked_at=NOON)

@@ -125,4 +125,63 @@ def test_v4_files_that_are_known_are_not_read_again(tmp_path: Path) -> None:
     first = spooled_replies(tmp_path)
     assert len(first.found) == 1 and len(first.keys) == 2
     again = spooled_replies(tmp_path, known=first.keys)
-    assert (again.replies, again.keys) == ([], frozenset())
+    assert (again.found, again.keys) == ([], frozenset())
+
+
+def test_a_note_says_whether_it_is_about_the_goal(tmp_path: Path) -> None:
+    cat_herder("ask", "--about", "goal", "For whom?", home=tmp_path)
+    (noted,) = spooled_asks(tmp_path)
+    assert noted.about_goal and [item.question for item in noted.items] == ["For whom?"]
+
+
+class TestDecisions:
+    """D3."""
+
+    KNOWN = (
+        KnownDecision(3, "Round half up.", "As the bank does.", "ann", "3 May 2026", "src/billing/**"),
+        KnownDecision(17, "Money is stored in cents.", decided_by="bob", day="4 May 2026"),
+    )
+
+    @pytest.fixture
+    def env(self, tmp_path: Path) -> dict[str, str]:
+        known = tmp_path / "decisions.json"
+        known.write_text(json.dumps([{**asdict(one), "label": one.label} for one in self.KNOWN]))
+        return {"CAT_HERDER_DECISIONS": str(known), "CAT_HERDER_UNFIT": str(unfit_folder(tmp_path))}
+
+    def run(self, env: dict[str, str], *words: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-ISB", ask.__file__, *words]
+        return subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+
+    def test_all_are_shown_without_words(self, env: dict[str, str]) -> None:
+        done = self.run(env, "decisions")
+        assert (done.returncode, done.stdout.splitlines()) == (
+            0,
+            [
+                "D-3 (ann, 3 May 2026, src/billing/**): Round half up.",
+                "    Reason: As the bank does.",
+                "D-17 (bob, 4 May 2026): Money is stored in cents.",
+            ],
+        )
+
+    def test_words_find_those_with_most_of_them(self, env: dict[str, str]) -> None:
+        assert self.run(env, "decisions", "cents money").stdout.startswith("D-17")
+        assert "D-17" not in self.run(env, "decisions", "BANK").stdout
+        assert self.run(env, "decisions", "colour").stdout == "No decision has these words.\n"
+
+    def test_unfit_is_written_to_its_folder(self, env: dict[str, str], tmp_path: Path) -> None:
+        done = self.run(env, "unfit", "d-17", "Invoices are", "in yen.")
+        assert done.returncode == 0 and "a human will look at it" in done.stdout
+        (said,) = spooled_unfit(tmp_path).found
+        assert (said.number, said.why) == (17, "Invoices are in yen.")
+
+    @pytest.mark.parametrize("words", [("D-5", "x"), ("D-17", " "), ("D-17",)])
+    def test_unfit_needs_a_known_decision_and_a_reason(
+        self, env: dict[str, str], tmp_path: Path, words: tuple[str, ...]
+    ) -> None:
+        assert self.run(env, "unfit", *words).returncode == 2
+        assert not spooled_unfit(tmp_path).found
+
+    def test_without_decisions_it_says_so(self) -> None:
+        done = self.run({"CAT_HERDER_ASKED": "/x"}, "decisions")
+        assert (done.returncode, done.stderr) == (2, "This project has no decisions.\n")
+        assert self.run({}, "unfit", "D-1", "x").stderr == ask.OUTSIDE.format(command="unfit")

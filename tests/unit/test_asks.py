@@ -235,3 +235,14 @@ class TestAnswersToTheCommand:
         assert said.startswith(answer[:INLINE_HEAD]) and len(said) < INLINE_LIMIT
         assert (tmp_path / "answer.txt").read_text() == answer
         assert str(tmp_path / "answer.txt") in said
+
+
+@pytest.mark.parametrize(
+    ("header", "about_goal"), [("Goal", True), (" goal ", True), ("Goals", False), ("", False)]
+)
+def test_the_header_says_whether_a_question_is_about_the_goal(header: str, about_goal: bool) -> None:
+    first = {"question": "Which goal?", "header": "Style"}
+    ask = ask_from_call(
+        "toolu_1", "AskUserQuestion", {"questions": [first, {"question": "A?", "header": header}]}
+    )
+    assert ask and ask.about_goal is about_goal

@@ -7,20 +7,19 @@ from typing import Any
 
 import pytest
 
+from tasks_app.config.check import FileExistsCheck, NoCheck, ShellCheck
 from tasks_app.config.faults import ConfigInvalid
+from tasks_app.config.limits import Limits
 from tasks_app.config.pipeline import (
     BUILT_IN_PIPELINE,
-    FileExistsCheck,
-    Limits,
-    NoCheck,
     ProjectConfig,
-    ShellCheck,
     StepConfig,
     choose_pipeline,
     load_project_config,
     step_from_json,
     step_to_json,
 )
+from tasks_app.config.planning import clarified_from
 from tasks_app.config.publish import PublishConfig, publish_from_json, publish_to_json
 from tasks_app.config.schema import json_schema
 from tasks_app.config.setup import setup_from_json, setup_to_json
@@ -551,3 +550,26 @@ def test_m8_a_soft_limit_is_below_the_hard_one() -> None:
 def test_m8_a_soft_limit_is_an_amount(value: str) -> None:
     (fault,) = faults_of(f"limits: {{softCostUsd: {value}, maxCostUsd: 5}}\n")
     assert fault.startswith("1: limits.softCostUsd must be")
+
+
+CLARIFYING = """\
+pipelines:
+  always: {clarify: true, steps: [{name: do, command: self}]}
+  never: {clarify: false, steps: [{name: plan, command: plan-task}]}
+  planned: {steps: [{name: plan, command: plan-task}]}
+  written: {steps: [{name: think, command: implement, check: {type: fileExists, path: PLAN.md}}]}
+  guarded: {steps: [{name: plan, command: plan-task, fileAccess: {allowWrite: [docs/**]}}]}
+  plain: [{name: do, command: self}]
+"""
+
+
+def test_d8_a_pipeline_says_from_which_threshold_its_tasks_begin_with_questions() -> None:
+    found = {one.name: clarified_from(one) for one in load_project_config(CLARIFYING).pipelines}
+    assert found == {"always": 1, "never": None, "planned": 3, "written": 3, "guarded": None, "plain": None}
+    assert clarified_from(BUILT_IN_PIPELINE) == 3
+
+
+def test_clarify_is_true_or_false() -> None:
+    text = "pipelines:\n  a:\n    clarify: sometimes\n    steps: [{name: do, command: self}]\n"
+    (fault,) = faults_of(text)
+    assert fault.startswith("3: pipelines.a.clarify must be true or false")

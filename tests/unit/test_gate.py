@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tasks_app.agent.gate.hook import NO_QUESTION, decide, questions_in
+from tasks_app.agent.gate.hook import NO_QUESTION, asks_about_goal, decide, questions_in
 from tasks_app.agent.run_setup import install_gate
 
 ASKS = [
@@ -210,3 +210,26 @@ class TestTheProgram:
     @pytest.mark.parametrize("call", ["", "no json", "[]", '{"tool_name": "Bash", "tool_input": null}'])
     def test_a_broken_call_is_blocked(self, run_dir: Path, call: str) -> None:
         assert self.ask(run_dir, call).returncode == 2
+
+
+@pytest.mark.parametrize(
+    ("command", "questions", "about_goal"),
+    [
+        ('cat-herder ask --about goal "For whom?"', ["For whom?"], True),
+        ('cat-herder ask --about=goal "For whom?"', ["For whom?"], True),
+        ('cat-herder ask "For whom?" --about goal', ["For whom?"], True),
+        ('cat-herder ask --about Goal -- "-1 or 0?"', ["-1 or 0?"], True),
+        ('cat-herder ask "A?"; cat-herder ask --about goal "B?"', ["A?", "B?"], True),
+        ("cat-herder ask --about goal it's A?", ["it's A?"], True),
+        ("cat-herder ask --about goal", [NO_QUESTION], True),
+        ('cat-herder ask "About the goal?"', ["About the goal?"], False),
+        ('cat-herder ask "What is --about goal?"', ["What is --about goal?"], False),
+        ('cat-herder ask --about style "Tabs?"', ["--about style Tabs?"], False),
+        ("ls --about goal", [], False),
+    ],
+)
+def test_the_command_says_what_a_question_is_about(
+    command: str, questions: list[str], about_goal: bool
+) -> None:
+    assert questions_in(command) == questions
+    assert asks_about_goal(command) is about_goal

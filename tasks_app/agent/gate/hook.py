@@ -39,6 +39,16 @@ def questions_in(command: str) -> list[str]:
     A question that is not found here is not lost: when the command really runs, it stores the question in the
     ask spool.
     """
+    return list(dict.fromkeys(question for question, _ in _asked_in(command)))
+
+
+def asks_about_goal(command: str) -> bool:
+    """Return whether a shell command says of a question that it is about the goal: `--about goal`."""
+    return any(about for _, about in _asked_in(command))
+
+
+def _asked_in(command: str) -> list[tuple[str, bool]]:
+    """Return each question of the command, and whether it is said to be about the goal."""
     if "cat-herder" not in command:
         return []
     try:
@@ -54,8 +64,26 @@ def _asked_by(words: list[str]) -> tuple[str, bool] | None:
     if words[:1] and words[0] in SHELLS:  # `bash cat-herder ask …`
         words = [program_name(word) for word in words[1:2]] + words[2:]
     if words[:2] != ["cat-herder", "ask"]:
-        return ""
-    return " ".join(map(plain, words[2 + (words[2:3] == ["--"]) :])).strip() or NO_QUESTION
+        return None
+    said, about_goal = _without_option(list(map(plain, words[2:])))
+    return " ".join(said[said[:1] == ["--"] :]).strip() or NO_QUESTION, about_goal
+
+
+def _without_option(said: list[str]) -> tuple[list[str], bool]:
+    """Return the words without `--about goal` at the beginning or the end, and whether it was there."""
+    lowered = [word.lower() for word in said]
+    for option in (["--about=goal"], ["--about", "goal"]):
+        size = len(option)
+        if lowered[:size] == option:
+            return said[size:], True
+        if lowered[-size:] == option:
+            return said[:-size], True
+    return said, False
+
+
+def _asked_in_text(text: str) -> tuple[str, bool]:
+    taken = re.match(r"--about[= ]goal\b", text, re.IGNORECASE)
+    return text[taken.end() if taken else 0 :].strip().strip("\"'") or NO_QUESTION, bool(taken)
 
 
 def decide(call: dict, permissions: dict) -> dict | None:  # type: ignore[type-arg]

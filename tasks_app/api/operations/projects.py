@@ -139,6 +139,7 @@ def list_pipelines(request: HttpRequest, project: ProjectName) -> Pipelines:
             name=one.name,
             steps=[_step(step, config) for step in one.steps],
             publish=publish_to_json(one.publish),
+            clarify=one.clarify,
         )
         for one in config.pipelines
     ]

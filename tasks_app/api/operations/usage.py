@@ -15,6 +15,7 @@ from tasks_app.api.schemas.usage import UsageGrouping
 from tasks_app.core.errors import BadInput
 from tasks_app.history.statistics import By
 from tasks_app.models import Scope
+from tasks_app.reporting.question_figures import question_figures
 from tasks_app.reporting.schemas.usage import UsageReport
 from tasks_app.reporting.usage import MAX_PERIOD, Period, usage_in_period, waiting_times
 
@@ -33,10 +34,11 @@ class UsageFilters(Schema):
 
 @router.get("/usage", response=responses(UsageReport), auth=authenticators(Scope.READ))
 def get_usage(request: HttpRequest, only: Query[UsageFilters]) -> UsageReport:
-    """Return tokens, dollars, working and waiting time of the projects that you may see."""
+    """Return tokens, dollars, working and waiting time, and questions, of the projects that you may see."""
     principal, period = principal_of(request), _period(only)
     used = usage_in_period(principal, period, only.project, _BY[only.by])
-    return UsageReport.of_period(period, used, waiting_times(principal, period, only.project))
+    waited = waiting_times(principal, period, only.project)
+    return UsageReport.of_period(period, used, waited, question_figures(principal, period, only.project))
 
 
 def _period(only: UsageFilters) -> Period:

@@ -77,6 +77,10 @@ class Pipeline(Out):
         description="How results are published when a task is done, as cat-herder.yaml has it; null: they "
         "are not."
     )
+    clarify: bool | None = Field(
+        description="Whether tasks begin with questions about the goal; null: from a threshold of 3 on, if a "
+        "step writes the plan."
+    )
 
 
 class Pipelines(Out):

@@ -49,6 +49,11 @@ class QuestionOut(Out):
         "portal asks at a soft cost limit: answer with one of the options (`Finish early`, `End the task`) "
         "or an amount of dollars."
     )
+    about_goal: bool = Field(
+        description="Whether it is about the goal of the task: the agent said so, or it was asked before the "
+        "work."
+    )
+    late: bool = Field(description="Whether it is about the goal, but was asked after the first step.")
     evidence: list[dict[str, str]] = Field(
         description="What to judge by: objects with kind (command, file, diff, text), title and text."
     )
@@ -96,6 +101,8 @@ class QuestionOut(Out):
             number=question.number,
             step=question.step.name,
             kind=QuestionKind(question.kind),
+            about_goal=question.about_goal,
+            late=question.is_late,
             evidence=question.evidence,
             state=QuestionState(question.state),
             asked_at=question.asked_at,

@@ -263,6 +263,9 @@ class StepOut(Out):
 
     position: int = Field(description="Its place in the pipeline, from 1.")
     name: str = Field(description="Its name.")
+    kind: StepKind = Field(
+        description="`work` for a step of the pipeline; `clarify` for the questions before them."
+    )
     phase: Phase = Field(description="What it does or waits for.")
     failure: str = Field(description="Why it failed; else empty.")
     plan: str = Field(description="The plan that it wrote, or changed, as Markdown; else empty.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from datetime import date
 from typing import Self
 
@@ -10,6 +11,7 @@ from pydantic import Field
 
 from tasks_app.core.types import Usage
 from tasks_app.history.statistics import By
+from tasks_app.reporting.question_figures import QuestionFigures
 from tasks_app.reporting.schemas.base import HasUsage, Out, UsageOut, usage_fields
 from tasks_app.reporting.usage import Period, UsageInPeriod, WaitingTimes
 
@@ -44,6 +46,32 @@ class Waited(Out):
         )
 
 
+class TimingOut(Out):
+    """Questions of done tasks that were asked in one share of the task's working time."""
+
+    share: str = Field(description="The share, such as “First 10 %”.")
+    before_work: int = Field(description="In the questions before work.")
+    late: int = Field(description="About the goal, after the first step.")
+    others: int = Field(description="All others.")
+
+
+class QuestionsAsked(Out):
+    """When agents asked in the period, and what it brought: clarifications, one for each card."""
+
+    questions: int = Field(description="Questions that were asked.")
+    before_work: int = Field(description="Those before work.")
+    late: int = Field(description="Those about the goal after the first step.")
+    timings: list[TimingOut] = Field(description="When those of done tasks were asked.")
+    recommended: int = Field(description="Answered items that recommended an option.")
+    recommended_taken: int = Field(description="Those answered with it.")
+    compared: int = Field(description="Questions that were compared with earlier ones of their project.")
+    asked_before: int = Field(description="Those of which an item had been asked before.")
+
+    @classmethod
+    def of(cls, figures: QuestionFigures) -> Self:
+        return cls.model_validate(asdict(figures))
+
+
 class UsageReport(HasUsage):
     """Usage in a period. `since` and `until` are days in UTC, both included."""
 
@@ -55,9 +83,12 @@ class UsageReport(HasUsage):
     people: list[Part] = Field(description="By the user who created the task.")
     days: list[DayPart] = Field(description="By day and by `by`; days without usage are left out.")
     waited: Waited = Field(description="How long was worked and waited.")
+    asked: QuestionsAsked = Field(description="When questions came, and what they brought.")
 
     @classmethod
-    def of_period(cls, period: Period, spent: UsageInPeriod, waited: WaitingTimes) -> Self:
+    def of_period(
+        cls, period: Period, spent: UsageInPeriod, waited: WaitingTimes, asked: QuestionFigures
+    ) -> Self:
         return cls(
             since=period.since,
             until=period.until,
@@ -72,6 +103,7 @@ class UsageReport(HasUsage):
                 for name, usage in sorted(parts.items())
             ],
             waited=Waited.of(waited),
+            asked=QuestionsAsked.of(asked),
         )
 
 

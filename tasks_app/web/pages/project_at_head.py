@@ -9,16 +9,10 @@ from functools import cached_property, lru_cache
 
 from django.conf import settings
 
+from tasks_app.config.check import Check, FileExistsCheck, ShellCheck
 from tasks_app.config.faults import ConfigInvalid
-from tasks_app.config.pipeline import (
-    Check,
-    FileExistsCheck,
-    ProjectConfig,
-    ShellCheck,
-    StepConfig,
-    choose_pipeline,
-    load_project_config,
-)
+from tasks_app.config.pipeline import ProjectConfig, StepConfig, choose_pipeline, load_project_config
+from tasks_app.config.planning import clarified_from
 from tasks_app.config.project_settings import SETTINGS, Overrides, effective, file_key, is_set
 from tasks_app.config.starter import settings_text
 from tasks_app.config.validation import Finding, Report, Severity, laid_out, validate_commit
@@ -96,12 +90,16 @@ class ShownStep:
 
 @dataclass(frozen=True)
 class ShownPipeline:
-    """A pipeline; `is_default`: whether tasks use it by default; `publishing`: what it does with results."""
+    """A pipeline; `is_default`: whether tasks use it by default; `publishing`: what it does with results.
+
+    `clarified_from` is the threshold from which on its tasks begin with questions; None: they never do.
+    """
 
     name: str
     steps: tuple[ShownStep, ...]
     is_default: bool
     publishing: str
+    clarified_from: int | None
 
 
 @dataclass(frozen=True)
@@ -169,6 +167,7 @@ class ProjectAtHead:
                 tuple(_shown(step, config, own) for step in one.steps),
                 one.name == self.default_pipeline,
                 publishing_in_words(one.publish),
+                clarified_from(one),
             )
             for one in config.pipelines
         ]

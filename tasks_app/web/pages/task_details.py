@@ -13,9 +13,9 @@ from django.db.models import prefetch_related_objects
 from django.utils import timezone
 
 from tasks_app.config.pipeline import step_from_json
-from tasks_app.core.phases import CANCELLABLE, RESUMABLE, RETRYABLE, Phase
+from tasks_app.config.planning import writes_plan
+from tasks_app.core.phases import CANCELLABLE, RETRYABLE, Phase
 from tasks_app.core.types import Usage
-from tasks_app.engine.plan import writes_plan
 from tasks_app.engine.wait_sentences import fault_words, reset_words
 from tasks_app.history import statistics
 from tasks_app.history.transitions import cancellation_of
@@ -24,7 +24,7 @@ from tasks_app.reporting.commands import fetch_command
 from tasks_app.reporting.queue import queue_sentence
 from tasks_app.services.budgets import budgets_of_task
 from tasks_app.services.pull_requests import newest_pull_request
-from tasks_app.services.retries import has_successor
+from tasks_app.services.tasks import has_successor, why_not_resume
 
 #: Outcomes after which nothing runs until somebody, or a limit, lets it go on.
 _WAITS = {Outcome.ASKED: "for an answer", Outcome.LIMIT: "at a limit", Outcome.INTERRUPTED: ""}
@@ -82,7 +82,10 @@ class RunDetails:
 
 @dataclass(frozen=True)
 class StepDetails:
-    """A step. `history`: runs before the last retry; `current`: whether it is the current step."""
+    """A step. `history`: runs before the last retry; `current`: whether it is the current step.
+
+    `note` says of the clarifying pass what came of it.
+    """
 
     step: Step
     runs: list[RunDetails]
@@ -91,6 +94,7 @@ class StepDetails:
     seconds: float | None
     current: bool = False
     can_retry: bool = False
+    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -189,7 +193,7 @@ class TaskDetails:
 
     @property
     def can_resume(self) -> bool:
-        return self.phase in RESUMABLE
+        return why_not_resume(self.task) is None
 
     @cached_property
     def cancelled(self) -> Transition | None:
@@ -231,6 +235,10 @@ class TaskDetails:
         return any(writes_plan(step_from_json(step.config)) for step in steps)
 
     @property
+    def steps_not_done(self) -> list[Step]:
+        return [step for step in self.step_rows if step.phase != Phase.DONE]
+
+    @property
     def current_step(self) -> Step | None:
         return None if self.task.finished_early else next(iter(self.steps_not_done), None)
 
@@ -257,10 +265,23 @@ def _step_details(task: Task, steps: list[Step], current: Step | None) -> list[S
                 metrics[step.pk].duration.working,
                 current=step == current,
                 can_retry=retryable and bool(runs),
+                note=_note_on_pass(step) if step.is_clarifying else "",
             )
         )
         retryable = retryable and step.phase == Phase.DONE
     return found
+
+
+def _note_on_pass(step: Step) -> str:
+    """Return what the clarifying pass is for, or what came of it."""
+    asked = sum(len(items) for items in step.questions.of_agents().values_list("items", flat=True))
+    if asked:
+        return f"{asked} question{'' if asked == 1 else 's'} about the goal, before the work."
+    if step.phase != Phase.DONE:
+        return "Asks what is unclear about the goal, before the work."
+    if not step.runs.all():
+        return "Skipped: the threshold was 0, so nobody could be asked."
+    return "Ended without a question." if step.runs.all()[0].error else "Nothing was unclear."
 
 
 def _run_details(step: Step) -> list[RunDetails]:

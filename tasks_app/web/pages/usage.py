@@ -19,6 +19,8 @@ from tasks_app.history.statistics import By
 from tasks_app.models import Action
 from tasks_app.permissions import Principal, projects_visible_to
 from tasks_app.reporting import downloads
+from tasks_app.reporting.question_figures import COLUMNS as question_columns
+from tasks_app.reporting.question_figures import figure_rows, question_figures
 from tasks_app.reporting.usage import (
     MAX_PERIOD,
     Bucket,
@@ -101,6 +103,7 @@ def usage(request: HttpRequest) -> HttpResponse:
         "used": used,
         "change": _change_in_words(used, options.measure),
         "waiting": waiting_times(principal, options.period, options.project),
+        "asked": question_figures(principal, options.period, options.project),
         "chart": _chart(options, series),
         "series": list(series),
         "table": _table(options, series),
@@ -122,6 +125,20 @@ def usage_export(request: HttpRequest) -> StreamingHttpResponse:
     days = by_day(runs_in(principal, options.period, options.project), options.dimension)
     return downloads.export_rows(
         COLUMNS, _export_rows(options, _bucketed(options, days)), name="usage", file_format="csv"
+    )
+
+
+def usage_questions_export(request: HttpRequest) -> StreamingHttpResponse:
+    """Export when questions came and what they brought as CSV."""
+    principal = principal_of(request)
+    options = _parse_options(principal, request.GET)
+    record(
+        Action.EXPORTED, by=principal.user, subject="questions asked", form="csv",
+        filters=truncated_query(request.GET),
+    )  # fmt: skip
+    figures = question_figures(principal, options.period, options.project)
+    return downloads.export_rows(
+        question_columns, figure_rows(figures), name="usage-questions", file_format="csv"
     )
 
 

@@ -1,0 +1,44 @@
+"""What is stored of a question for the figures of the usage page (SPEC D8)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+from operator import or_
+from typing import Any
+
+from django.db.models import Q
+from django.utils import timezone
+
+from tasks_app.core.asked_items import item_keys, recommended_items
+from tasks_app.core.types import Ask
+from tasks_app.models import Question, Step, Task
+
+#: A question is compared with this many of the newest ones of its project, so that asking stays quick.
+MOST_COMPARED = 2_000
+
+
+def facts_of_question(task: Task, step: Step, ask: Ask, items: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return the columns of a new question. Everything that is asked before the work is about the goal."""
+    keys = item_keys(items)
+    return {
+        "about_goal": ask.about_goal or step.is_clarifying,
+        "worked_seconds": _worked_seconds(task),
+        "recommended": recommended_items(items),
+        "item_keys": keys,
+        "asked_before": _asked_before(task, keys),
+    }
+
+
+def _worked_seconds(task: Task) -> float | None:
+    """Return the seconds since the task's start without its pauses; it is working now."""
+    if task.started_at is None:
+        return None
+    return max(0.0, (timezone.now() - task.started_at).total_seconds() - task.paused_seconds)
+
+
+def _asked_before(task: Task, keys: str) -> bool:
+    """Return whether an item with one of the keys was asked in the project before."""
+    wanted = [Q(item_keys__contains=key) for key in keys.split()]
+    newest = Question.objects.filter(task__project=task.project_id).order_by("-asked_at")[:MOST_COMPARED]
+    return bool(wanted) and Question.objects.filter(reduce(or_, wanted), pk__in=newest.values("pk")).exists()
