@@ -41,6 +41,8 @@ FOR_MEMBERS = {
     *("question_answer", "question_dismiss", "question_decide", "question_undo"),
     *("sequence_start", "sequence_cancel", "sequence_resume", "sequence_publish", "sequence_merge"),
     "project_fetch",
+    *("decision_confirm", "decision_keep", "decision_retire", "decision_restore"),
+    "decision_export",
 }
 #: What one changes of one's own.
 FOR_ONESELF = {
@@ -73,6 +75,9 @@ FORMS = {
     *(
         "login",
         "task_new",
+        "decision_new",
+        "decision_import",
+        "decision_revise",
         "project_settings",
         "project_notifications",
         "project_publishing",

@@ -164,9 +164,9 @@ def _run_program(source: Source, outcome: Path, *, sandbox: Sandbox, manifest: b
     home.mkdir()
     shallow = source.repository.path / "shallow"
     order = {
-        "workspace": str(source.workspace),
-        "git_directory": str(source.git_directory),
-        "config": _CONFIG + _filter_settings(source.filters, outcome),
+        "workspace": str(sandbox.inside(source.workspace)),
+        "git_directory": str(sandbox.inside(source.git_directory)),
+        "config": _CONFIG + _filter_settings(source.filters, sandbox.inside(outcome)),
         "shallow": shallow.read_text() if shallow.exists() else "",
         "known": sorted(set(source.known)),
         "manifest": manifest,
@@ -174,7 +174,7 @@ def _run_program(source: Source, outcome: Path, *, sandbox: Sandbox, manifest: b
     }
     (outcome / "order.json").write_text(json.dumps(order))
     command = sandbox.offline_if_possible().command(
-        [sys.executable, "-ISc", _PROGRAM, str(outcome)],
+        [sys.executable, "-ISc", _PROGRAM, str(sandbox.inside(outcome))],
         workspace=outcome,
         env={},
         home=home,
@@ -215,9 +215,15 @@ def _filter_settings(filters: Sequence[tuple[str, str]], outcome: Path) -> str:
 
 
 def _import_commit(source: Source, outcome: Path, result: dict[str, Any], message: str) -> str:
-    """Import the pack into the portal's repository and return the commit if it is complete."""
+    """Import the pack into the portal's repository and return the commit if it is complete.
+
+    Without a pack if nothing differs from a commit that the portal has, as after runs that only ask or look:
+    the next run waits for this.
+    """
     git = source.repository.git
     head, head_tree, tree = (valid_commit(result[name]) for name in ("head", "head_tree", "tree"))
+    if tree == head_tree and head in source.known:
+        return head
     with open_output(outcome, "pack") as pack:
         if int.from_bytes(os.pread(pack.fileno(), 4, 8), "big"):
             git.run("index-pack", "--stdin", "--strict", f"--max-input-size={_PACK_BYTES}", stdin=pack)

@@ -212,6 +212,10 @@ class Task(Phased):
     left_out = models.JSONField(
         default=list, blank=True, help_text="Sentences on what the workspace holds and the result does not."
     )
+    exports_decisions = models.BooleanField(
+        default=False, db_default=False, editable=False,
+        help_text="The portal wrote its result: decisions as files. It has no steps.",
+    )  # fmt: skip
     reset_to = models.CharField(
         max_length=64, blank=True, help_text="The commit to put the files back to before the next run."
     )

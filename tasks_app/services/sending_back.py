@@ -12,7 +12,8 @@ from tasks_app.git import changed_files
 from tasks_app.history.statistics import paused_until_now
 from tasks_app.history.transitions import move
 from tasks_app.models import Review, Step, Task, User, paths
-from tasks_app.services.retries import has_successor, reset_step
+from tasks_app.services.retries import reset_step
+from tasks_app.services.tasks import has_successor
 from tasks_app.services.worker_notifier import notify_on_commit
 
 #: Phases in which a request for changes resumes the task. While it works, waits for an answer or a limit, the
@@ -27,6 +28,10 @@ def why_not_change(task: Task) -> IllegalMove | None:
         return IllegalMove(what, "not started", "changed: it has no result yet")
     if task.phase == Phase.CANCELLED:
         return IllegalMove(what, "cancelled", "changed; resume it first")
+    if task.exports_decisions:
+        return IllegalMove(
+            what, "an export of decisions", "changed by an agent: change the decisions and export again"
+        )
     if has_successor(task):
         return IllegalMove(what, "followed by another task of its sequence, which builds on it,", "changed")
     return None

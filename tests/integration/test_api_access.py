@@ -151,6 +151,17 @@ LINES = {
     "claim_question": writes(scope=Scope.ANSWER),
     "release_question": writes(scope=Scope.ANSWER),
     "undo_question": writes(scope=Scope.ANSWER),
+    "list_decisions": Line(),
+    "make_decision": writes({"statement": "Cents."}, member=201, scope=Scope.ANSWER),
+    "preview_decision_import": Line(viewer=403),
+    "import_decisions": writes({}, member=201, scope=Scope.ANSWER),
+    "export_decisions": writes(),
+    "get_decision": Line(),
+    "revise_decision": writes({"statement": "Mills."}, member=201, scope=Scope.ANSWER),
+    "confirm_decision": writes(scope=Scope.ANSWER),
+    "keep_decision": writes({}, scope=Scope.ANSWER),
+    "retire_decision": writes({}, scope=Scope.ANSWER),
+    "restore_decision": writes(member=409, scope=Scope.ANSWER),
 }
 OPERATIONS = {
     operation["operationId"]: (method, path.removeprefix("/api/v1"))

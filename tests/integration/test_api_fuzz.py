@@ -221,6 +221,12 @@ def _special(project: Project) -> dict[str, dict[str, Any]]:
         "retry_step": {**step_failed, "put_back": False},
         "resume_sequence": {"sequence_id": sequence.pk},
         "decide_question": {"question_id": approval.pk, "verdict": "approved"},
+        "revise_decision": {"number": decisions[1]},
+        "preview_decision_import": {"path": []},
+        "import_decisions": {"paths": [], "decisions": None},
+        "keep_decision": {"number": decisions[2]},
+        "retire_decision": {"number": decisions[3]},
+        "restore_decision": {"number": decisions[4]},
     }
 
 

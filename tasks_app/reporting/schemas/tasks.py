@@ -59,7 +59,9 @@ class TaskOut(HasTimes, HasMetrics):
         " its soft cost limit."
     )
     failure: str = Field(description="Why it failed; else empty.")
-    pipeline: str = Field(description="The pipeline that it runs through.")
+    pipeline: str = Field(
+        description="The pipeline that it runs through; empty for an export of decisions, which has no steps."
+    )
     threshold: int = Field(description=SETTINGS["threshold"].help)
     priority: PriorityName = Field(description="How early it has its turn among the tasks that wait.")
     publish: Json | None = Field(

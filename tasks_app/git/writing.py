@@ -1,0 +1,83 @@
+"""Making a commit with other contents of some files, without a workspace."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from datetime import datetime
+
+from tasks_app.core.errors import WorkspaceError
+from tasks_app.git.durable import sync_folders
+from tasks_app.git.names import valid_commit
+from tasks_app.git.publishing import make_commit
+from tasks_app.git.recording import AUTHOR
+from tasks_app.git.repository import Repository
+
+#: Mode, type and id of an entry of a tree.
+_Facts = tuple[bytes, bytes, bytes]
+_FILE, _FOLDER, _LINK = b"100644", b"040000", b"120000"
+
+
+def with_files(
+    repository: Repository, commit: str, files: Mapping[str, bytes], *, message: str, at: datetime
+) -> str:
+    """Return a commit that follows `commit`, in which `files` have these contents; new folders are made.
+
+    Raises WorkspaceError for a path that is no regular file in `commit`, or that leads through a file, a link
+    or a submodule: what is there would be lost.
+    """
+    writing = _Writing(repository)
+    tree = writing.tree(repository.tree(commit), files, "")
+    sync_folders({repository.path / "objects" / one[:2] for one in writing.written})
+    return make_commit(repository, tree, parents=[commit], message=message, author=AUTHOR, at=at)
+
+
+class _Writing:
+    """Writes blobs and trees into a repository; `written` are their ids."""
+
+    def __init__(self, repository: Repository) -> None:
+        self._git = repository.git
+        self.written: list[str] = []
+
+    def tree(self, before: str, files: Mapping[str, bytes], folder: str) -> str:
+        """Write a folder with the files, whose paths are relative to it. `before` is its tree, "" if new."""
+        entries = self._entries(before)
+        below: dict[str, dict[str, bytes]] = defaultdict(dict)
+        for path, content in files.items():
+            name, _, rest = path.partition("/")
+            if rest:
+                below[name][rest] = content
+            else:
+                mode, _, _ = _existing(entries, name, b"blob", folder)
+                blob = self._write("hash-object", "-w", "--stdin", stdin=content)
+                entries[name.encode()] = (mode or _FILE, b"blob", blob.encode())
+        for name, inner in below.items():
+            _, _, was = _existing(entries, name, b"tree", folder)
+            tree = self.tree(was.decode(), inner, f"{folder}{name}/")
+            entries[name.encode()] = (_FOLDER, b"tree", tree.encode())
+        lines = (b" ".join(facts) + b"\t" + name + b"\0" for name, facts in entries.items())
+        return self._write("mktree", "-z", stdin=b"".join(lines))
+
+    def _entries(self, tree: str) -> dict[bytes, _Facts]:
+        """Return what git says of each entry of a tree, by its name."""
+        listed = self._git.run("ls-tree", "-z", valid_commit(tree)) if tree else b""
+        entries = (entry.partition(b"\t") for entry in listed.split(b"\0") if entry)
+        return {name: _facts(*facts.split(b" ")) for facts, _, name in entries}
+
+    def _write(self, *words: str, stdin: bytes) -> str:
+        made = self._git.run(*words, stdin=stdin).decode().strip()
+        self.written.append(made)
+        return made
+
+
+def _facts(mode: bytes, kind: bytes, one: bytes) -> _Facts:
+    return mode, kind, one
+
+
+def _existing(entries: Mapping[bytes, _Facts], name: str, kind: bytes, folder: str) -> _Facts:
+    """Return the entry of this name; its mode is empty if there is none. Raises WorkspaceError."""
+    found = entries.get(name.encode(), (b"", kind, b""))
+    if found[1] != kind or found[0] == _LINK:
+        wanted = "folder" if kind == b"tree" else "regular file"
+        raise WorkspaceError(f"{folder}{name} is in the way: it is not a {wanted}.")
+    return found

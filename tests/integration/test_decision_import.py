@@ -1,0 +1,162 @@
+"""Importing decisions from files of a repository, on the page and in the terminal (D7)."""
+
+from __future__ import annotations
+
+import re
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from django.core.management import call_command
+
+from tasks_app.core.errors import BadInput, NotAllowed
+from tasks_app.models import Decision, Project, Role, User
+from tasks_app.services.decisions.changes import keep
+from tasks_app.services.decisions.importing import import_decisions, preview_import
+from tasks_app.services.fetching import fetch
+from tasks_app.services.projects import add_project
+from tests.browser import signed_in
+from tests.factories import MembershipFactory, ProjectFactory, UserFactory
+from tests.integration.git_repository import GitRepository
+from tests.people import acting
+
+pytestmark = pytest.mark.django_db
+
+RECORD = "# 1. Cents\n\n## Status\n\n{status}\n\n## Decision\n\nWe will store cents.\n"
+FILES = {
+    "CLAUDE.md": "# Code\n\n- Use UTC.\n- Never floats.\n",
+    "docs/adr/0001-cents.md": RECORD.format(status="Accepted"),
+    "docs/adr/0002-mills.md": RECORD.format(status="Superseded by 3"),
+    "docs/adr/0003-binary.md": "a\0b",
+    "README.md": "- Not a rule\n",
+}
+
+
+@pytest.fixture
+def ada() -> User:
+    user: User = UserFactory.create(is_superuser=True, username="ada")
+    return user
+
+
+@pytest.fixture
+def shop(tmp_path: Path, ada: User) -> Project:
+    return add_project("shop", str(GitRepository.make(tmp_path / "shop", **FILES).path), by=ada)
+
+
+def where(project: Project) -> str:
+    return f"/projects/{project.pk}/decisions/import/"
+
+
+def keys_in(page: str, *, ticked: bool) -> list[str]:
+    return re.findall(r'name="pick" value="(\w+)"' + (" checked>" if ticked else ">"), page)
+
+
+def test_what_was_found_is_shown_and_what_ended_is_not_ticked(shop: Project, ada: User) -> None:
+    page = signed_in(ada).get(where(shop)).text
+    assert len(keys_in(page, ticked=True)) == 3 and len(keys_in(page, ticked=False)) == 1
+    assert "superseded" in page and "0003-binary.md is not text." in page and "Not a rule" not in page
+
+
+def test_what_is_ticked_is_proposed_as_it_was_edited_and_not_offered_again(shop: Project, ada: User) -> None:
+    browser = signed_in(ada)
+    first, second, _ = keys_in(browser.get(where(shop)).text, ticked=True)
+    given = {"pick": [first, second], f"statement-{first}": "Use UTC everywhere."}
+    assert browser.post(where(shop), given).status_code == 302
+    made = Decision.objects.order_by("number")
+    assert [(one.statement, one.source, one.state) for one in made] == [
+        ("Use UTC everywhere.", "CLAUDE.md:3", "proposed"),
+        ("Never floats.", "CLAUDE.md:4", "proposed"),
+    ]
+    assert made[0].reason == "Code" and made[0].cites[0]["path"] == "CLAUDE.md"
+    page = browser.get(where(shop)).text
+    assert 'imported as <span class="whole">D-2</span>' in page and second not in keys_in(page, ticked=True)
+
+
+def test_those_that_hold_already_are_decided_by_who_imports(shop: Project, ada: User) -> None:
+    browser = signed_in(ada)
+    keys = keys_in(browser.get(where(shop)).text, ticked=True)
+    browser.post(where(shop), {"pick": keys, "accept": "1"})
+    assert set(Decision.objects.values_list("state", "decided_by__username")) == {("active", "ada")}
+
+
+@pytest.mark.parametrize(
+    ("pick", "statement", "fault"),
+    [(0, "", "Choose at least one"), (-1, "", "have changed meanwhile"), (1, " ", "say what is decided")],
+)
+def test_what_is_refused_imports_nothing_and_loses_nothing(
+    shop: Project, ada: User, pick: int, statement: str, fault: str
+) -> None:
+    browser = signed_in(ada)
+    keys = keys_in(browser.get(where(shop)).text, ticked=True)
+    picked = {0: [], -1: ["0" * 16], 1: keys}[pick]
+    given = {"pick": picked, f"statement-{keys[0]}": statement, f"statement-{keys[1]}": "Edited."}
+    page = browser.post(where(shop), given)
+    assert page.status_code == 400 and fault in page.text and "Edited." in page.text
+    assert not Decision.objects.exists()
+
+
+def test_viewers_cannot_import_and_a_lost_repository_is_said(shop: Project, ada: User) -> None:
+    viewer = MembershipFactory.create(project=shop, role=Role.VIEWER).user
+    assert signed_in(viewer).get(where(shop)).status_code == 302
+    assert signed_in(viewer).post(where(shop), {}).status_code == 403
+    assert signed_in(UserFactory.create()).get(where(shop)).status_code == 404
+    with pytest.raises(NotAllowed):
+        import_decisions(shop, [], by=acting(viewer))
+    assert "refusal" in signed_in(ada).get(where(ProjectFactory.create(name="lost"))).text
+
+
+def test_a_file_that_is_not_there_is_named(shop: Project) -> None:
+    with pytest.raises(BadInput, match=r"no file nowhere\.md"):
+        preview_import(shop, ["nowhere.md"])
+    assert [one.found.statement for one in preview_import(shop, ["README.md"]).decisions] == ["Not a rule"]
+
+
+def test_the_terminal_shows_and_imports(shop: Project, ada: User) -> None:
+    def run(*arguments: str) -> tuple[str, str]:
+        out, err = StringIO(), StringIO()
+        call_command("decisions", "--project", "shop", "--as", "ada", *arguments, stdout=out, stderr=err)
+        return out.getvalue(), err.getvalue()
+
+    out, err = run("--import", "--dry-run")
+    assert "CLAUDE.md:3  Use UTC." in out and "3 to import." in err and "superseded" in err
+    assert not Decision.objects.exists()
+    out, err = run("--import", "CLAUDE.md", "--accept")
+    assert "D-2  CLAUDE.md:4  Never floats." in out and "2 imported as active." in err
+    assert "0 imported" in run("--import", "CLAUDE.md")[1]
+
+
+def test_only_a_passage_that_changed_or_is_gone_asks_for_a_review(shop: Project, ada: User) -> None:
+    found = preview_import(shop).decisions
+    chosen = [(one, one.found.statement) for one in found if one.is_suggested]
+    utc, floats, cents = import_decisions(shop, chosen, by=acting(ada), accept=True)
+    source = GitRepository(Path(shop.source))
+
+    def reviewed(**files: str) -> list[str]:
+        source.commit(**files)
+        fetch(shop)
+        return [one.statement for one in shop.decisions.to_review().order_by("number")]
+
+    assert reviewed(**{"CLAUDE.md": "# Rules\n\n- Be quick.\n- never  floats.\n- Use UTC.\n"}) == []
+    utc.refresh_from_db()
+    assert utc.cites[0]["blob"] != found[0].blob, "what it is compared with next"
+    assert reviewed(**{"CLAUDE.md": "- Use UTC everywhere.\n- Never floats.\n"}) == ["Use UTC."]
+    assert utc.pk == shop.decisions.to_review().get().pk
+    ended = RECORD.format(status="Deprecated")
+    assert reviewed(**{"docs/adr/0001-cents.md": ended}) == ["Use UTC.", cents.statement]
+    assert reviewed(**{"CLAUDE.md": "\0"}) == ["Use UTC.", "Never floats.", cents.statement]
+    assert floats.source == "CLAUDE.md:4"
+
+
+def test_kept_without_its_passage_a_decision_cites_the_file_no_more(shop: Project, ada: User) -> None:
+    found = preview_import(shop, ["CLAUDE.md"]).decisions
+    chosen = [(one, one.found.statement) for one in found]
+    utc, floats = import_decisions(shop, chosen, by=acting(ada), accept=True)
+    source = GitRepository(Path(shop.source))
+    source.commit(**{"CLAUDE.md": "- Never floats.\n"})
+    fetch(shop)
+    assert [one.cites for one in (keep(utc, by=acting(ada)),)] == [[]]
+    kept = keep(floats, by=acting(ada)).cites
+    assert [one["passage"] for one in kept] == ["Never floats."] and kept[0]["blob"] != found[0].blob
+    source.commit(**{"CLAUDE.md": "- Anything else.\n- Never floats.\n"})
+    fetch(shop)
+    assert not shop.decisions.to_review().exists()
