@@ -15,9 +15,9 @@ from pydantic import ConfigDict, Field, create_model
 
 from tasks_app.config.fields import FileModel
 from tasks_app.config.pipeline import ProjectConfig, RepositorySettings
-from tasks_app.config.setting import COUNT, DOLLARS, Setting
+from tasks_app.config.setting import COUNT, DOLLARS, FLAG, Setting
 
-#: Settings that only the portal has: whoever can commit to the repository must not be able to raise them.
+#: Settings that only the portal has: whoever can commit to the repository must not be able to change them.
 PORTAL_SETTINGS = (
     Setting(
         name="monthly_budget_usd",
@@ -32,6 +32,15 @@ PORTAL_SETTINGS = (
         label="Running tasks",
         help="How many of the project’s tasks workers work on at the same time; others wait. A change "
         "applies at once and stops none that is running.",
+    ),
+    Setting(
+        name="apply_decisions",
+        kind=FLAG,
+        label="Answer by decisions",
+        help="A decision answers a question without a human, if it answered the same question before, two "
+        "people confirmed it, and the code that it cites is unchanged. Never approvals and plans. Every log "
+        "shows it, and Undo opens the question again. A change applies at once.",
+        default=lambda config, environment: "no",
     ),
 )
 

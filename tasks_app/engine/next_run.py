@@ -133,13 +133,15 @@ def _following_run(
     open_answers: Sequence[Question],
     reviews: Sequence[Review],
 ) -> NextRun:
-    granted = [question for question in open_answers if question.is_about_cost]
-    open_answers = [question for question in open_answers if not question.is_about_cost]
+    granted = [question for question in open_answers if question.is_about_cost or question.reopens_id]
+    open_answers = [question for question in open_answers if question not in granted]
     # The end of a run whose session could not be resumed says nothing: the run before it is why we go on.
     decisive = last
     if last.outcome == Outcome.LOST:
         decisive = step.current_runs.exclude(outcome=Outcome.LOST).last() or last
     reason = _reason_to_run(decisive, reviews)
+    if any(question.reopens_id for question in granted):
+        reason = Reason.ANSWER
     if not transcript or decisive != last or step.task.resume == "replay":
         feedback = feedback_of(step, decisive, open_answers, requests_of_current_runs(step))
         ends = [] if any(one.is_about_cost for one in granted) else early_end_in_force(step)
@@ -215,12 +217,21 @@ def undelivered(step: Step, last: Run, transcript: Transcript) -> list[Question]
     A worker may have died just after it handed an answer over. Then the session holds the answer, as a result
     or in its prompt, and it must not be handed over again.
     """
-    counts = Q(run__number__gte=step.first_run) | Q(kind=QuestionKind.COST)  # their run may be another step's
+    of_portal = Q(kind=QuestionKind.COST) | Q(reopens__isnull=False)  # their run may be another step's
+    counts = Q(run__number__gte=step.first_run) | of_portal
     settled = step.questions.settled().filter(counts, delivered_at=None)
-    waiting = list(settled.select_related("answered_by", "run"))
-    runs = {question.run_id for question in waiting if _has_result(question, transcript)}
+    waiting = list(settled.select_related("answered_by", "applied", "reopens__applied", "run"))
+    with_result = [question for question in waiting if _has_result(question, transcript)]
+    runs = {question.run_id for question in with_result}
+    # What the portal asked in a run has no result of its own: it is handed in as a note beside one.
+    handed_in = {question.handed_in_id for question in with_result} - {None}
     in_prompt = last.prompt and has_prompt(transcript, last.prompt)
-    received = {q.pk for q in waiting if q.run_id in runs or (in_prompt and q.handed_in_id == last.pk)}
+    received = {
+        q.pk
+        for q in waiting
+        if (q.handed_in_id in handed_in if q.reopens_id else q.run_id in runs)
+        or (in_prompt and q.handed_in_id == last.pk)
+    }
     step.questions.filter(pk__in=received).update(delivered_at=timezone.now())
     return [question for question in waiting if question.pk not in received]
 

@@ -85,9 +85,9 @@ def _instructions(step: Step) -> str:
 def history(task: Task) -> tuple[HistoryEntry, ...]:
     """Return every settled question of agents in the task, or in its sequence, in the order of asking."""
     related = Question.objects.filter(task__sequence=task.sequence) if task.sequence else task.questions.all()
-    answered = related.of_agents().settled().select_related("step", "answered_by").order_by("asked_at", "pk")
-    if task.sequence:
-        answered = answered.select_related("step", "answered_by", "task")
+    answered = related.of_agents().settled().in_force().order_by("asked_at", "pk")
+    shown_with = ["step", "answered_by", "applied", *(["task"] if task.sequence else [])]
+    answered = answered.select_related(*shown_with)
     entries = (_history_entry(question, in_sequence=bool(task.sequence)) for question in answered)
     return tuple(entry for entry in entries if entry)
 

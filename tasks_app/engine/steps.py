@@ -50,6 +50,8 @@ from tasks_app.history.spans import begin_run, begin_step
 from tasks_app.history.transitions import move
 from tasks_app.models import EventKind, Outcome, QuestionKind, Run, Step, Task, paths
 from tasks_app.services.budgets import budgets_of_task, next_month
+from tasks_app.services.decisions.applying import apply_decisions
+from tasks_app.services.decisions.scope import decisions_for, known_decision
 from tasks_app.services.run_budget import dollars_for_run
 from tasks_app.services.soft_limit import must_end_early
 
@@ -251,6 +253,7 @@ def _conclude(
         halt(lease, run, result, recorder)
         crash_point("halted")
         record_work(run, lease, context)
+        _apply_decisions(result, lease)
         return not result.asks and not _fail_if_always_set_aside(run.step, lease)
     with lease.locked():
         store_result(run, result, recorder)
@@ -321,7 +324,16 @@ def _conclude_stopped(
             recorder.write(NewEvent(EventKind.NOTE, {"text": f"The run was stopped: {stopped.reason}."}))
     if stopped.reason is not StopReason.SHUTDOWN:  # a shutdown is urgent, and the next worker records
         record_work(run, lease, context)
+        _apply_decisions(result, lease)
     return False if result.asks else _pause_or_retry(run, stopped.reason, lease)
+
+
+def _apply_decisions(result: RunResult, lease: Lease) -> None:
+    """Have decisions answer what the run has asked. If the worker dies before, the sweeper does so."""
+    if result.asks:
+        crash_point("asked-of-decisions")
+        apply_decisions(lease.task())
+        crash_point("decisions-applied")
 
 
 def _pause_or_retry(run: Run, reason: StopReason, lease: Lease) -> bool:

@@ -14,6 +14,7 @@ from tasks_app.core.labels import Labels
 from tasks_app.engine.temporary_faults import temporary_fault
 from tasks_app.models import Change, IdempotencyKey, Span
 from tasks_app.services.budgets import end_waits_for_budgets
+from tasks_app.services.decisions.applying import apply_missed_decisions
 from tasks_app.services.scheduling import next_turns
 from tasks_app.services.soft_limit import end_decided_tasks
 
@@ -26,9 +27,9 @@ KEYS_KEPT = timedelta(hours=24)
 
 @dataclass(frozen=True)
 class ThisWorker:
-    """The labels of this process, and how a task gets into its own queue, which no other worker reads."""
+    """The labels of this process now, and how a task gets into its own queue, which no other worker reads."""
 
-    labels: Labels
+    labels: Callable[[], Labels]
     enqueue: Callable[[int], None]
 
 
@@ -50,7 +51,7 @@ def sweep(
     for task in due:
         if here is None or not task.labels:
             enqueue(task.task_id)
-        elif task.labels <= here.labels:
+        elif task.labels <= here.labels():
             here.enqueue(task.task_id)
     return len(due)
 

@@ -110,6 +110,9 @@ class Project(models.Model):
     runs_on = models.CharField(
         max_length=SETTINGS["runs_on"].kind.max_length, blank=True, validators=[SettingValidator("runs_on")]
     )
+    apply_decisions = models.BooleanField(
+        null=True, blank=True, validators=[SettingValidator("apply_decisions")]
+    )
     # Where results go. Not in cat-herder.yaml: a change of a repository must not redirect the credential.
     publish_url = models.CharField(
         max_length=500, blank=True, help_text="Where results are published; empty: to the source."

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection
 from datetime import timedelta
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from django.db import models
 from django.db.models import F, Q
 from django.utils import timezone
 
 from tasks_app.models.run import Run
-from tasks_app.models.task import Step, Task
+from tasks_app.models.step import Step
+from tasks_app.models.task import Task
 from tasks_app.models.user import User
 
 
@@ -52,6 +53,8 @@ class Channel(models.TextChoices):
     WEB = "web", "web"
     TERMINAL = "terminal", "terminal"
     API = "api", "API"
+    #: A decision of the project, applied by the portal: see `services/decisions/applying.py`.
+    DECISION = "decision", "decision"
 
 
 #: How long “NAME is answering” is shown unless that user says it again.
@@ -62,7 +65,7 @@ SETTLED = (QuestionState.ANSWERED, QuestionState.DISMISSED)
 
 
 #: The related rows that the card of a question shows.
-SHOWN_WITH = ("task__project", "step", "run", "answered_by", "claimed_by")
+SHOWN_WITH = ("task__project", "step", "run", "answered_by", "claimed_by", "applied", "taken_back_by")
 
 
 class QuestionQuerySet(models.QuerySet["Question"]):
@@ -83,6 +86,14 @@ class QuestionQuerySet(models.QuerySet["Question"]):
 
     def answered(self) -> Self:
         return self.filter(state=QuestionState.ANSWERED)
+
+    def in_force(self) -> Self:
+        """Return questions without those whose answer was taken back after the agent had it."""
+        return self.filter(taken_back_at=None)
+
+    def asked_again(self) -> Self:
+        """Return the portal's questions in place of those whose applied answer was taken back."""
+        return self.filter(reopens__isnull=False)
 
     def of_agents(self) -> Self:
         """Return the questions that agents asked, without those of the portal itself."""
@@ -119,13 +130,16 @@ class Question(models.Model):
     """A question to a human: of a halted agent, or of the portal at a soft cost limit (the kind `cost`).
 
     The portal's own has the task's last run as its `run`, in whose log it stands, and the step that waits for
-    the answer as its `step`. `allowed_usd` is what was answered to it.
+    the answer as its `step`. `allowed_usd` and `finishes` are what was answered to it.
 
     `items`: one or more of {question, header, options: [{label, description, preview}], multiSelect};
     `answers` maps each item's question to its answer. `tool_use_id` is the call whose result the answer
     becomes; `tool_input` is that call's input as the agent wrote it. An approval or a plan has one item,
     `evidence` (a list of {kind, title, text} with the kind command, file, diff, text or markdown), and in the
     end a `verdict`. `answered_…` also say who dismissed it, and when.
+
+    If a decision was `applied`, nobody answered: `answered_by` is empty. If that was taken back after the
+    agent had the answer, `taken_back_…` say by whom and when, and another question `reopens` this one.
     """
 
     task = models.ForeignKey(Task, on_delete=models.CASCADE, related_name="questions")
@@ -177,6 +191,10 @@ class Question(models.Model):
         null=True, blank=True,
         help_text="At a soft cost limit: what the task may cost before it asks again; empty: it ends.",
     )  # fmt: skip
+    finishes = models.BooleanField(
+        default=False, db_default=False,
+        help_text="At a soft cost limit: whether the task ends with its present step.",
+    )  # fmt: skip
     verdict = models.CharField(max_length=20, choices=Verdict, blank=True)
     handed_in = models.ForeignKey(
         Run,
@@ -188,6 +206,35 @@ class Question(models.Model):
     )
     delivered_at = models.DateTimeField(
         null=True, blank=True, help_text="When the agent was seen to have the answer."
+    )
+    taken_from = models.ForeignKey(
+        "self",
+        null=True,
+        blank=True,
+        on_delete=models.SET_NULL,
+        related_name="taken_by",
+        help_text="The earlier question whose answer was used, unchanged.",
+    )
+
+    applied = models.ForeignKey(
+        "tasks_app.Decision",
+        null=True,
+        blank=True,
+        on_delete=models.SET_NULL,
+        related_name="applied_to",
+        help_text="The decision that answered it, without a human.",
+    )
+    taken_back_by = models.ForeignKey(User, null=True, blank=True, on_delete=models.PROTECT, related_name="+")
+    taken_back_at = models.DateTimeField(
+        null=True, blank=True, help_text="When the decision’s answer was taken back, after the agent had it."
+    )
+    reopens = models.ForeignKey(
+        "self",
+        null=True,
+        blank=True,
+        on_delete=models.SET_NULL,
+        related_name="reopened_as",
+        help_text="The question that this one asks again.",
     )
 
     claimed_by = models.ForeignKey(
@@ -287,6 +334,20 @@ class Question(models.Model):
         """The answers in the order of the items; PostgreSQL's JSON does not keep the order of keys."""
         asked = [str(item["question"]) for item in self.items]
         return {question: self.answers[question] for question in asked if question in self.answers}
+
+    @property
+    def is_applied(self) -> bool:
+        """Whether a decision answered it."""
+        return self.answered_via == Channel.DECISION
+
+    @property
+    def answerer(self) -> str:
+        """Who or what answered it, as people and agents read it: a name or D-17; empty without an answer."""
+        if self.answered_by:
+            return self.answered_by.shown_name
+        if not self.is_applied:
+            return ""
+        return self.applied.label if self.applied else "a decision"
 
     @property
     def is_settled(self) -> bool:

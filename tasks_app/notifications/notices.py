@@ -10,8 +10,11 @@ from typing import Any
 
 from django.conf import settings
 from django.db import transaction
+from django.db.models import Q
+from django.db.models.functions import Now
 from django.utils import timezone
 
+from tasks_app.core.phases import Phase
 from tasks_app.models import (
     Change,
     ChangeKind,
@@ -85,6 +88,9 @@ def create_notifications() -> int:
     """
     since = timezone.now() - MAX_AGE
     waiting = Transition.objects.filter(step=None, announced_at=None, target__in=ANNOUNCED, at__gt=since)
+    # While the worker still holds the task, a decision may answer what its agent has asked.
+    held = Q(task__project__apply_decisions=True, task__lease_expires__gt=Now())
+    waiting = waiting.exclude(Q(target=Phase.WAITING_FOR_INPUT) & held)
     transitions = list(waiting.order_by("at", "pk").values_list("pk", flat=True)[:_BATCH_SIZE])
     sent = Review.objects.filter(announced_at=None, sent_at__gt=since)
     reviews = list(sent.order_by("sent_at", "pk").values_list("pk", flat=True)[:_BATCH_SIZE])

@@ -40,6 +40,25 @@ def answer_feedback(answered: Sequence[AnsweredQuestion], *, answered_by: str) -
     )
 
 
+def applied_feedback(decisions: Sequence[str]) -> Feedback:
+    """Tell that decisions of the project answered, cited as D-17, and no human now."""
+    who = " and ".join(dict.fromkeys(decisions))
+    return Feedback(
+        f"[From the portal: {who} answered this. People of this project decided that before, when the same "
+        "question was asked, so nobody was asked now.]"
+    )
+
+
+def taken_back_feedback(one: AnsweredQuestion, *, decision: str, answered_by: str) -> Feedback:
+    """Tell that a decision's answer was taken back, and what a human has answered in its place."""
+    who = " ".join(escape(answered_by).split())
+    return Feedback(
+        f"[From the portal: {decision} answered a question of this task earlier. That answer was taken back "
+        f"and does not hold any more. {who} has been asked instead.]\n\n{_answer_text(one)}\n\n"
+        f"Take this as decided. Change what you have done because of the earlier answer."
+    )
+
+
 def _answer_text(one: AnsweredQuestion) -> str:
     question = f"Question:\n{quote(one.question)}"
     if one.outcome == "Answered":
@@ -180,6 +199,7 @@ def cost_answer_feedback(
     return Feedback(
         f"[From the portal: the task had reached its soft cost limit. {who} decided: {escape(answer)}.]"
         + said
+        + ("" if to_finish is None else f"\n\n{_FINISH.format(dollars=f'${to_finish:.2f}')}")
     )
 
 

@@ -24,7 +24,17 @@ TASK_COLUMNS = [
 ]
 QUESTION_COLUMNS = [
     *("id", "project", "task", "title", "step", "number", "kind", "state", "question", "verdict", "answer"),
-    *("notes", "asked_at", "answered_at", "seconds", "answered_by", "answered_via"),
+    *(
+        "notes",
+        "asked_at",
+        "answered_at",
+        "seconds",
+        "answered_by",
+        "answered_via",
+        "applied",
+        "about_goal",
+        "late",
+    ),
 ]
 
 
@@ -40,7 +50,7 @@ def task_rows(tasks: QuerySet[Task]) -> Iterator[Row]:
 
 def question_rows(questions: QuerySet[Question]) -> Iterator[Row]:
     """Yield questions, newest first. `seconds` is the time to the answer."""
-    related = Question.objects.select_related("task__project", "step", "answered_by")
+    related = Question.objects.select_related("task__project", "step", "answered_by", "applied")
     for ids in iterate_ids(questions, BATCH_SIZE):
         for question in rows_in_order(related, ids):
             yield _question_row(question)
@@ -107,6 +117,9 @@ def _question_row(question: Question) -> Row:
         "seconds": _rounded_seconds(waited),
         "answered_by": question.answered_by.username if question.answered_by else "",
         "answered_via": question.answered_via,
+        "applied": question.applied.label if question.applied else "",
+        "about_goal": question.about_goal,
+        "late": question.is_late,
     }
 
 

@@ -68,8 +68,14 @@ def _sections(task: Task) -> Iterator[tuple[str, str]]:
 
 def _question_lines(task: Task) -> str:
     lines = []
-    for question in task.questions.of_agents().settled().select_related("answered_by").order_by("number"):
-        who = question.answered_by.shown_name if question.answered_by else "nobody"
+    for question in (
+        task.questions.of_agents()
+        .settled()
+        .in_force()
+        .select_related("answered_by", "applied")
+        .order_by("number")
+    ):
+        who = question.answerer or "nobody"
         lines.append(f"- **{_one_line(question.headline)}**  \n  {_one_line(question.answer_text) or '–'}")
         lines[-1] += f" ({_one_line(question.outcome.lower())} by {_one_line(who)})"
     return "\n".join(lines)[:_LONGEST_PART]
@@ -87,7 +93,8 @@ def _footer(task: Task) -> str:
     base = settings.ENVIRONMENT.url
     link = urljoin(str(base), reverse("task", args=[task.pk])) if base else ""
     named = f"[task {task.pk}]({link})" if link else f"task {task.pk}"
-    return f"---\nMade by Cat Herder in {named}, pipeline {_as_code(task.pipeline)}."
+    pipeline = f", pipeline {_as_code(task.pipeline)}" if task.pipeline else ""
+    return f"---\nMade by Cat Herder in {named}{pipeline}."
 
 
 def _one_line(text: str) -> str:

@@ -20,7 +20,7 @@ from tasks_app.history.audit import record
 from tasks_app.history.events.append import append_one
 from tasks_app.history.statistics import paused_until_now
 from tasks_app.history.transitions import move
-from tasks_app.models import Action, Change, ChangeKind, Channel, EventKind, Question, Task, User
+from tasks_app.models import Action, Change, ChangeKind, Channel, EarlyEnd, EventKind, Question, Task, User
 from tasks_app.permissions import Principal
 from tasks_app.services.answer_index import index_answer
 from tasks_app.services.worker_notifier import notify_on_commit
@@ -35,25 +35,35 @@ class Answered:
 
 
 def store_outcome(
-    question: Question, outcome: Mapping[str, Any], *, action: Action, by: Principal, via: Channel
+    question: Question, outcome: Mapping[str, Any], *, action: Action, by: Principal | None, via: Channel
 ) -> Answered:
     """Write `outcome` (state, answers, notes, verdict) to an open question, and resume its task once none of
-    its questions is open. Raises NotOpen if the question has another outcome.
+    its questions is open. `by` is None if a decision answers, which `outcome` then has as `applied`.
+
+    Raises NotOpen if the question has another outcome.
     """
+    user = by.user if by else None
     with transaction.atomic():
         # The task's row is the lock: of two last answers, the second must see the first.
         task = Task.objects.select_for_update().get(pk=question.task_id)
-        if not _store_if_open(question, outcome, by=by.user, via=via):
-            return _repeated(question, outcome, by=by.user)
-        record(action, by=by.user, task=task, subject=question.headline, question=question.number)
+        if not _store_if_open(question, outcome, by=user, via=via):
+            return _repeated(question, outcome, by=user)
+        index_answer(question)
+        taken: dict[str, Any] = {"taken_from": question.taken_from_id} if question.taken_from_id else {}
+        if question.applied:
+            taken = {"decision": question.applied.number}
+        record(
+            action, by=user, actor_name=question.answerer, task=task, subject=question.headline,
+            question=question.number, **taken,
+        )  # fmt: skip
         append_one(question.run, EventKind.ANSWER, _payload(question))
         Change.objects.create(task=task, kind=ChangeKind.QUESTION)
         if not task.questions.open().exists():
-            _resume(question, task, by=by.user)
+            _resume(question, task, by=user)
     return Answered(question)
 
 
-def _store_if_open(question: Question, outcome: Mapping[str, Any], *, by: User, via: Channel) -> bool:
+def _store_if_open(question: Question, outcome: Mapping[str, Any], *, by: User | None, via: Channel) -> bool:
     """Store the outcome by one conditional UPDATE. Return whether the question was open."""
     taken = recommended_taken(question.items, outcome.get("answers") or {})
     values = {
@@ -68,9 +78,9 @@ def _store_if_open(question: Question, outcome: Mapping[str, Any], *, by: User, 
     return True
 
 
-def _repeated(question: Question, outcome: Mapping[str, Any], *, by: User) -> Answered:
+def _repeated(question: Question, outcome: Mapping[str, Any], *, by: User | None) -> Answered:
     same = all(getattr(question, name) == value for name, value in outcome.items())
-    if same and question.answered_by_id == by.pk:
+    if same and by and question.answered_by_id == by.pk:
         return Answered(question, repeated=True)
     raise NotOpen(why_not_open(question))
 
@@ -79,7 +89,7 @@ def why_not_open(question: Question) -> str:
     """Return who answered the question, when and what, for a message."""
     if not question.is_settled or not question.answered_at:
         return "This question was withdrawn: the task was cancelled."
-    who = question.answered_by.shown_name if question.answered_by else "somebody"
+    who = question.answerer or "somebody"
     when = timezone.localtime(question.answered_at).strftime("%Y-%m-%d %H:%M:%S")
     text = question.notes if question.verdict or question.is_dismissed else question.answer_text
     shown = text if len(text) <= 500 else text[:500] + " …"
@@ -87,21 +97,23 @@ def why_not_open(question: Question) -> str:
 
 
 def _payload(question: Question) -> dict[str, object]:
+    applied = {"decision": question.applied.number, "question_id": question.pk} if question.applied else {}
     return {
+        **applied,
         "question": question.headline,
         "kind": question.kind,
         "outcome": question.outcome,
         "text": question.answer_text,
         "notes": question.notes,
-        "by": question.answered_by.shown_name if question.answered_by else "",
+        "by": question.answerer,
         "via": question.answered_via,
         "number": question.number,
         "taken_from": str(question.taken_from.task) if question.taken_from else "",
     }
 
 
-def _resume(question: Question, task: Task, *, by: User) -> None:
-    reason = f"{by.shown_name} {_VERBS[question.outcome]} question {question.number}"
+def _resume(question: Question, task: Task, *, by: User | None) -> None:
+    reason = f"{question.answerer} {_VERBS[question.outcome]} question {question.number}"
     move(question.step, Phase.PENDING, reason=reason, by=by)
     paused = paused_until_now(task)
     # The answer of a decision can be taken back later as well, so the agent need not wait for that.
@@ -111,7 +123,7 @@ def _resume(question: Question, task: Task, *, by: User) -> None:
     # A temporary fault from before the question must not delay the answer.
     move(
         task, Phase.PENDING, reason=reason, by=by, paused_seconds=paused, retry_at=None,
-        undo_until=undo_until,
+        undo_until=undo_until, **ends,
     )  # fmt: skip
     notify_on_commit(task.pk, seconds=seconds)
 

@@ -371,6 +371,6 @@ def _withdrawn_ids(task: Task) -> list[int]:
         return []
     of_last_run = Q(run__outcome=Outcome.ASKED, run__number__gte=F("step__first_run"))
     rows = task.questions.of_agents().filter(
-        state=QuestionState.WITHDRAWN, run__outcome=Outcome.ASKED, run__number__gte=F("step__first_run")
+        of_last_run | Q(reopens__isnull=False), state=QuestionState.WITHDRAWN
     )
     return list(rows.values_list("pk", flat=True))

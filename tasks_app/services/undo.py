@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import Any
 
 from django.conf import settings
 from django.db import transaction
@@ -11,23 +10,17 @@ from django.utils import timezone
 
 from tasks_app.core.errors import NotAllowed, NotOpen, TooLateToUndo
 from tasks_app.core.phases import Phase
-from tasks_app.history.audit import record
-from tasks_app.history.events.append import append_one
-from tasks_app.history.transitions import move
-from tasks_app.models import Action, Change, ChangeKind, EventKind, Question, QuestionState, Task
+from tasks_app.models import Question, Task
 from tasks_app.permissions import Principal, require_actor
-
-#: What a question has before anybody answers it.
-_OPEN: dict[str, Any] = {
-    "state": QuestionState.OPEN, "answers": {}, "notes": "", "verdict": "",
-    "allowed_usd": None, "answered_at": None, "answered_by": None, "answered_via": "",
-}  # fmt: skip
+from tasks_app.services.reopening import reopen, take_back_applied
 
 
 def undo_until(question: Question) -> datetime | None:
     """Return until when the answer can be taken back; None if it cannot, or not any more."""
     seconds = settings.ENVIRONMENT.undo_seconds
     if not seconds or not question.is_settled or question.answered_at is None or question.handed_in_id:
+        return None
+    if question.is_applied:  # it can be taken back without a time: see `may_take_back`
         return None
     task = question.task
     if task.phase != Phase.WAITING_FOR_INPUT and (task.phase != Phase.PENDING or task.undo_until is None):
@@ -45,6 +38,8 @@ def undo_answer(question: Question, *, by: Principal) -> Question:
     Raises NotAllowed for all but the user who answered, NotOpen if it was withdrawn, or TooLateToUndo.
     """
     require_actor(by, question.task.project)
+    if question.is_applied:
+        return take_back_applied(question, by=by)
     with transaction.atomic():
         # Before the task is read: this decides between taking the answer back and a worker's claim.
         taken_back = Task.objects.end_undo(question.task_id)
@@ -55,7 +50,7 @@ def undo_answer(question: Question, *, by: Principal) -> Question:
         _require_own_outcome(question, by)
         if not (taken_back or _waits_for_others(question, task)):
             raise TooLateToUndo("It is too late: the agent has the answer.")
-        _reopen(question, task, by=by)
+        reopen(question, task, by=by)
     return question
 
 
@@ -78,19 +73,3 @@ def _waits_for_others(question: Question, task: Task) -> bool:
     if task.phase != Phase.WAITING_FOR_INPUT or question.handed_in_id:
         return False
     return task.questions.open().filter(run=question.run_id).exists()
-
-
-def _reopen(question: Question, task: Task, *, by: Principal) -> None:
-    for name, value in _OPEN.items():
-        setattr(question, name, value)
-    question.save(update_fields=list(_OPEN))
-    reason = f"{by.user.shown_name} took back the answer to question {question.number}"
-    record(
-        Action.ANSWER_TAKEN_BACK, by=by.user, task=task, subject=question.headline, question=question.number
-    )
-    append_one(question.run, EventKind.NOTE, {"text": f"{reason}.", "taken_back": question.number})
-    Change.objects.create(task=task, kind=ChangeKind.QUESTION)
-    if task.phase == Phase.PENDING:
-        question.step.refresh_from_db()
-        move(question.step, Phase.WAITING_FOR_INPUT, reason=reason, by=by.user)
-        move(task, Phase.WAITING_FOR_INPUT, reason=reason, by=by.user)

@@ -55,6 +55,7 @@ def given(**changed: Any) -> dict[str, Any]:
         "soft_cost_usd": "",
         "monthly_budget_usd": "",
         "max_running_tasks": "",
+        "apply_decisions": "",
         "step_timeout": "",
         "check_timeout": "",
         **changed,

@@ -14,7 +14,8 @@ from django.utils.html import escape
 from tasks_app.api.app import document
 from tasks_app.config import setting as kinds
 from tasks_app.config.fields import FileModel
-from tasks_app.config.pipeline import Limits, ProjectConfig, RepositorySettings, load_project_config
+from tasks_app.config.limits import Limits
+from tasks_app.config.pipeline import ProjectConfig, RepositorySettings, load_project_config
 from tasks_app.config.project_settings import SETTINGS, Overrides, effective, file_key, value_in_file
 from tasks_app.config.reading import file_keys
 from tasks_app.config.setting import Kind, Setting
@@ -101,7 +102,7 @@ def test_a_key_of_the_file_is_overridden(setting: Setting) -> None:
 
 def test_a_setting_of_the_portal_alone_leaves_the_configuration_as_the_file_has_it() -> None:
     alone = {one.name: VALUES[one.name] for one in SETTINGS.values() if not file_key(one)}
-    assert list(alone) == ["monthly_budget_usd", "max_running_tasks"]
+    assert list(alone) == ["monthly_budget_usd", "max_running_tasks", "apply_decisions"]
     assert effective(config(), Overrides(**alone)) == config()
     assert value_in_file(SETTINGS["monthly_budget_usd"], config()) is None
 

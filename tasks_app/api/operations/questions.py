@@ -158,7 +158,9 @@ def decide_question(request: HttpRequest, question_id: QuestionId, body: Verdict
 def undo_question(request: HttpRequest, question_id: QuestionId) -> Status[QuestionOut]:
     """Take your own answer, decision or dismissal back; the question is open again.
 
-    This is possible until `undo_until`, and never after the agent has the answer: then it gets 409.
+    This is possible until `undo_until`, and never after the agent has the answer: then it gets 409. What a
+    decision answered (`applied`) can be taken back by everybody who may answer, until the task has ended. If
+    the agent has the answer, its run is stopped, and the response is the question that is asked anew.
     """
     question = permissions.question_or_404(principal_of(request), question_id)
     return Status(200, QuestionOut.of(undo_answer(question, by=principal_of(request))))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tasks_app.history.events.lines import question_text, tool_input
-from tasks_app.models import Event, EventKind, Step
+from tasks_app.models import Channel, Event, EventKind, Step
 from tasks_app.prompting.replay import PastAction
 
 #: Call and result of this tool repeat the events of the question and the answer.
@@ -69,5 +69,8 @@ def _to_action(kind: str, payload: object, calls: dict[str, str]) -> PastAction 
 def _human_action(payload: dict[str, object], text: str) -> PastAction:
     outcome = str(payload.get("outcome") or "Answered")
     if outcome == "Answered":
-        return PastAction("tool", text, "answer of a human")
+        by_decision = payload.get("via") == Channel.DECISION
+        return PastAction(
+            "tool", text, f"answer of {payload.get('by')}" if by_decision else "answer of a human"
+        )
     return PastAction("tool", f"{outcome}. {payload.get('notes') or ''}".strip(), "decision of a human")

@@ -125,7 +125,8 @@ examples:
         if options["json"]:
             self.write_json(AnswerOutcome.of(question, repeated=False))
         else:
-            self.stdout.write(f"Question {question.pk} is open again.")
+            anew = " It was asked anew, and the agent is stopped." if question.reopens_id else ""
+            self.stdout.write(f"Question {question.pk} is open{' again' if not anew else ''}.{anew}")
         return Exit.DONE
 
 

@@ -68,7 +68,19 @@ class QuestionOut(Out):
     answered_at: DateTime | None = Field(description="When it was answered.")
     answered_by: UserOut | None = Field(description="Who answered.")
     answered_via: Channel | Literal[""] = Field(
-        description="`web`, `terminal` or `api`; empty without an answer."
+        description="`web`, `terminal` or `api`; `decision` if a decision answered, without a human; empty "
+        "without an answer."
+    )
+    applied: int | None = Field(
+        description="The number of the decision that answered it; null if none did. Undo opens it again."
+    )
+    taken_back_by: UserOut | None = Field(
+        description="Who took back the decision’s answer after the agent had it; null if nobody did."
+    )
+    taken_back_at: DateTime | None = Field(description="When that was.")
+    reopens: int | None = Field(
+        description="The id of the question that this one asks again, because the answer of a decision was "
+        "taken back; null for others."
     )
     verdict: Verdict | Literal[""] = Field(
         description="Of an approval or a plan: approved, denied or sent_back; else empty."
@@ -111,6 +123,10 @@ class QuestionOut(Out):
             answered_at=question.answered_at,
             answered_by=user_or_none(question.answered_by),
             answered_via=Channel(question.answered_via) if question.answered_via else "",
+            applied=question.applied.number if question.applied else None,
+            taken_back_by=user_or_none(question.taken_back_by),
+            taken_back_at=question.taken_back_at,
+            reopens=question.reopens_id,
             verdict=Verdict(question.verdict) if question.verdict else "",
             answers=question.answers_in_order,
             notes=question.notes,

@@ -13,6 +13,9 @@ from django.shortcuts import render
 from django.utils import timezone
 
 from tasks_app.models import Question, QuestionKind
+from tasks_app.services.decisions.answering import Concerned, decisions_concerning_each
+from tasks_app.services.earlier_answers import EarlierAnswer, nearest
+from tasks_app.services.reopening import may_take_back
 from tasks_app.services.undo import undo_until
 from tasks_app.web.forms.answer import CardInput, ItemInput
 from tasks_app.web.pages.access import actable_projects, current_user, is_htmx

@@ -156,7 +156,7 @@ def _all_text(question: Question) -> str:
 
 def _questions(principal: Principal, filters: HistoryFilters, place: PageCursor) -> dict[str, Any]:
     part = page_of_ids(filters.matching_questions(principal), place, PER_PAGE)
-    related = Question.objects.select_related("task__project", "step", "answered_by").defer(
+    related = Question.objects.select_related("task__project", "step", "answered_by", "applied").defer(
         "task__text", "task__body", "tool_input"
     )
     rows = [_question_result(filters, question) for question in rows_in_order(related, part.ids)]

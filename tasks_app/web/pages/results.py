@@ -76,7 +76,11 @@ def result_of(done: Task | Sequence) -> Result | None:
         return None
     tasks = [done] if isinstance(done, Task) else list(done.tasks.order_by("pk"))
     files, trouble = _changed_files(done)
-    settled = Question.objects.settled().filter(task__in=tasks).select_related("answered_by")
+    settled = (
+        Question.objects.settled()
+        .filter(task__in=tasks)
+        .select_related("answered_by", "applied", "taken_back_by", "task")
+    )
     return Result(
         closing=closing_message(tasks),
         files=[ShownChange(file, in_one_line(file.path)) for file in files[:_FILES]],

@@ -57,7 +57,11 @@ def task_plan(request: HttpRequest, task_id: int) -> HttpResponse:
 def task_history(request: HttpRequest, task_id: int) -> HttpResponse:
     """Render all questions of the task with answer, user, time and channel."""
     task = task_or_404(request, task_id)
-    return render(request, "tasks/_history.html", {"task": task, "questions": _asked(task)})
+    return render(
+        request,
+        "tasks/_history.html",
+        {"task": task, "questions": _asked(task), "may_act": may_act(request, task.project)},
+    )
 
 
 def _context(request: HttpRequest, task: Task) -> dict[str, Any]:
@@ -79,4 +83,6 @@ def _timeline_context(request: HttpRequest, task: Task) -> dict[str, Any]:
 
 
 def _asked(task: Task) -> Any:
-    return task.questions.select_related("step", "run", "answered_by").order_by("number")
+    return task.questions.select_related("step", "run", "answered_by", "applied", "taken_back_by").order_by(
+        "number"
+    )
