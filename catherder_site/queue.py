@@ -25,6 +25,8 @@ from huey.storage import BaseStorage, RedisStorage, SqliteStorage
 from redis import ConnectionPool
 from redis.exceptions import RedisError
 
+from catherder_site.bell import Bell
+
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
@@ -147,7 +149,7 @@ class TolerantStorage(BaseStorage):  # type: ignore[misc]
 
 
 class QueueFile(TolerantStorage, SqliteStorage):  # type: ignore[misc]
-    """The queue in an SQLite file. A damaged one is moved aside and replaced."""
+    """The queue in an SQLite file. A damaged one is moved aside and replaced. `bell` wakes its workers."""
 
     faults = (sqlite3.Error, OSError)
     _conn: sqlite3.Connection | None
@@ -155,6 +157,15 @@ class QueueFile(TolerantStorage, SqliteStorage):  # type: ignore[misc]
     def __init__(self, *args: Any, **options: Any) -> None:
         self._inode: int | None = None
         super().__init__(*args, **options)
+        self.bell = Bell(Path(self.filename).parent / "bells")
+
+    def enqueue(self, data: bytes, priority: float | None = None) -> None:
+        super().enqueue(data, priority)
+        self.bell.ring()
+
+    def enqueue_here(self, data: bytes) -> None:
+        super().enqueue_here(data)
+        self.bell.ring()
 
     @property
     def _name(self) -> str:

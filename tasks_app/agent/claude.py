@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import shutil
-import signal
 import time
 import warnings
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -14,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-import claude_agent_sdk
 from claude_agent_sdk import (
     CanUseToolShadowedWarning,
     ClaudeAgentOptions,
@@ -23,24 +20,21 @@ from claude_agent_sdk import (
     query,
 )
 
-# The only private import: the public query() drops messages of unknown types, but they must be stored. The
-# SDK's version is pinned, and the conformance suite runs on the real CLI.
-from claude_agent_sdk._internal.transport.subprocess_cli import SubprocessCLITransport
-
 from tasks_app.agent import launch
 from tasks_app.agent.bridge import Bridge
 from tasks_app.agent.config_dir import config_dir
+from tasks_app.agent.connection import Connection
 from tasks_app.agent.orphaned_processes import kill_earlier_processes, kill_own_processes
 from tasks_app.agent.outcome import run_result
 from tasks_app.agent.permission_requests import allowed_without_request, permission_for
 from tasks_app.agent.port import AgentEvent, Ending, Recorder, RunOrder, RunResult, Stop, require_session_id
-from tasks_app.agent.proxy import RunMeter
-from tasks_app.agent.proxy.server import RUN_HEADER
+from tasks_app.agent.program import bundled_cli
 from tasks_app.agent.run_setup import RunSetup, set_up_run
-from tasks_app.agent.sockets import ProcessOnSockets, use_in_sdk
+from tasks_app.agent.sockets import use_in_sdk
 from tasks_app.agent.stream import Stream
 from tasks_app.agent.tools import USUAL
 from tasks_app.agent.transcripts import OwnSession, SdkSessionStore, stored_transcript, write_transcript
+from tasks_app.agent.transport import ObservedTransport
 from tasks_app.core.errors import CatHerderError, TemporaryFault, machine_fault
 from tasks_app.core.types import Usage
 from tasks_app.sandbox import Sandbox, SandboxedCommand, Watch
@@ -59,38 +53,6 @@ STOP_SECONDS = 2.0
 #: How often a run looks how much is left of the month's budgets, which other runs spend too, and of its
 #: task's soft limit.
 BUDGET_SECONDS = 5.0
-
-
-@dataclass(frozen=True)
-class Connection:
-    """How the agent reaches its model. Empty values are left out of its environment.
-
-    `socket` leads to the model for runs without a network. `run_token` identifies the run to the API key
-    proxy if the CLI holds the credentials itself. `meter` counts what the run uses; if it is None, the CLI's
-    own numbers count.
-    """
-
-    api_key: str = ""
-    oauth_token: str = ""
-    run_token: str = ""
-    base_url: str = ""
-    socket: Path | None = None
-    meter: RunMeter | None = None
-
-    def env(self) -> dict[str, str]:
-        named = {
-            "ANTHROPIC_API_KEY": self.api_key,
-            "CLAUDE_CODE_OAUTH_TOKEN": self.oauth_token,
-            "ANTHROPIC_BASE_URL": self.base_url,
-            "ANTHROPIC_CUSTOM_HEADERS": f"{RUN_HEADER}: {self.run_token}" if self.run_token else "",
-        }
-        return {name: value for name, value in named.items() if value}
-
-
-def bundled_cli() -> Path:
-    """Return the CLI from the SDK's wheel or, if it has none, from PATH."""
-    bundled = Path(claude_agent_sdk.__file__).parent / "_bundled" / "claude"
-    return bundled if bundled.exists() else Path(shutil.which("claude") or bundled)
 
 
 @dataclass
@@ -124,55 +86,6 @@ class ClaudeAgent:
                 logger.exception("processes of a run in %s are still alive", order.paths.workspace)
 
 
-class _ObservedTransport(SubprocessCLITransport):
-    """The SDK's own transport, which passes every message to `observe` as it was received."""
-
-    def __init__(self, options: ClaudeAgentOptions, observe: Callable[[dict[str, Any]], Any]) -> None:
-        super().__init__(prompt="", options=options)
-        self._observe = observe
-        self._killed = False
-
-    async def connect(self) -> None:
-        if not self._killed:
-            await super().connect()
-        if self._killed:  # before the process existed, or while it was being started
-            self.kill()
-            raise ClaudeSDKError("The run was stopped before it began.")
-
-    def read_messages(self) -> AsyncIterator[dict[str, Any]]:
-        return self._observed_messages()
-
-    async def _observed_messages(self) -> AsyncIterator[dict[str, Any]]:
-        responded = False
-        async for message in super().read_messages():
-            responded = responded or message.get("type") == "control_response"
-            await self._observe(message)
-            yield message
-        if not responded:
-            # Otherwise the SDK would wait a minute for the first response of a process that is gone.
-            raise ProcessError("The agent's program ended without any output.", exit_code=0)
-
-    async def close(self) -> None:
-        """Close everything, also the streams of a killed process, which nobody reads to their end."""
-        started, process = self._process, getattr(self._process, "_process", None)
-        await super().close()
-        if isinstance(started, ProcessOnSockets):
-            await started.close_streams()
-        if isinstance(process, asyncio.subprocess.Process):
-            process._transport.close()  # type: ignore[attr-defined]
-            await asyncio.sleep(0)
-
-    def kill(self) -> None:
-        """Kill the process now. The sandbox kills its children; without one, `kill_own_processes` does.
-
-        May be called from another thread at any time: a process that is being started is killed then.
-        """
-        self._killed = True
-        if self._process is not None:
-            with suppress(ProcessLookupError):
-                self._process.send_signal(signal.SIGKILL)
-
-
 class OverLimit(CatHerderError):
     """The agent's processes exceeded a limit; the text says which (M7)."""
 
@@ -192,7 +105,7 @@ class _ClaudeRun:
         self._bridge = Bridge(tick=self._tick)
         self._recorded_usage = Usage()
         self._next_budget = 0.0
-        self._transport: _ObservedTransport | None = None
+        self._transport: ObservedTransport | None = None
         self._command: SandboxedCommand | None = None
         self._watch: Watch | None = None
         self._stopped = False
@@ -280,7 +193,7 @@ class _ClaudeRun:
         if self._order.resume:
             await self._bridge.call(self._write_transcript)
         options = self._options(setup)
-        self._transport = _ObservedTransport(
+        self._transport = ObservedTransport(
             replace(options, permission_prompt_tool_name="stdio", can_use_tool=None), self._observe
         )
         if self._stopped:
@@ -290,10 +203,18 @@ class _ClaudeRun:
 
     def _write_transcript(self) -> None:
         session_id, paths = self._order.session_id, self._order.paths
-        stored = stored_transcript(self._recorder, cwd=paths.workspace, session_id=session_id)
-        write_transcript(
-            stored, config_dir=config_dir(paths.home), cwd=paths.workspace, session_id=session_id
-        )
+        stored = stored_transcript(self._recorder, cwd=self._cwd, session_id=session_id)
+        write_transcript(stored, config_dir=config_dir(paths.home), cwd=self._cwd, session_id=session_id)
+
+    @property
+    def _cwd(self) -> Path:
+        """The workspace as the CLI sees it: sessions are stored under this path."""
+        return self._agent.sandbox.inside(self._order.paths.workspace)
+
+    @property
+    def _config_dir(self) -> Path:
+        """The CLI's folder as the CLI sees it."""
+        return config_dir(self._agent.sandbox.inside(self._order.paths.home))
 
     def _set_up(self) -> RunSetup:
         cli = self._agent.cli
@@ -301,7 +222,7 @@ class _ClaudeRun:
             raise FileNotFoundError(f"there is no agent program at {cli}")
         env = {
             **self._connection.env(),
-            "CLAUDE_CONFIG_DIR": str(config_dir(self._order.paths.home)),
+            "CLAUDE_CONFIG_DIR": str(self._config_dir),
             "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
             "DISABLE_AUTOUPDATER": "1",
             # Auto memory would put a path of the task into the system text, so that other tasks could not use
@@ -334,18 +255,19 @@ class _ClaudeRun:
         tools = list(dict.fromkeys(rule.split("(", 1)[0] for rule in permitted))
         if order.may_ask:
             permitted.append(ASK_COMMAND)
-        own = OwnSession(self._recorder, cwd=order.paths.workspace, session_id=order.session_id)
+        own = OwnSession(self._recorder, cwd=self._cwd, session_id=order.session_id)
         return ClaudeAgentOptions(
             cli_path=setup.program,
             cwd=order.paths.workspace,
-            env={**setup.env, "CLAUDE_CONFIG_DIR": str(config_dir(order.paths.home))},
+            # The SDK finds the session by the paths that the CLI reports.
+            env={**setup.env, "CLAUDE_CONFIG_DIR": str(self._config_dir)},
             model=order.model or None,
             max_turns=order.max_turns,
             max_budget_usd=order.max_cost_usd,  # the CLI counts its own process, not the session
             tools=tools,
             allowed_tools=allowed_without_request(order, permitted),
             permission_mode="plan" if order.planning else None,
-            can_use_tool=permission_for(order),
+            can_use_tool=permission_for(order, self._agent.sandbox.placement),
             settings=setup.settings,
             setting_sources=[],
             strict_mcp_config=True,
@@ -359,7 +281,7 @@ class _ClaudeRun:
         )
 
     async def _prompt(self) -> AsyncIterator[dict[str, Any]]:
-        """Yield the prompt. Without one the session continues by itself, with the decision handed in."""
+        """Yield the prompt. Without one the session continues by itself, with the permission handed in."""
         if self._order.prompt is not None:
             content = {"role": "user", "content": self._order.prompt}
             yield {"type": "user", "session_id": "", "message": content, "parent_tool_use_id": None}

@@ -107,7 +107,8 @@ def ask_humans(
             actor_name=f"agent of {run.step.name}",
         )  # fmt: skip
     Change.objects.create(task=task, kind=ChangeKind.QUESTION)
-    if asks and state == QuestionState.OPEN:
+    # It waits already if an answer was taken back during the run: its question is open, too.
+    if asks and state == QuestionState.OPEN and task.phase != Phase.WAITING_FOR_INPUT:
         for row in (run.step, task):
             if row.phase == Phase.PENDING:  # resumed before it was known that the agent had asked
                 move(row, Phase.RUNNING, epoch=epoch)

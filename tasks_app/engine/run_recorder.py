@@ -8,7 +8,7 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any, TypeVar
 
-from django.db import connection
+from django.db import IntegrityError, connection
 
 from tasks_app.agent.port import AgentEvent
 from tasks_app.agent.questions import ask_from_call
@@ -18,7 +18,7 @@ from tasks_app.core.types import Usage
 from tasks_app.engine.crashpoints import crash_point
 from tasks_app.engine.database_transcripts import DatabaseTranscriptStore
 from tasks_app.engine.lease import SECONDS, Lease
-from tasks_app.engine.replies import ReplyCollector
+from tasks_app.engine.spool_collector import SpoolCollector
 from tasks_app.engine.stopping import Stopped, StopReason, StopSignal
 from tasks_app.engine.temporary_faults import PATIENCE, retry_during_faults
 from tasks_app.history.events.append import NewEvent, append
@@ -48,8 +48,8 @@ class RunRecorder(DatabaseTranscriptStore):
         self._seq = run.next_seq()
         self._deadline = time.monotonic() + timeout
         self.spoke = False
-        #: Set if the agent may reply to threads.
-        self.replies: ReplyCollector | None = None
+        #: They store what programs of the sandbox leave for the portal during the run.
+        self.collectors: list[SpoolCollector[Any]] = []
 
     def record(self, events: Sequence[AgentEvent]) -> None:
         self.spoke = self.spoke or any(event.kind in {"text", "thinking", "tool_use"} for event in events)
@@ -69,7 +69,14 @@ class RunRecorder(DatabaseTranscriptStore):
 
     def write(self, *events: NewEvent) -> None:
         """Store events, of the agent or of the portal. Waits while the database is locked or away."""
-        self._seq = self._wait_for(lambda: self._append(events), lambda: self._append_once(events))
+        try:
+            self._seq = self._write(events)
+        except IntegrityError:  # whoever took an answer back has noted it in this run
+            self._seq = self._run.next_seq()
+            self._seq = self._write(events)
+
+    def _write(self, events: Sequence[NewEvent]) -> int:
+        return self._wait_for(lambda: self._append(events), lambda: self._append_once(events))
 
     def _append(self, events: Sequence[NewEvent]) -> int:
         with self._lease.locked():
@@ -120,11 +127,14 @@ class RunRecorder(DatabaseTranscriptStore):
         return retry_during_faults(action, again=again, check=self._check_signals, patience=patience)
 
     def tick(self) -> None:
-        """Raise Stopped or LeaseLost if the run must not go on. A plain read, unless the agent replied."""
+        """Raise Stopped or LeaseLost if the run must not go on. A plain read, unless the agent wrote."""
         self._check_signals()
-        if self._wait_for(self._lease.phase) != Phase.RUNNING:
+        phase = self._wait_for(self._lease.phase)
+        if phase == Phase.WAITING_FOR_INPUT:
+            raise Stopped(StopReason.TAKEN_BACK)
+        if phase != Phase.RUNNING:
             raise Stopped(StopReason.CANCELLED)
-        self.collect_replies()
+        self.collect()
 
     def collect(self) -> None:
         """Store what the agent has replied to threads and said of decisions so far."""

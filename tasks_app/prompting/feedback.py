@@ -203,6 +203,14 @@ def cost_answer_feedback(
     )
 
 
+_FINISH = (
+    "The task ends with the step that you are working on: no further step begins. You may spend at most "
+    "{dollars} more, and you are stopped once that is spent. Bring what you are doing to an orderly end now. "
+    "Begin nothing new. Leave the files in a state that works, with every change either complete or taken "
+    "back. Then end your turn. Say in your last message what you have done and what is left undone."
+)
+
+
 def interruption_feedback() -> Feedback:
     """Tell that a person stopped the work and has now resumed it."""
     return Feedback(

@@ -6,13 +6,15 @@ import os
 import socket
 import sys
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, NoReturn
 
 from django.conf import settings
 from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import connections
 
-from tasks_app.core.environment import Bind, misspelt_variables
+from tasks_app.core.environment import BASE_DIR, in_checkout, misspelt_variables
+from tasks_app.core.environment_values import Bind
 from tasks_app.core.errors import CatHerderError
 from tasks_app.core.labels import Labels, labels_as_stored
 from tasks_app.core.private_files import store_url
@@ -24,7 +26,7 @@ from tasks_app.management.preconditions import (
     require_git,
     require_services,
 )
-from tasks_app.management.supervisor import Child, Supervisor, in_new_process, listen
+from tasks_app.management.supervisor import Child, Plan, become_supervisor, listen
 from tasks_app.operations import local_sandbox
 from tasks_app.operations.open_services import require_closed_services
 from tasks_app.services.data_directory import require_own_data_dir, require_plausible_data_dir
@@ -38,6 +40,8 @@ class Command(BaseCommand):
         "Starts the portal: brings the database up to date, creates the first admin and a sample project, "
         "then runs the web server and the worker until Ctrl+C."
     )
+    # They take a second of CPU time and find faults of programmers: `make lint` runs them.
+    requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--no-sample", action="store_true", help="do not add the sample project")
@@ -53,10 +57,12 @@ class Command(BaseCommand):
         labels = None if options["labels"] is None else labels_option(options["labels"])
         for sentence in misspelt_variables(os.environ):
             self.stderr.write(sentence)
-        with exclusive_data_dir():
-            self._run(sample=not options["no_sample"], worker=not options["no_worker"], labels=labels)
+        with exclusive_data_dir() as lock:
+            listener = self._prepare(sample=not options["no_sample"])
+            self._supervise(listener, lock, worker=not options["no_worker"], labels=labels)
 
-    def _run(self, *, sample: bool, worker: bool, labels: Labels | None) -> None:
+    def _prepare(self, *, sample: bool) -> socket.socket:
+        """Return the socket on which the portal will listen; everything else is ready then."""
         try:
             sandbox = local_sandbox.sandbox()
             listener = _listen()
@@ -75,11 +81,18 @@ class Command(BaseCommand):
         for sentence in open_services:
             self._say(f"Reachable for agents: {sentence}")
         self._print_start(admin, sandbox.reason)
+        return listener
+
+    def _supervise(
+        self, listener: socket.socket, lock: IO[str], *, worker: bool, labels: Labels | None
+    ) -> NoReturn:
         host, port, *_ = listener.getsockname()
         bound = Bind(host=host, port=port)
         store_url(Path(settings.DATA_DIR), bound.address)
-        supervisor = Supervisor(children(listener, worker=worker, labels=labels), self._say)
-        supervisor.run(ready=lambda: _responds(bound), when_ready=lambda: self._print_ready(bound))
+        ready = f"Cat Herder is ready at {settings.ENVIRONMENT.url or f'{bound.address}/'}  (Ctrl+C stops it)"
+        plan = Plan(children(listener, worker=worker, labels=labels), bound.here, bound.port, ready)
+        connections.close_all()
+        become_supervisor(plan, inherited=[listener.fileno(), lock.fileno()])
 
     def _ensure_sample(self) -> None:
         try:
@@ -104,12 +117,6 @@ class Command(BaseCommand):
         if no_sandbox:
             self._say(f"No sandbox: {no_sandbox} Agents can do whatever this user can.")
 
-    def _print_ready(self, bound: Bind) -> None:
-        """Print the URL; `bound` has the actual port, also if the configured one is 0."""
-        self._say(
-            f"Cat Herder is ready at {settings.ENVIRONMENT.url or f'{bound.address}/'}  (Ctrl+C stops it)"
-        )
-
     def _say(self, text: str) -> None:
         self.stdout.write(text)
         self.stdout.flush()
@@ -125,7 +132,7 @@ def children(listener: socket.socket, *, worker: bool = True, labels: Labels | N
     if not worker:
         return [server]
     chosen = [] if labels is None else [f"--labels={labels_as_stored(labels)}"]
-    return [server, Child("worker", in_new_process("worker", *chosen))]
+    return [server, Child("worker", _in_new_process("worker", *chosen))]
 
 
 def server_options() -> list[str]:
@@ -152,11 +159,11 @@ def _listen() -> socket.socket:
         ) from None
 
 
-def _responds(bound: Bind) -> bool:
-    """Return whether the web server responds; the socket itself listens from the start."""
-    try:
-        with socket.create_connection((bound.here, bound.port), timeout=5) as connection:
-            connection.sendall(b"GET /login/ HTTP/1.0\r\nHost: localhost\r\n\r\n")
-            return connection.recv(12).startswith(b"HTTP/1.1")
-    except OSError:
-        return False
+def _in_new_process(*arguments: str) -> list[str]:
+    """Return the command line that runs a command of this installation in a process of its own.
+
+    `-P` because the folder in which the portal was started must not supply modules.
+    """
+    manage = Path(BASE_DIR, "manage.py")
+    program = [str(manage)] if in_checkout() else ["-P", "-m", "catherder_site"]
+    return [sys.executable, *program, *arguments]

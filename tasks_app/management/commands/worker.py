@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
 from types import FrameType
 from typing import Any
@@ -30,12 +31,17 @@ from tasks_app.services.data_directory import holds_portal, require_shared_data_
 
 logger = logging.getLogger(__name__)
 
+#: How far the worker stands back behind the web server; agents stand back further (`sandbox.limits`). The
+#: kernel derives from it who goes first at the disk as well.
+NICE = 5
 #: Seconds for putting runs back after the worker was told to stop.
 STOP_SECONDS = 20
 
 
 class Command(BaseCommand):
     help = "Works on tasks until it is told to stop (the portal's second process; `up` starts it)."
+    # They import every page, take a second of CPU time and find faults of programmers: `make lint` runs them.
+    requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: CommandParser) -> None:
         add_drain_options(parser)
@@ -44,6 +50,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         if drain_or_take_again(self.stdout, **options):
             return
+        os.nice(NICE)
         tasks.labels = labels_option(options["labels"])
         try:
             composition.worker_sandbox()  # CATHERDER_SANDBOX=require must stop the start, not the first task
@@ -58,7 +65,7 @@ class Command(BaseCommand):
         sweeper = Sweeper(
             tasks.notify_worker,
             pending=HUEY.pending_count,
-            here=ThisWorker(tasks.labels, tasks.notify_this_worker),
+            here=ThisWorker(tasks.labels_here, tasks.notify_this_worker),
             before=tasks.passing_on.forget,
         )
         intake = Intake(STARTING)  # the first beat opens it, or says why not
@@ -67,7 +74,7 @@ class Command(BaseCommand):
             slots=settings.ENVIRONMENT.workers,
             intake=intake,
             find_problem=worker_problem,
-            labels=tasks.labels,
+            find_labels=tasks.labels_here,
         )
         heartbeat.start()
         if settings.ENVIRONMENT.worker_token:
@@ -143,12 +150,16 @@ class _StoppingConsumer(TakingConsumer):
     def _handle_signal(self, signum: int, frame: FrameType | None) -> None:
         tasks.stopping.set()
         super()._handle_signal(signum, frame)
+        if self.listener is not None:
+            self.listener.close()
 
 
 def _consumer(intake: Intake) -> _StoppingConsumer:
+    bell = getattr(HUEY.storage, "bell", None)  # Redis wakes its workers itself
     consumer = _StoppingConsumer(
         HUEY,
         intake=intake,
+        listener=None if bell is None else bell.listen(),
         workers=settings.ENVIRONMENT.workers,
         worker_type="thread",
         periodic=False,

@@ -1,0 +1,66 @@
+"""How the SDK talks to the CLI's process, with every message observed as it was received."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from typing import Any
+
+from claude_agent_sdk import ClaudeAgentOptions, ClaudeSDKError, ProcessError
+
+# The only private import: the public query() drops messages of unknown types, but they must be stored. The
+# SDK's version is pinned, and the conformance suite runs on the real CLI.
+from claude_agent_sdk._internal.transport.subprocess_cli import SubprocessCLITransport
+
+from tasks_app.agent.sockets import ProcessOnSockets
+
+
+class ObservedTransport(SubprocessCLITransport):
+    """The SDK's own transport, which passes every message to `observe` as it was received."""
+
+    def __init__(self, options: ClaudeAgentOptions, observe: Callable[[dict[str, Any]], Any]) -> None:
+        super().__init__(prompt="", options=options)
+        self._observe = observe
+        self._killed = False
+
+    async def connect(self) -> None:
+        if not self._killed:
+            await super().connect()
+        if self._killed:  # before the process existed, or while it was being started
+            self.kill()
+            raise ClaudeSDKError("The run was stopped before it began.")
+
+    def read_messages(self) -> AsyncIterator[dict[str, Any]]:
+        return self._observed_messages()
+
+    async def _observed_messages(self) -> AsyncIterator[dict[str, Any]]:
+        responded = False
+        async for message in super().read_messages():
+            responded = responded or message.get("type") == "control_response"
+            await self._observe(message)
+            yield message
+        if not responded:
+            # Otherwise the SDK would wait a minute for the first response of a process that is gone.
+            raise ProcessError("The agent's program ended without any output.", exit_code=0)
+
+    async def close(self) -> None:
+        """Close everything, also the streams of a killed process, which nobody reads to their end."""
+        started, process = self._process, getattr(self._process, "_process", None)
+        await super().close()
+        if isinstance(started, ProcessOnSockets):
+            await started.close_streams()
+        if isinstance(process, asyncio.subprocess.Process):
+            process._transport.close()  # type: ignore[attr-defined]
+            await asyncio.sleep(0)
+
+    def kill(self) -> None:
+        """Kill the process now. The sandbox kills its children; without one, `kill_own_processes` does.
+
+        May be called from another thread at any time: a process that is being started is killed then.
+        """
+        self._killed = True
+        if self._process is not None:
+            with suppress(ProcessLookupError):
+                self._process.send_signal(signal.SIGKILL)
