@@ -85,7 +85,7 @@ def looks_of_people(user: User, who: str) -> dict[str, Callable[[], object]]:
     looks: dict[str, Callable[[], object]] = {
         f"{name}, {who}": page_of(browser, path.format(**ids)) for name, path in PAGES.items()
     }
-    looks[f"a live socket, {who}"] = lambda: look_up_visibility(browser.session.session_key)
+    looks[f"a live socket, {who}"] = lambda: look_up_visibility([str(browser.session.session_key)])
     return looks
 
 

@@ -12,10 +12,13 @@ from pathlib import Path
 import pytest
 from redis.asyncio import Redis
 
+from catherder_site.logs import SeldomWithoutServices
 from tasks_app.web.live import detectors
+from tasks_app.web.live import notifier as notifier_module
 from tasks_app.web.live.detectors import RedisDetector, SqliteDetector
 from tasks_app.web.live.notifier import Notifier
 from tests.integration.redis_server import RedisServer, redis_server
+from tests.waiting import wait_until
 
 
 async def test_a_commit_of_another_process_to_a_sqlite_file_wakes(tmp_path: Path) -> None:
@@ -114,6 +117,23 @@ async def test_many_notifications_use_one_connection(redis: RedisServer, notifie
     async with Redis(port=redis.port) as client:
         assert len(await client.client_list()) == 1, "none is left open"
         assert (await client.info("stats"))["total_connections_received"] == 2
+
+
+def test_a_redis_that_hangs_is_logged_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Hanging:
+        async def group_send(self, group: str, message: object) -> None:
+            await asyncio.sleep(3600)
+
+    monkeypatch.setattr(notifier_module, "TIMEOUT_SECONDS", 0.05)
+    notifier = Notifier(Hanging())
+    notifier.notify(1)
+    wait_until(lambda: bool(caplog.records))
+    notifier.close()
+    (record,) = caplog.records
+    assert SeldomWithoutServices().filter(record) and not record.exc_info
+    assert record.getMessage().endswith("Redis did not respond within 0.05 s.")
 
 
 async def test_a_redis_that_hangs_does_not_hold_up_the_end(monkeypatch: pytest.MonkeyPatch) -> None:

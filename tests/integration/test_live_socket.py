@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any
@@ -12,12 +12,14 @@ from typing import Any
 import pytest
 from asgiref.sync import sync_to_async
 from asgiref.testing import ApplicationCommunicator
+from django.db import OperationalError
 from django.test import Client
+from pytest_django import DjangoAssertNumQueries
 
 from catherder_site.asgi import application
 from tasks_app.models import Change, Membership, Project, Role, Task, User
 from tasks_app.services.sessions import end_sessions
-from tasks_app.web.live import consumers
+from tasks_app.web.live import consumers, visibility
 from tasks_app.web.live.broadcaster import broadcaster
 from tasks_app.web.live.changes import REPLAY_LIMIT
 from tasks_app.web.live.consumers import _open_sockets
@@ -355,13 +357,75 @@ async def test_a_page_is_closed_after_a_logout_although_there_is_no_news(
 async def test_a_page_without_news_costs_one_question_to_the_database_a_minute(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[str | None] = []
-
-    def noted(key: str | None) -> Visibility | None:
-        asked.append(key)
-        return look_up_visibility(key)
-
-    monkeypatch.setattr(consumers, "look_up_visibility", noted)
+    asked = _note_look_ups(monkeypatch)
+    monkeypatch.setattr(consumers, "_seconds_until_next_look", lambda: consumers.IDLE_SECONDS)
     async with Browser(world.client):
         await asyncio.sleep(0.3)
     assert len(asked) == 1 and consumers.IDLE_SECONDS >= 60
+
+
+async def test_a_change_costs_two_look_ups_however_many_pages_are_open(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first to wake asks for itself, or for all of those that wake with it; the others share the next."""
+    clients = await sync_to_async(_more_members)(world.ours.project, 12)
+    async with AsyncExitStack() as stack:
+        browsers = [await stack.enter_async_context(Browser(client)) for client in clients for _ in range(2)]
+        asked = _note_look_ups(monkeypatch)
+        await world.change(world.ours)
+        told = await asyncio.gather(*(browser.update() for browser in browsers))
+        assert [update["task"] for update in told] == [world.ours.pk] * len(browsers)
+        assert len(asked) <= 2
+        assert {key for keys in asked for key in keys} == {client.session.session_key for client in clients}
+
+
+async def test_a_fault_of_a_shared_look_up_closes_all_who_asked_and_the_next_one_works(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: Collection[str]) -> dict[str, Visibility]:
+        raise OperationalError("the database is away")
+
+    async with Browser(world.client) as one, Browser(world.client) as other:
+        with monkeypatch.context() as failing:
+            failing.setattr(visibility, "look_up_visibility", fail)
+            await world.change(world.ours)
+            assert [(await page.message())["code"] for page in (one, other)] == [1011, 1011]
+    async with Browser(world.client) as again:
+        await world.change(world.ours)
+        assert (await again.update())["task"] == world.ours.pk
+
+
+@pytest.mark.parametrize("count", [1, 20])
+def test_who_sees_what_is_looked_up_with_three_queries(
+    django_assert_num_queries: DjangoAssertNumQueries, count: int
+) -> None:
+    world = _make()
+    User.objects.create_superuser(username="root", password="!")
+    clients = [*_more_members(world.ours.project, count), signed_in(User.objects.get(username="root"))]
+    keys = [str(client.session.session_key) for client in clients]
+    with django_assert_num_queries(3):
+        found = look_up_visibility([*keys, "of nobody"])
+    assert [found[key].project_ids for key in keys] == [
+        *[frozenset({world.ours.project_id})] * count,
+        frozenset({world.ours.project_id, world.theirs.project_id}),
+    ]
+    assert found.keys() == set(keys)
+
+
+def _more_members(project: Project, count: int) -> list[Client]:
+    users = [User.objects.create(username=f"member-{number}", password="!") for number in range(count)]
+    for user in users:
+        Membership.objects.create(user=user, project=project)
+    return [signed_in(user) for user in users]
+
+
+def _note_look_ups(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """Return the list to which the session keys of each look-up are added."""
+    asked: list[list[str]] = []
+
+    def noted(keys: Collection[str]) -> dict[str, Visibility]:
+        asked.append(list(keys))
+        return look_up_visibility(keys)
+
+    monkeypatch.setattr(visibility, "look_up_visibility", noted)
+    return asked

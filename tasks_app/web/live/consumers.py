@@ -19,7 +19,7 @@ from tasks_app.web.live.broadcaster import broadcaster
 from tasks_app.web.live.changes import missed_changes, newest_change_id
 from tasks_app.web.live.send_queue import SendQueue
 from tasks_app.web.live.updates import TaskUpdate, coalesce
-from tasks_app.web.live.visibility import Visibility, look_up_visibility
+from tasks_app.web.live.visibility import Visibility, visibility_look_up
 
 logger = logging.getLogger(__name__)
 
@@ -37,7 +37,8 @@ MESSAGE_SECONDS = 0.05
 #: Seconds for which a looked-up visibility is used.
 VISIBILITY_SECONDS = 1.0
 
-#: Seconds without updates after which it is looked up anyway: a logged-out user must not keep a socket.
+#: Seconds after which it is looked up anyway: a logged-out user must not keep a socket. All sockets of the
+#: process do so in the same moment, so that they share it.
 IDLE_SECONDS = 60.0
 
 
@@ -127,7 +128,7 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc]
     async def _send_updates(self, visibility: Visibility) -> None:
         while True:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._has_updates.wait(), IDLE_SECONDS)
+                await asyncio.wait_for(self._has_updates.wait(), _seconds_until_next_look())
             if time.monotonic() - visibility.looked_up_at > VISIBILITY_SECONDS:
                 renewed = await self._look_up_visibility()
                 if renewed is None:
@@ -143,6 +144,8 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc]
             await asyncio.sleep(MESSAGE_SECONDS)
 
     async def _look_up_visibility(self) -> Visibility | None:
-        session_key = self.scope["session"].session_key
-        found: Visibility | None = await database_sync_to_async(look_up_visibility)(session_key)
-        return found
+        return await visibility_look_up.of(self.scope["session"].session_key)
+
+
+def _seconds_until_next_look() -> float:
+    return IDLE_SECONDS - time.monotonic() % IDLE_SECONDS

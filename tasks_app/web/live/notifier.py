@@ -14,6 +14,7 @@ from channels.layers import get_channel_layer
 from django.conf import settings
 from django.db import transaction
 from django.db.models.signals import post_save
+from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from tasks_app.models import Change
 
@@ -77,9 +78,15 @@ class Notifier:
         message = {"type": "live.changes", "upto": newest_id}
         try:
             await asyncio.wait_for(self._layer.group_send(GROUP, message), TIMEOUT_SECONDS)
+        except TimeoutError:
+            _log_failure(RedisTimeoutError(f"Redis did not respond within {TIMEOUT_SECONDS:g} s."))
         except Exception as error:
-            # With the error, so that the log's filter can repeat it seldom while Redis is down.
-            logger.warning("could not announce changes; web processes poll for them", exc_info=error)
+            _log_failure(error)
+
+
+def _log_failure(error: Exception) -> None:
+    # With the error, so that the log's filter can repeat it seldom while Redis is down.
+    logger.warning("could not announce changes; web processes poll for them", exc_info=error)
 
 
 def _run_and_close(loop: asyncio.AbstractEventLoop) -> None:

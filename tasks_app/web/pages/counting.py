@@ -5,7 +5,8 @@ An exact number of a million rows reads a million rows, each time that a page is
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from django.core.paginator import Paginator
@@ -44,6 +45,27 @@ def counted(user: User, rows: Mapping[str, QuerySet[Any]]) -> dict[str, int]:
 def count_words(number: int) -> str:
     """Return a number from `counted` as it is shown: `1,000+` if there are more than are counted."""
     return f"{number:,}" if number <= MOST_COUNTED else f"{MOST_COUNTED:,}+"
+
+
+@dataclass(frozen=True)
+class Tab:
+    """A tab over a list: a state of its rows, and the number of matching ones as it is shown."""
+
+    state: str
+    label: str
+    count: str
+    query: str
+
+
+def tabs_of(
+    user: User,
+    labels: Mapping[str, str],
+    rows: Mapping[str, QuerySet[Any]],
+    query: Callable[[str], str],
+) -> list[Tab]:
+    """Return a tab for each label; `query` gives the part of the URL that leads to a state. One query."""
+    numbers = counted(user, rows)
+    return [Tab(state, label, count_words(numbers[state]), query(state)) for state, label in labels.items()]
 
 
 class CappedPaginator(Paginator):  # type: ignore[type-arg]

@@ -24,7 +24,7 @@ from tasks_app.permissions import (
 from tasks_app.web.pages.access import is_htmx, principal_of
 from tasks_app.web.pages.activity import last_lines
 from tasks_app.web.pages.cards import card_of
-from tasks_app.web.pages.counting import CappedPaginator, count_words, counted
+from tasks_app.web.pages.counting import CappedPaginator, Tab, tabs_of
 from tasks_app.web.rendering.words import STATE_LABELS, headline
 
 PER_PAGE = 50
