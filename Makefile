@@ -64,8 +64,8 @@ no-conflict-markers:
 pictures: $(VENV)/.installed-dev ## the pictures in docs/, from a portal in rehearsal (needs Chromium)
 	$(PY) -m tests.e2e.pictures
 
-bench: $(VENV)/.installed-dev ## the figures of this machine: medians with spread (needs Chromium; some minutes)
-	@$(PY) -m tests.bench $(ARGS)
+bench: $(VENV)/.installed-dev ## the figures of this machine: medians with spread (needs Chromium; some minutes; JSON=file for all samples)
+	@$(PY) -m tests.bench $(if $(JSON),--json "$(JSON)") $(ARGS)
 
 soak: $(VENV)/.installed-dev ## kill web server, worker and agents at random and count what is lost (ARGS="--cycles 200 --seed 1")
 	@$(PY) -m tests.soak $(ARGS)

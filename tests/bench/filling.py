@@ -29,6 +29,8 @@ FIRST = 1_000
 AT_ONCE = 5_000
 #: Tasks that wait for an answer, whatever the number of tasks is.
 WAITING = 100
+#: Decisions of each project: two of three hold.
+DECISIONS = 900
 
 
 @dataclass(frozen=True)
@@ -103,6 +105,8 @@ def fill(amounts: Amounts) -> Iterator[str]:
     _reset_sequences()
     with history.given_times():
         _wait_for_answers(making)
+    _decide(making)
+    yield f"{DECISIONS:,} decisions of each project"
     with connection.cursor() as cursor:
         cursor.execute("ANALYZE")
     yield "done"
@@ -110,9 +114,9 @@ def fill(amounts: Amounts) -> Iterator[str]:
 
 def _copied_models() -> list[type[Model]]:
     """What is copied, those that others refer to first."""
-    from tasks_app.models import Event, Question, Run, Step, Task, Transition
+    from tasks_app.models import Event, IndexedAnswer, Question, Run, Step, Task, Transition
 
-    return [Task, Step, Run, Question, Event, Transition]
+    return [Task, Step, Run, Question, IndexedAnswer, Event, Transition]
 
 
 def _newest_ids() -> Ids:
@@ -124,13 +128,17 @@ def _newest_ids() -> Ids:
 
 
 def _add_to_tasks(before: Ids, making: Making, amounts: Amounts) -> None:
-    """Give the new tasks their questions, events and changes of phase."""
-    from tasks_app.models import Event, EventKind, Question, Run, Task, Transition
+    """Give the new tasks their questions, which are in the index of answers, events and changes of phase."""
+    from tasks_app.models import Event, EventKind, IndexedAnswer, Question, Run, Task, Transition
+    from tasks_app.services.answer_index import index_values
 
     for task in Task.objects.filter(pk__gt=before[Task]).order_by("pk"):
         runs = list(Run.objects.filter(step__task=task).select_related("step__task"))
-        Question.objects.bulk_create(
+        questions = Question.objects.bulk_create(
             making.question(runs[n % len(runs)], number=n + 1) for n in range(amounts.questions_of_each)
+        )
+        IndexedAnswer.objects.bulk_create(
+            IndexedAnswer(question=one, **index_values(task.project_id, one.items)) for one in questions
         )
         for run in runs:
             Event.objects.bulk_create(
@@ -211,6 +219,31 @@ def _wait_for_answers(making: Making) -> None:
         question.state, question.answers, question.answered_via = "open", {}, ""
         question.answered_at = question.answered_by = None
         question.save()
+
+
+def _decide(making: Making) -> None:
+    """Give each project decisions, some of them answers to its questions, with what happened to them."""
+    from django.utils import timezone
+
+    from tasks_app.models import Decision, DecisionEvent, DecisionEventKind, Question
+    from tasks_app.services.answer_index import question_key
+
+    now, kinds = timezone.now(), (DecisionEventKind.DECIDED, DecisionEventKind.FOLLOWED)
+    for project in making.projects:
+        asked = list(Question.objects.filter(task__project=project, state="answered")[: DECISIONS // 3])
+        made = Decision.objects.bulk_create(
+            Decision(
+                project=project, number=number, statement=making.words(12), reason=making.words(20),
+                state="superseded" if number % 3 == 0 else "active",
+                decided_by=making.users[number % len(making.users)], decided_at=now,
+                question=asked[number] if number < len(asked) else None,
+                question_key=question_key(asked[number]) if number < len(asked) else "",
+            )
+            for number in range(1, DECISIONS + 1)
+        )  # fmt: skip
+        DecisionEvent.objects.bulk_create(
+            DecisionEvent(decision=one, kind=kind, user=one.decided_by) for one in made for kind in kinds
+        )
 
 
 if __name__ == "__main__":

@@ -1,18 +1,24 @@
 """From a question to the browser, from an answer to the agent: a whole portal, the real CLI, a real browser.
 
-All times come from one clock: rows are stamped by the portal, the browser's moments by its own `Date.now()`.
+All times come from one clock: rows are stamped by the portal, the browser's moments by its own `Date.now()`,
+and the kernel says when the agent's program is executed. Floors are measured in turns with their figures.
 """
 
 from __future__ import annotations
 
 import subprocess
 import tempfile
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from playwright.sync_api import Page, sync_playwright
 
+from tasks_app.agent.program import bundled_cli
 from tests import machine
+from tests.bench.executions import Executions
+from tests.bench.floors import Floors
 from tests.bench.metrics import Metric
 from tests.portal import PASSWORD, UpPortal
 
@@ -24,8 +30,9 @@ pipelines:
     - {name: second, command: second}
 """
 WATCH = """() => {
-  window.seen = {}; window.sent = {}; window.news = [];
-  document.body.addEventListener('catherder:news', () => window.news.push(Date.now()));
+  window.seen = {}; window.sent = {}; window.news = []; window.fetched = [];
+  document.body.addEventListener('catherder:state', () => window.news.push(Date.now()));
+  document.body.addEventListener('htmx:beforeSwap', () => window.fetched.push(Date.now()));
   const look = () => document.querySelectorAll('[data-question][data-state=open]').forEach(
     (card) => { window.seen[card.dataset.question] ??= Date.now(); });
   new MutationObserver(look).observe(document.body, {childList: true, subtree: true, attributes: true});
@@ -48,6 +55,10 @@ for run in Run.objects.filter(step__task__project__name='bench').order_by('pk'):
         'called': stamp(calls.last().at) if calls else None,
         'told': stamp(results.first().at) if results else None,
         'question': question and question.pk,
+        'asked': question and stamp(question.asked_at),
+        'answered': question and question.answered_at and stamp(question.answered_at),
+        'claimed': [stamp(move.at) for move in run.step.task.transitions.filter(step=None, target='running')],
+        'first': [stamp(event.at) for event in run.events.order_by('seq')[:1]],
     })
 """
 #: Only moves after which all is quiet for a while: the page joins news that come close together.
@@ -71,24 +82,27 @@ result = [transcript, rows]
 
 def measure(tasks: int) -> list[Metric]:
     """Run `tasks` tasks one after the other; the figures of all their halts."""
-    with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
+    with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright, ExitStack() as cleanup:
         portal = UpPortal(Path(folder) / "data").start()
-        try:
-            repository = _repository(Path(folder) / "repository")
-            added = portal.manage("project", "add", "bench", str(repository))
-            assert added.returncode == 0, added.stderr
-            arguments = ["--no-sandbox", "--disable-background-networking"]
-            browser = playwright.chromium.launch(executable_path=machine.chromium(), args=arguments)
-            page = _signed_in(browser.new_page(), portal)
-            for _ in range(tasks):
-                _one_task(page, portal)
-            seen, sent, news = page.evaluate("() => [window.seen, window.sent, window.news]")
-            waiting = _waiting(portal)
-            browser.close()
-            changes = _news(portal.rows(MOVES), news)
-            return [*_halts(portal.rows(ROWS), seen, sent), changes, *waiting]
-        finally:
-            portal.stop()
+        cleanup.callback(portal.stop)
+        repository = _repository(Path(folder) / "repository")
+        added = portal.manage("project", "add", "bench", str(repository))
+        assert added.returncode == 0, added.stderr
+        arguments = ["--no-sandbox", "--disable-background-networking"]
+        browser = playwright.chromium.launch(executable_path=machine.chromium(), args=arguments)
+        cleanup.callback(browser.close)
+        page = _signed_in(browser.new_page(), portal)
+        _one_task(page, portal, Browser())  # what is loaded only once is no part of a halt
+        floors = Floors(Path(folder), repository, portal)
+        cleanup.callback(floors.stop)
+        executed = cleanup.enter_context(Executions(bundled_cli()))
+        known = Browser()
+        for _ in range(tasks):
+            _one_task(page, portal, known)
+            floors.measure()
+        halts = Halts(portal.rows(ROWS), known, [moment * 1000 for moment in executed.moments])
+        changes = _news(portal.rows(MOVES), known.news, floors)
+        return [*halts.metrics(floors), changes, *_waiting(portal), *floors.all, *halts.hops()]
 
 
 def _repository(path: Path) -> Path:
@@ -109,18 +123,24 @@ def _signed_in(page: Page, portal: UpPortal) -> Page:
     page.fill("[name=password]", PASSWORD)
     page.keyboard.press("Enter")
     page.wait_for_url(f"{portal.url}/")
-    page.goto(f"{portal.url}/inbox/")
-    page.evaluate(WATCH)
     return page
 
 
-def _one_task(page: Page, portal: UpPortal) -> None:
+def _one_task(page: Page, portal: UpPortal, known: Browser) -> None:
+    """Answer the question of a new task on the page of the inbox, which is fetched anew for each task."""
+    page.goto(f"{portal.url}/inbox/")
+    page.evaluate(WATCH)
     number = portal.rows(_create("start_task(task, by=admin)"))
     card = page.locator(f"[data-question][data-state=open]:has([href*='/tasks/{number}/'])")
     card.wait_for(timeout=60_000)
     card.locator("textarea").first.fill("Left.")
     card.locator("textarea").first.press("Control+Enter")
     _until_done(portal, number)
+    seen, sent, news, fetched = page.evaluate("() => [window.seen, window.sent, window.news, window.fetched]")
+    known.seen.update(seen)
+    known.sent.update(sent)
+    known.news.extend(news)
+    known.fetched.extend(fetched)
 
 
 def _create(then: str) -> str:
@@ -142,8 +162,8 @@ def _until_done(portal: UpPortal, number: int) -> None:
     portal.rows(wait % number)
 
 
-def _news(moves: list[float], news: list[float]) -> Metric:
-    metric = Metric("phase moved → the browser knows", "ms", "50")
+def _news(moves: list[float], news: list[float], floors: Floors) -> Metric:
+    metric = Metric("phase moved → the browser knows", "ms", "50", floor=[floors.commit, floors.message])
     for at in moves:
         metric.samples += [moment - at for moment in news if moment >= at][:1]
     return metric
@@ -160,22 +180,110 @@ def _waiting(portal: UpPortal) -> list[Metric]:
     ]
 
 
-def _halts(runs: list[dict[str, Any]], seen: dict[str, float], sent: dict[str, float]) -> list[Metric]:
-    called = Metric("tool call read → card visible in the browser", "ms", "120")
-    ended = Metric("asking agent has exited → card visible in the browser", "ms")
-    process = Metric("answer submitted → next agent process started", "ms", "80")
-    told = Metric("answer submitted → answer is the tool's result", "ms", "580")
-    next_step = Metric("agent exit → next step's agent started", "ms", "25")
-    for before, run in zip([None, *runs], runs, strict=False):
-        identity = str(run["question"])
-        if identity in seen and run["called"]:
-            called.samples.append(seen[identity] - run["called"])
-            ended.samples.append(seen[identity] - run["ended"])
-        if before and before["task"] == run["task"]:
-            if run["reason"] == "answer":
-                submitted = sent[str(before["question"])]
-                process.samples.append(run["started"] - submitted)
-                told.samples.append(run["told"] - submitted)
-            elif run["reason"] == "first":
-                next_step.samples.append(run["started"] - before["ended"])
-    return [called, ended, process, told, next_step]
+@dataclass(frozen=True)
+class Browser:
+    """Moments in the browser: cards seen and answers sent, by question; news and fetched parts in order."""
+
+    seen: dict[str, float] = field(default_factory=dict)
+    sent: dict[str, float] = field(default_factory=dict)
+    news: list[float] = field(default_factory=list)
+    fetched: list[float] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Halts:
+    """What is known of all halts. `executed`: when the agent's program was executed, by the floors too."""
+
+    runs: list[dict[str, Any]]
+    browser: Browser
+    executed: list[float]
+
+    def metrics(self, floors: Floors) -> list[Metric]:
+        card = Metric("tool call read → card visible in the browser", "ms", "× 1.5")
+        card.floor = [floors.halted, floors.message]
+        ended = Metric("asking agent has exited → card visible in the browser", "ms")
+        process = Metric("answer submitted → the next agent is executed", "ms", "80")
+        told = Metric("answer submitted → answer is the tool's result", "ms", "× 1.25")
+        told.floor = [floors.resumed]
+        next_step = Metric("agent exit → the next step's agent is executed", "ms", "25; × 2")
+        next_step.floor = [floors.status, floors.sandbox]
+        for run in self._asking():
+            card.samples.append(self._seen(run) - run["called"])
+            ended.samples.append(self._seen(run) - run["ended"])
+        for before, run in self._pairs("answer"):
+            submitted = self._sent(before)
+            process.samples += self._executed(submitted)
+            told.samples.append(run["told"] - submitted)
+        for before, _ in self._pairs("first"):
+            next_step.samples += self._executed(before["ended"])
+        return [card, ended, process, told, next_step]
+
+    def hops(self) -> list[Metric]:
+        """Return where the time of a halt and of a resume goes, hop by hop."""
+        halt = _Hops("halt")
+        for run in self._asking():
+            known = self._first(self.browser.news, run["asked"])
+            halt.add("tool call read → the agent has exited", run["called"], run["ended"])
+            halt.add("exited → question stored", run["ended"], run["asked"])
+            halt.add("question stored → the browser knows", run["asked"], known)
+            halt.add("the browser knows → card fetched", known, self._first(self.browser.fetched, known))
+            halt.add("card fetched → visible", self._first(self.browser.fetched, known), self._seen(run))
+        resume = _Hops("resume")
+        for before, run in self._pairs("answer"):
+            submitted, claimed = self._sent(before), self._first(run["claimed"], before["answered"])
+            executed = self._first(self.executed, submitted)
+            resume.add("answer submitted → stored", submitted, before["answered"])
+            resume.add("stored → claimed by a worker", before["answered"], claimed)
+            resume.add("claimed → run stored", claimed, run["started"])
+            resume.add("run stored → program executed", run["started"], executed)
+            resume.add("program executed → first message stored", executed, self._first(run["first"], 0))
+            resume.add(
+                "first message → answer is the tool's result", self._first(run["first"], 0), run["told"]
+            )
+        return [*halt.metrics, *resume.metrics]
+
+    def _asking(self) -> list[dict[str, Any]]:
+        return [run for run in self.runs if str(run["question"]) in self.browser.seen and run["called"]]
+
+    def _pairs(self, reason: str) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+        """Return the runs that began for this reason, each with the one before it in its task.
+
+        Without those of the first task, whose question is not known to the browser.
+        """
+        return [
+            (one, other)
+            for one, other in zip(self.runs, self.runs[1:], strict=False)
+            if one["task"] == other["task"] and other["reason"] == reason
+            if one["question"] is None or str(one["question"]) in self.browser.sent
+        ]
+
+    def _seen(self, run: dict[str, Any]) -> float:
+        return self.browser.seen[str(run["question"])]
+
+    def _sent(self, run: dict[str, Any]) -> float:
+        return self.browser.sent[str(run["question"])]
+
+    def _executed(self, after: float) -> list[float]:
+        moment = self._first(self.executed, after)
+        return [] if moment is None else [moment - after]
+
+    @staticmethod
+    def _first(moments: list[float], after: float | None) -> float | None:
+        return next((one for one in moments if after is not None and one >= after), None)
+
+
+class _Hops:
+    """Metrics of the hops of one way, in order."""
+
+    def __init__(self, way: str) -> None:
+        self._way = way
+        self._by_name: dict[str, Metric] = {}
+
+    def add(self, name: str, begin: float | None, end: float | None) -> None:
+        metric = self._by_name.setdefault(name, Metric(f"  {self._way}: {name}", "ms"))
+        if begin is not None and end is not None:
+            metric.samples.append(end - begin)
+
+    @property
+    def metrics(self) -> list[Metric]:
+        return list(self._by_name.values())

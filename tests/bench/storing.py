@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import sqlite3
 import subprocess
 import sys
 import tempfile
 import time
 import urllib.request
+from contextlib import closing
 from pathlib import Path
 
 from tests.bench.metrics import Metric
@@ -37,24 +40,44 @@ for number in range(%d):
     result.append(Run.objects.create(step=step, number=1, reason='first', session_id=uuid.uuid4()).pk)
 """
 SECONDS = 5.0
+PLAIN_SECONDS = 1.0
 
 
 def measure(rounds: int, *, agents: int = 20, batch: int = 50) -> list[Metric]:
     """`agents` writers, each a process, for SECONDS; pages of the portal are asked for meanwhile."""
     stored = Metric(f"events stored by {agents} agents at once", "/s", "10,000")
     pages = Metric("dashboard meanwhile", "ms", "p99 below 100")
+    floor = Metric("floor: the same rows into an SQLite file, one writer", "/s")
+    stored.floor = [floor]
     with tempfile.TemporaryDirectory() as folder:
         portal = UpPortal(Path(folder) / "data").start()
         try:
             runs = portal.rows(SEED % agents)
             for _ in range(rounds):
+                floor.samples.append(_plain_rows_per_second(Path(folder) / "plain.sqlite3", batch))
                 stored.samples.append(_round(portal, runs, batch, pages))
         finally:
             portal.stop()
     pages.samples.sort()
     worst = Metric("dashboard meanwhile, p99", "ms", "below 100")
     worst.samples = pages.samples[int(len(pages.samples) * 0.99) :][:1]
-    return [stored, pages, worst]
+    return [stored, floor, pages, worst]
+
+
+def _plain_rows_per_second(file: Path, batch: int) -> float:
+    """Insert rows like those of events in transactions of `batch`, written through like the portal's own."""
+    row = (1, "text", json.dumps({"text": "word " * 40}), "2026-01-01 00:00:00")
+    with closing(sqlite3.connect(file, isolation_level=None)) as database:
+        database.execute("PRAGMA journal_mode = WAL")
+        database.execute("PRAGMA synchronous = FULL")
+        database.execute("CREATE TABLE IF NOT EXISTS event (run, kind, payload, at)")
+        count, until = 0, time.monotonic() + PLAIN_SECONDS
+        while time.monotonic() < until:
+            database.execute("BEGIN IMMEDIATE")
+            database.executemany("INSERT INTO event VALUES (?, ?, ?, ?)", [row] * batch)
+            database.execute("COMMIT")
+            count += batch
+    return count / PLAIN_SECONDS
 
 
 def _round(portal: UpPortal, runs: list[int], batch: int, pages: Metric) -> float:

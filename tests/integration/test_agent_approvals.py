@@ -93,7 +93,7 @@ def test_of_two_in_one_message_none_is_made_and_each_is_asked_about_alone(bench:
     """One of them has vanished from the session, and it may be the one that had to come first."""
     both = start(bench, "two-approvals")
     assert (both.ending, both.asks) == (Ending.ASKED, ())
-    first = handed(bench, both, refuse_as_set_aside([], folder=bench.answers))
+    first = handed(bench, both, refuse_as_set_aside([], folder=AnswersFolder(bench.answers)))
     assert "in a message of its own" in bench.result_of(both.deferred)
     assert (lines(bench, "first.txt"), lines(bench, "second.txt")) == (0, 0)
     assert "first.txt" in first.asks[0].items[0].question
@@ -111,7 +111,7 @@ def test_a_question_beside_an_approval_is_asked_and_the_call_is_set_aside(bench:
     assert (ask.kind, ask.items[0].question) == ("clarification", "Which colour?")
     assert ask.tool_use_id != result.deferred
     given = GivenAnswer(ask, {"Which colour?": "Blue"})
-    later = handed(bench, result, refuse_as_set_aside([given], folder=bench.answers))
+    later = handed(bench, result, refuse_as_set_aside([given], folder=AnswersFolder(bench.answers)))
     told = bench.result_of(result.deferred)
     assert "was not made" in told and "Which colour?" in told and "Blue" in told
     assert [one.kind for one in later.asks] == ["approval"]
