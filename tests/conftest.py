@@ -167,3 +167,11 @@ def ssh(served_folder: Path) -> Iterator[SshServer]:
     """A git server over ssh."""
     with ssh_server(served_folder) as server:
         yield server
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Show what tests measured: `record_property("measured", …)`."""
+    for report in (*terminalreporter.stats.get("passed", ()), *terminalreporter.stats.get("failed", ())):
+        for name, value in getattr(report, "user_properties", ()):
+            if name == "measured":
+                terminalreporter.write_line(f"Measured: {value}")

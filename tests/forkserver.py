@@ -48,6 +48,7 @@ import django
 django.setup()
 import catherder_site.asgi, catherder_site.urls, django.core.management, uvicorn
 from tasks_app import composition
+from tasks_app.agent import claude
 from tasks_app.management.commands import worker
 """
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tasks_app.agent.claude import ClaudeAgent, Connection
+from tasks_app.agent.claude import ClaudeAgent
+from tasks_app.agent.connection import Connection
 from tasks_app.agent.orphaned_processes import Claim, marked_processes
 from tasks_app.agent.port import Ending, Stop
 from tasks_app.core.errors import TemporaryFault

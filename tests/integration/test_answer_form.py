@@ -134,7 +134,7 @@ def test_one_of_several_left_out_is_400_names_it_and_keeps_the_rest(browser: Cli
     page = send(browser, question, item_0=["E-mail"], item_0_other="VAT <id>")
     assert page.status_code == 400
     assert "What should the file be called?” has no answer yet" in page.text
-    assert page.text.count("checked") == 2  # E-mail and "something else"
+    assert page.text.count("checked") == 3  # E-mail, "something else", and "this task"
     assert "VAT &lt;id&gt;</textarea>" in page.text
 
 

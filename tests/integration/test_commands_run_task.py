@@ -83,22 +83,20 @@ def test_the_sample_is_done_with_an_answer_from_a_pipe(installation: Installatio
     assert "\x1b" not in done.stdout
 
 
-def test_the_sample_is_done_with_an_answer_at_the_prompt(installation: Installation) -> None:
-    terminal = installation.terminal(*ON_SAMPLE)
-    terminal.expect(ODD_CENTS)
+def test_a_task_is_done_with_an_answer_at_the_prompt(plain: tuple[Installation, tuple[str, ...]]) -> None:
+    installation, command = plain
+    terminal = installation.terminal(*command)
+    terminal.expect("Stop here?")
     terminal.expect("Type a number, or your own answer.\n> ")
     terminal.type("\n")
     terminal.expect("The answer is empty. Type a number, or your own answer.\n> ")
-    terminal.type("1\n")
-    terminal.expect("Answered by Ann in the terminal: Spread them")
-    terminal.expect("implement (2 of 2, run 2 after an answer)")
+    terminal.type("2\n")
+    terminal.expect("Answered by Ann in the terminal: Go on")
+    terminal.expect("do (1 of 1, run 2 after an answer)")
     assert terminal.end() == 0
-    assert "Done: Split the bill to the last cent" in terminal.seen
+    assert "Done: Ask once" in terminal.seen
     again = installation.manage("run_task", "1")
-    assert (again.returncode, again.stdout) == (
-        0,
-        "Task 1 is already done: Split the bill to the last cent\n",
-    )
+    assert (again.returncode, again.stdout) == (0, "Task 1 is already done: Ask once\n")
 
 
 def test_without_input_it_says_how_to_answer_and_the_same_command_asks_again(

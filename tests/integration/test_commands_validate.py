@@ -57,7 +57,7 @@ def test_the_sample_repository_is_clean(validate: Manage, tmp_path: Path) -> Non
     code, out, _ = validate(tmp_path / "sample")
     assert (code, out) == (
         0,
-        f"No problems in {tmp_path}/sample: cat-herder.yaml, 1 pipeline, 2 steps, 1 task file.\n",
+        f"No problems in {tmp_path}/sample: cat-herder.yaml, 2 pipelines, 4 steps, 1 task file.\n",
     )
 
 

@@ -11,7 +11,8 @@ import pytest
 from django.conf import settings
 
 from tasks_app import composition
-from tasks_app.agent.claude import ClaudeAgent, Connection
+from tasks_app.agent.claude import ClaudeAgent
+from tasks_app.agent.connection import Connection
 from tasks_app.agent.port import Ending
 from tasks_app.agent.proxy import RunMeter
 from tasks_app.sandbox import Sandbox

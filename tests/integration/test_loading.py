@@ -1,4 +1,4 @@
-"""What a process loads. The agent's SDK is half a second and 35 MB: only who runs agents has it.
+"""What a process loads. The agent's SDK is half a second and 35 MB: only who has an agent to run has it.
 
 pywebpush is a fifth of a second, with aiohttp: who pushes a notification imports it then.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Set
 
 import pytest
 
@@ -14,12 +15,13 @@ from tests.forkserver import PATIENCE, REPOSITORY, with_django
 from tests.installation import Installation
 
 HEAVY = {"claude_agent_sdk", "pywebpush", "aiohttp"}
+PAGES = {"tasks_app.web.pages.urls", "tasks_app.api.app"}
 
 
-def loaded_by(installation: Installation, code: str) -> set[str]:
+def loaded_by(installation: Installation, code: str, among: Set[str] = HEAVY) -> set[str]:
     """Run code in a process that was not forked: the fork server has imported the SDK for all."""
     done = subprocess.run(
-        [sys.executable, *with_django(f"{code}\nprint(*({HEAVY} & set(sys.modules)))")],
+        [sys.executable, *with_django(f"{code}\nprint(*({among} & set(sys.modules)))")],
         cwd=REPOSITORY,
         env=installation.env(),
         stdout=subprocess.PIPE,
@@ -40,8 +42,16 @@ def test_what_runs_no_agents_and_pushes_nothing_loads_no_library_for_it(
     assert not loaded_by(installation, f"import {module}")
 
 
-def test_what_runs_agents_loads_their_sdk(installation: Installation) -> None:
-    assert loaded_by(installation, "from tasks_app import composition") == {"claude_agent_sdk"}
+def test_a_worker_loads_the_sdk_with_its_first_task_and_no_pages(installation: Installation) -> None:
+    waiting = "from tasks_app import composition\nfrom tasks_app.management.commands import worker"
+    assert not loaded_by(installation, waiting, HEAVY | PAGES)
+    assert not loaded_by(
+        installation,
+        "from tasks_app.management.commands import up\nassert not up.Command.requires_system_checks\n"
+        "from tasks_app.management.commands.worker import Command\nassert not Command.requires_system_checks",
+    )  # they load every page
+    running = f"{waiting}\ncomposition.worker_context(lambda lease: None)"
+    assert loaded_by(installation, running) == {"claude_agent_sdk"}
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -202,7 +203,7 @@ def test_m4_the_sweeper_puts_a_task_with_labels_into_the_own_queue_of_a_worker_t
     for labels, expected in ((ANY, []), (GPU, [gpu.pk])):
         shared: list[int] = []
         own: list[int] = []
-        sweep(shared.append, pending=lambda: 0, here=ThisWorker(labels, own.append))
+        sweep(shared.append, pending=lambda: 0, here=ThisWorker(partial(frozenset, labels), own.append))
         assert (shared, own) == ([plain.pk], expected)
 
 

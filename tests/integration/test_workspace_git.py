@@ -12,11 +12,13 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tasks_app.core.errors import BadInput, CatHerderError, WorkspaceError
 from tasks_app.git import ChangedFile, Repository, Workspace, branch_name, changed_files, diff, patch
+from tasks_app.git.program import Git
 from tasks_app.sandbox import Sandbox
 from tests import machine
 from tests.integration.git_repository import GitRepository
@@ -220,6 +222,25 @@ def test_a_snapshot_is_on_top_of_what_the_agent_committed(desk: Desk) -> None:
 
 def test_a_snapshot_of_a_clean_clone_is_its_head(desk: Desk) -> None:
     assert desk.snapshot() == desk.base
+
+
+def test_a_snapshot_without_changes_costs_the_portal_two_processes_of_git(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every run is recorded, and the next one waits for it; many only asked, looked or planned."""
+    ran: list[str] = []
+    run = Git.run
+
+    def noted(git: Git, *words: str, **options: Any) -> bytes:
+        ran.append(next(word for word in words if not word.startswith("-")))
+        return run(git, *words, **options)
+
+    monkeypatch.setattr(Git, "run", noted)
+    assert desk.snapshot() == desk.base
+    assert ran == ["for-each-ref", "update-ref"]
+    desk.write("c")
+    desk.snapshot("other")
+    assert "index-pack" in ran
 
 
 def test_one_snapshot_after_another_can_be_compared(desk: Desk) -> None:

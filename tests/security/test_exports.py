@@ -19,7 +19,7 @@ from tasks_app.reporting import downloads
 from tasks_app.reporting.csv_text import csv_lines
 from tasks_app.reporting.downloads import MAX_PATCHES, download_patch
 from tasks_app.reporting.search.filters import HistoryFilters
-from tasks_app.reporting.usage import _in_visible_projects
+from tasks_app.reporting.usage import in_visible_projects
 from tasks_app.services.tokens import make_token
 from tests.addresses import text_of
 from tests.browser import signed_in
@@ -49,7 +49,7 @@ def test_a_site_admin_sees_no_further_than_the_token_in_use() -> None:
     filters = HistoryFilters.of(QueryDict(""))
     assert [task.pk for task in filters.matching_tasks(principal)] == [mine.task_id]
     assert [asked.pk for asked in filters.matching_questions(principal)] == [mine.pk]
-    runs = _in_visible_projects(Run.objects.all(), principal, "", "step__task__project__in")
+    runs = in_visible_projects(Run.objects.all(), principal, "", "step__task__project__in")
     assert other.run not in runs and mine.run in runs
 
 

@@ -67,12 +67,16 @@ def test_a_database_that_trusts_is_named_with_what_to_do(use: Callable[..., None
 
 
 def test_a_database_that_asks_for_a_password_is_closed(
-    use: Callable[..., None], closed_postgres: int, monkeypatch: pytest.MonkeyPatch
+    use: Callable[..., None],
+    closed_postgres: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
-    """Whatever password this user's own settings hold."""
+    """Whatever password this user's own settings hold, and without a warning of libpq."""
     monkeypatch.setenv("PGPASSWORD", "secret")
     use(database=f"postgresql://ann:secret@127.0.0.1:{closed_postgres}/herd")
     assert check_open_services() == []
+    assert capfd.readouterr().err == ""
 
 
 @pytest.mark.redis

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from tasks_app.config.check import FileExistsCheck, NoCheck, ShellCheck
 from tasks_app.config.faults import ConfigInvalid
 from tasks_app.config.importing import Exported, Imported, convert, to_yaml
-from tasks_app.config.pipeline import FileExistsCheck, NoCheck, ProjectConfig, ShellCheck, load_project_config
+from tasks_app.config.pipeline import ProjectConfig, load_project_config
 
 ROOT = Path("/srv/shop")
 
