@@ -38,7 +38,7 @@ test: $(VENV)/.installed-dev ## every test that this machine can run; says what 
 	echo "── On PostgreSQL:"; cat "$$report"; exit $$status
 
 # Services that need neither git nor a process. What needs one is left to `make test`.
-FAST = tests/unit $(patsubst %,tests/integration/test_%.py,services_tasks audit decisions events_logs \
+FAST = tests/unit $(patsubst %,tests/integration/test_%.py,services_tasks audit verdicts events_logs \
 	notifications question_order threshold_change)
 test-fast: $(VENV)/.installed-dev ## unit tests and tests of services, while you work
 	@$(PYTEST) $(PARALLEL) -q $(FAST) $(ARGS)

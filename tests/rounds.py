@@ -31,7 +31,7 @@ ON_POSTGRES = (
     "integration/test_commands_listing.py",
     "integration/test_dashboard.py",
     "integration/test_decision_export.py",
-    "integration/test_decision_forms.py",
+    "integration/test_verdict_forms.py",
     "integration/test_decision_import.py",
     "integration/test_decision_pages.py",
     "integration/test_diff_page.py",

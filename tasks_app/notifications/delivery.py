@@ -17,7 +17,7 @@ from tasks_app.notifications import chat, mail, web_push, webhook
 from tasks_app.notifications.browsers import browser_of
 from tasks_app.notifications.errors import NotSent
 from tasks_app.notifications.message import Message, event_type_of, is_over, message_of
-from tasks_app.notifications.push_decisions import decision_for
+from tasks_app.notifications.push_approvals import approval_for
 from tasks_app.notifications.recipients import preferences_of
 from tasks_app.notifications.timing import MAX_ATTEMPTS, after_quiet_hours, retry_delay
 from tasks_app.permissions import Principal, may_see
@@ -120,9 +120,9 @@ def _send(batch: Sequence[Delivery]) -> int | None:
 
 def _push_to_browser(subscription: PushSubscription, message: Message, listed: Iterable[Network]) -> int:
     """Push to a browser. One that has unsubscribed is forgotten, with its deliveries."""
-    decision = decision_for(message, subscription.user)
+    approval = approval_for(message, subscription.user)
     try:
-        return web_push.send(browser_of(subscription), message, decision, listed=listed)
+        return web_push.send(browser_of(subscription), message, approval, listed=listed)
     except web_push.BrowserGone:
         subscription.delete()
         raise

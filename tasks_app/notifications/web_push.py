@@ -24,7 +24,7 @@ from tasks_app.core.errors import BadInput
 from tasks_app.notifications.errors import NotSent
 from tasks_app.notifications.message import Message
 from tasks_app.notifications.plain_text import one_line
-from tasks_app.notifications.push_decisions import KEPT_SECONDS, PushDecision
+from tasks_app.notifications.push_approvals import KEPT_SECONDS, PushApproval
 from tasks_app.notifications.webhook import exchange
 
 #: The signature of a request is valid for this long.
@@ -85,7 +85,7 @@ def application_server_key() -> str:
 def send(
     browser: Browser,
     message: Message,
-    decision: PushDecision | None = None,
+    approval: PushApproval | None = None,
     *,
     listed: Iterable[Network] = (),
 ) -> int:
@@ -98,7 +98,7 @@ def send(
         **_signature(browser.endpoint),
     }
     # Escaped, characters of other scripts would need up to 12 bytes each: too many for one record.
-    body = browser.encrypt(json.dumps(payload(message, decision), ensure_ascii=False).encode())
+    body = browser.encrypt(json.dumps(payload(message, approval), ensure_ascii=False).encode())
     try:
         return exchange(browser.endpoint, body, headers, listed=listed)
     except NotSent as error:
@@ -107,7 +107,7 @@ def send(
         raise
 
 
-def payload(message: Message, decision: PushDecision | None = None) -> dict[str, object]:
+def payload(message: Message, approval: PushApproval | None = None) -> dict[str, object]:
     """Return what the service worker shows. The texts fit in one record."""
     told: dict[str, object] = {
         "title": one_line(message.headline, 200) or "Cat Herder",
@@ -116,11 +116,11 @@ def payload(message: Message, decision: PushDecision | None = None) -> dict[str,
         "tag": f"task-{message.task_id}" if message.task_id else "test",
         "actions": _actions(open="Answer", inbox="Inbox") if message.questions else [],
     }
-    if decision:
+    if approval:
         told["title"] = "May the agent run this command?"
-        told["body"] = f"{decision.command}\n{told['body']}"
+        told["body"] = f"{approval.command}\n{told['body']}"
         told["actions"] = _actions(approved="Approve", denied="Deny")
-        told["decide"] = {"url": decision.url, "signature": decision.signature}
+        told["decide"] = {"url": approval.url, "signature": approval.signature}
     return told
 
 

@@ -18,12 +18,12 @@ PAYLOAD = """
 from django.utils import timezone
 from tasks_app.models import Delivery, Transition
 from tasks_app.notifications.message import message_of
-from tasks_app.notifications.push_decisions import decision_for
+from tasks_app.notifications.push_approvals import approval_for
 from tasks_app.notifications.web_push import payload
 question = Question.objects.get(pk={number})
 moved = Transition(task=question.task, source="running", target="waiting_for_input", at=timezone.now())
 message = message_of(Delivery(transition=moved, event_type="question"))
-result = payload(message, decision_for(message, User.objects.get(username="admin")))
+result = payload(message, approval_for(message, User.objects.get(username="admin")))
 """
 #: A browser without windows keeps no notifications, and nobody can click one. So the last one is kept here,
 #: and a script sends the events, whose `waitUntil` browsers refuse.
@@ -82,7 +82,7 @@ def test_a_command_is_approved_in_the_notification(portal: UpPortal, page: Page)
     assert (shown["title"], shown["actions"], shown["opened"]) == ("Approved.", [], [])
 
 
-def test_a_late_decision_says_who_was_first_and_opens_the_page(portal: UpPortal, page: Page) -> None:
+def test_a_late_verdict_says_who_was_first_and_opens_the_page(portal: UpPortal, page: Page) -> None:
     number, before = pushed(portal, page)
     page.goto(f"{portal.url}/questions/{number}/")
     page.get_by_role("button", name="Approve").click()

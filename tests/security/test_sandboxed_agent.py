@@ -92,7 +92,7 @@ def test_the_environment_is_a_list(burglary: Burglary) -> None:
     assert "ANTHROPIC_API_KEY=rehearsal" in burglary.shown["environment"]
 
 
-def test_a_run_can_write_neither_its_orders_nor_its_decisions_nor_the_gate(burglary: Burglary) -> None:
+def test_a_run_can_write_neither_its_orders_nor_its_permissions_nor_the_gate(burglary: Burglary) -> None:
     assert '"argv"' not in burglary.shown["orders"]
     inside = burglary.bench.task / "run-1" / "inside"
     assert (inside / "permissions.json").read_text() == "{}"

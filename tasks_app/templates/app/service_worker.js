@@ -27,7 +27,7 @@ addEventListener("push", (event) => {
   }));
 });
 
-// Sends the decision that was clicked, and shows what became of it. What the portal refuses is decided on its page.
+// Sends the verdict that was clicked, and shows what became of it. What the portal refuses is decided on its page.
 async function decide({ title, body, tag, icon, data }, verdict) {
   let answer, message;
   try {

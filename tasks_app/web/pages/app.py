@@ -14,7 +14,7 @@ from django.views.decorators.http import require_GET, require_POST
 from tasks_app.core.errors import BadInput, CatHerderError, NotAllowed, NotOpen
 from tasks_app.models import Channel, PushSubscription, Verdict
 from tasks_app.notifications.browsers import send_test, subscribe, unsubscribe
-from tasks_app.notifications.push_decisions import DENIED_NOTES, is_signed
+from tasks_app.notifications.push_approvals import DENIED_NOTES, is_signed
 from tasks_app.notifications.web_push import Browser
 from tasks_app.services.answers import decide
 from tasks_app.web.accounts.user_agents import describe_browser

@@ -22,19 +22,20 @@ KEPT_SECONDS = 24 * 3600
 DENIED_NOTES = "Denied in a notification, where no reason can be given."
 #: A longer command would not be shown completely by all platforms.
 _MAX_COMMAND = 120
+# Not the name of this module: signatures of an earlier version stay valid.
 _SALT = "tasks_app.notifications.push_decisions"
 
 
 @dataclass(frozen=True)
-class PushDecision:
-    """What a notification shows of an approval, and how it sends the decision."""
+class PushApproval:
+    """What a notification shows of an approval, and how it sends the verdict."""
 
     command: str
     url: str
     signature: str
 
 
-def decision_for(message: Message, user: User) -> PushDecision | None:
+def approval_for(message: Message, user: User) -> PushApproval | None:
     """Return what the user may decide in the notification; None unless it is one command, shown whole."""
     if len(message.questions) != 1 or message.questions[0].kind != QuestionKind.APPROVAL:
         return None
@@ -44,7 +45,7 @@ def decision_for(message: Message, user: User) -> PushDecision | None:
     if question is None or not command:
         return None
     url = reverse("question_push_decide", args=[question.pk])
-    return PushDecision(command, url, signing.dumps([question.pk, user.pk], salt=_SALT))
+    return PushApproval(command, url, signing.dumps([question.pk, user.pk], salt=_SALT))
 
 
 def whole_command(question: Question) -> str:
