@@ -124,6 +124,20 @@ class TolerantStorage(BaseStorage):  # type: ignore[misc]
     def read_schedule(self, ts: datetime) -> list[bytes]:
         return self._tried(partial(super().read_schedule, ts), [])
 
+    def seconds_until_scheduled(self, now: datetime) -> float | None:
+        """Return in how many seconds the next scheduled job is due; None if there is none."""
+        at = self._tried(self._first_scheduled, None)
+        return None if at is None else at - self._as_number(now)
+
+    def _first_scheduled(self) -> float | None:
+        """Return when the first scheduled job is due, in the numbers of `_as_number`."""
+        raise NotImplementedError
+
+    @staticmethod
+    def _as_number(when: datetime) -> float:
+        """Return the number that Huey stores for a time."""
+        return when.timestamp()
+
     def _tried(self, action: Callable[[], T], otherwise: T) -> T:
         if time.monotonic() < self._try_again_at:
             return otherwise
@@ -170,6 +184,11 @@ class QueueFile(TolerantStorage, SqliteStorage):  # type: ignore[misc]
     @property
     def _name(self) -> str:
         return f"The queue {self.filename}"
+
+    def _first_scheduled(self) -> float | None:
+        statement = "select min(timestamp) from schedule where queue = ?"
+        found: float | None = self.sql(statement, (self.name,), results=True)[0][0]
+        return found
 
     def initialize_schema(self) -> None:
         """Create the tables; an error must not prevent the start."""
@@ -225,6 +244,10 @@ class RedisQueue(TolerantStorage, RedisStorage):  # type: ignore[misc]
     @property
     def _name(self) -> str:
         return "The queue in Redis"
+
+    def _first_scheduled(self) -> float | None:
+        first = self.conn.zrange(self.schedule_key, 0, 0, withscores=True)
+        return first[0][1] if first else None
 
 
 def _inode(path: str) -> int | None:

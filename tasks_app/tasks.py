@@ -6,6 +6,7 @@ import threading
 import time
 from collections import Counter
 from dataclasses import replace
+from datetime import timedelta
 
 from huey.contrib.djhuey import HUEY, db_task
 
@@ -23,6 +24,10 @@ intake = Intake()
 #: so that another worker takes the entry. The sweeper of the worker that may take it needs no entry.
 MOST_PASSED_ON = 20
 PASS_ON_PAUSE = 0.1
+#: A job may come shortly before the time for undo is over, because clocks differ: by how much, and after what
+#: time it is repeated.
+CLOCKS_DIFFER = timedelta(seconds=2)
+UNDO_PAUSE = 0.2
 
 
 class PassingOn:
@@ -55,10 +60,13 @@ def look_at(task_id: int) -> None:
     # Imported late: every process can queue jobs, but few run agents, whose SDK takes 0.5 s and 50 MB.
     from tasks_app import composition
     from tasks_app.engine.turns import Bell, take_turns
+    from tasks_app.models import Task
 
     context = replace(composition.worker_context(_stop_signal), labels=labels_here())
     bell = Bell(ring=notify_worker, pass_on=passing_on, pending=HUEY.pending_count)
-    take_turns(owner=composition.owner(), context=context, bell=bell, goes_on=lambda: intake.is_open)
+    worked = take_turns(owner=composition.owner(), context=context, bell=bell, goes_on=lambda: intake.is_open)
+    if not worked and Task.objects.undo_ends_within(CLOCKS_DIFFER, task_id):
+        notify_worker_later(task_id, UNDO_PAUSE)
 
 
 def labels_here() -> Labels:

@@ -125,6 +125,11 @@ class TaskQuerySet(models.QuerySet["Task"]):
         waiting = self.filter(pk=task_id, phase=Phase.PENDING, undo_until__gt=Now())
         return bool(waiting.update(undo_until=None))
 
+    def undo_ends_within(self, time: timedelta, task_id: int) -> bool:
+        """Return whether an answer can still be taken back, but not for longer than `time`."""
+        waiting = self.filter(pk=task_id, phase=Phase.PENDING, undo_until__gt=Now())
+        return waiting.filter(undo_until__lt=Now() + time).exists()
+
     def held(self, task_id: int, *, epoch: int) -> Self:
         """Return the task if the holder of this epoch still has the lease."""
         return self.filter(pk=task_id, lease_epoch=epoch)

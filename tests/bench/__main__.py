@@ -9,13 +9,14 @@ import platform
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.bench import halting, history, starting, storing
+from tests.bench import halting, history, starting, storing, undoing
 from tests.bench.metrics import Metric, show
 
 #: The parts of the benchmark; each takes the options and returns what it found.
 PARTS: dict[str, Callable[[argparse.Namespace], list[Metric]]] = {
     "starting": lambda chosen: starting.measure(chosen.rounds),
     "halting": lambda chosen: halting.measure(chosen.tasks),
+    "undoing": lambda chosen: undoing.measure(chosen.tasks),
     "storing": lambda chosen: storing.measure(chosen.rounds),
     "history": lambda chosen: history.measure(chosen.history, requests=30),
 }

@@ -85,7 +85,7 @@ def measure(tasks: int) -> list[Metric]:
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright, ExitStack() as cleanup:
         portal = UpPortal(Path(folder) / "data").start()
         cleanup.callback(portal.stop)
-        repository = _repository(Path(folder) / "repository")
+        repository = asking_repository(Path(folder) / "repository")
         added = portal.manage("project", "add", "bench", str(repository))
         assert added.returncode == 0, added.stderr
         arguments = ["--no-sandbox", "--disable-background-networking"]
@@ -105,7 +105,8 @@ def measure(tasks: int) -> list[Metric]:
         return [*halts.metrics(floors), changes, *_waiting(portal), *floors.all, *halts.hops()]
 
 
-def _repository(path: Path) -> Path:
+def asking_repository(path: Path) -> Path:
+    """Make a repository with a pipeline of two steps."""
     commands = path / ".claude" / "commands"
     commands.mkdir(parents=True)
     (path / "cat-herder.yaml").write_text(PIPELINE)
@@ -130,7 +131,7 @@ def _one_task(page: Page, portal: UpPortal, known: Browser) -> None:
     """Answer the question of a new task on the page of the inbox, which is fetched anew for each task."""
     page.goto(f"{portal.url}/inbox/")
     page.evaluate(WATCH)
-    number = portal.rows(_create("start_task(task, by=admin)"))
+    number = portal.rows(asking_task())
     card = page.locator(f"[data-question][data-state=open]:has([href*='/tasks/{number}/'])")
     card.wait_for(timeout=60_000)
     card.locator("textarea").first.fill("Left.")
@@ -143,7 +144,8 @@ def _one_task(page: Page, portal: UpPortal, known: Browser) -> None:
     known.fetched.extend(fetched)
 
 
-def _create(then: str) -> str:
+def asking_task(then: str = "start_task(task, by=admin)") -> str:
+    """Return a script that creates a task whose agent asks, and starts it. Its result is the task's id."""
     return (
         "from tasks_app.services.tasks import create_task, start_task\n"
         "from tasks_app.permissions import Principal\n"
@@ -170,7 +172,7 @@ def _news(moves: list[float], news: list[float], floors: Floors) -> Metric:
 
 
 def _waiting(portal: UpPortal) -> list[Metric]:
-    portal.rows(_create("start_task(task, by=admin)"))
+    portal.rows(asking_task())
     portal.rows("import time\nwhile not Task.objects.filter(phase='waiting_for_input'): time.sleep(0.1)")
     transcript, rows = portal.rows(BYTES)
     return [

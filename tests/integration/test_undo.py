@@ -12,6 +12,7 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
+from tasks_app import composition, tasks
 from tasks_app.agent.fake import FakeAgent
 from tasks_app.agent.fake_script import Turn, ask, say
 from tasks_app.core.errors import NotAllowed, NotOpen, TooLateToUndo
@@ -83,6 +84,25 @@ def test_no_worker_claims_the_task_before_the_time_is_up(rows: Rows, project: Pr
     assert not Task.objects.due().exists()
     time_is_up(task)
     assert rows.advance(task).phase == Phase.DONE
+    assert told(task) == "Red"
+
+
+def test_a_job_that_comes_before_the_time_is_up_is_repeated(
+    rows: Rows, project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The clocks of two hosts differ; without a second job, the task would wait for the sweeper."""
+    repeated: list[int] = []
+    monkeypatch.setattr(composition, "worker_context", lambda _: rows.context)
+    monkeypatch.setattr(tasks, "notify_worker_later", lambda task_id, _: repeated.append(task_id))
+    task = answered(rows, project).task
+    tasks.look_at.call_local(task.pk)
+    assert not repeated, "it is up in 60 s"
+    monkeypatch.setattr(tasks, "CLOCKS_DIFFER", timedelta(hours=1))
+    tasks.look_at.call_local(task.pk)
+    assert repeated == [task.pk]
+    time_is_up(task)
+    tasks.look_at.call_local(task.pk)
+    assert repeated == [task.pk]
     assert told(task) == "Red"
 
 

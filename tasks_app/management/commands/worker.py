@@ -17,6 +17,7 @@ from tasks_app import composition, tasks
 from tasks_app.core.errors import CatHerderError, WrongDataDirectory
 from tasks_app.engine.intake import STARTING, Intake, TakingConsumer
 from tasks_app.engine.publisher import Publisher
+from tasks_app.engine.scheduled_jobs import PunctualScheduler
 from tasks_app.engine.span_exporter import start_exporter
 from tasks_app.engine.sweeper import Sweeper, ThisWorker
 from tasks_app.engine.worker_beat import Heartbeat
@@ -146,6 +147,8 @@ def _require_data_dir() -> None:
 
 class _StoppingConsumer(TakingConsumer):
     """A consumer that asks runs to put themselves back on a signal, and waits for them with a timeout."""
+
+    scheduler_class = PunctualScheduler
 
     def _handle_signal(self, signum: int, frame: FrameType | None) -> None:
         tasks.stopping.set()
