@@ -202,6 +202,9 @@ class QueueFile(TolerantStorage, SqliteStorage):  # type: ignore[misc]
             self._conn = None
         if self._conn is None:
             fresh: sqlite3.Connection = self._create_connection()
+            # With WAL no commit waits for the disk. A power cut may lose the last jobs, and damages nothing:
+            # a job is a hint, and the sweeper finds what is due.
+            fresh.execute("pragma synchronous=normal")
             for statement in self.ddl:
                 fresh.execute(statement)
             self._conn, self._inode = fresh, _inode(self.filename)

@@ -151,6 +151,12 @@ def test_a_process_starts_with_a_damaged_file_and_takes_a_ring(path: Path) -> No
     assert len(done.stderr.splitlines()) == 1 and "damaged" in done.stderr
 
 
+def test_a_job_does_not_wait_for_the_disk(storage: QueueFile) -> None:
+    """It is a hint; SQLite's own default would write it to the disk at once (2)."""
+    assert storage.sql("pragma journal_mode", results=True) == [("wal",)]
+    assert storage.sql("pragma synchronous", results=True) == [(1,)]
+
+
 @pytest.mark.redis
 def test_without_redis_rings_stay_in_the_process_and_with_it_they_travel_again(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
