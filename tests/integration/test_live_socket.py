@@ -188,6 +188,20 @@ async def test_a_member_gets_one_frame_per_task(world: World) -> None:
         }
 
 
+async def test_a_phase_or_a_question_does_not_wait_for_the_pause_after_events(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(consumers, "MESSAGE_SECONDS", 3600)
+    async with Browser(world.client) as browser:
+        await world.change(world.ours, kind="events")
+        assert (await browser.update())["kinds"] == ["events"]
+        await world.change(world.ours, kind="events")
+        await world.change(world.ours, kind="phase")
+        assert (await browser.update())["kinds"] == ["events", "phase"]
+        await world.change(world.ours, kind="question")
+        assert (await browser.update())["kinds"] == ["question"]
+
+
 @pytest.mark.parametrize("role", ["outsider", *Role.values, "site admin"])
 async def test_users_get_updates_only_of_the_tasks_that_they_may_see(world: World, role: str) -> None:
     """W1: a stranger gets no connection at all, see above."""

@@ -31,8 +31,11 @@ LOGIN_NEEDED = 4401
 TRY_AGAIN = 1011
 TOO_MANY = 4429
 
-#: Seconds between two messages about one task.
+#: Seconds between two messages about one task, if they only say that its log has more.
 MESSAGE_SECONDS = 0.05
+
+#: The kind of changes that may wait so long.
+_PATIENT = frozenset({"events"})
 
 #: Seconds for which a looked-up visibility is used.
 VISIBILITY_SECONDS = 1.0
@@ -74,6 +77,7 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc]
         await self.accept()
         self._queue = SendQueue()
         self._has_updates = asyncio.Event()
+        self._is_urgent = asyncio.Event()
         # Subscribe first, then read: what is committed in between comes twice rather than never.
         broadcaster.subscribe(self)
         self._sender = asyncio.create_task(self._send_until_closed(visibility))
@@ -99,6 +103,8 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc]
     def receive_updates(self, updates: Sequence[TaskUpdate]) -> None:
         self._queue.put(updates)
         self._has_updates.set()
+        if any(update.kinds - _PATIENT for update in updates):
+            self._is_urgent.set()
 
     async def _send_until_closed(self, visibility: Visibility) -> None:
         try:
@@ -137,11 +143,13 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc]
                     return
                 visibility = renewed
             self._has_updates.clear()
+            self._is_urgent.clear()
             for message in self._queue.take(visibility):
                 await self.send_json(message)
             if self._queue:
                 self._has_updates.set()
-            await asyncio.sleep(MESSAGE_SECONDS)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._is_urgent.wait(), MESSAGE_SECONDS)
 
     async def _look_up_visibility(self) -> Visibility | None:
         return await visibility_look_up.of(self.scope["session"].session_key)
