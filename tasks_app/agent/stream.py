@@ -50,6 +50,8 @@ class Stream:
     _usage_by_message: dict[str, Message] = field(default_factory=dict)
 
     def read(self, message: Message) -> list[AgentEvent]:
+        if _is_for_sdk(message):
+            return []
         at = datetime.now(UTC)
         readers = {
             "assistant": self._read_assistant,
@@ -232,6 +234,11 @@ class Stream:
                 min(MOST_TOKENS, total.cache_read_tokens + one.cache_read_tokens),
             )
         return total
+
+
+def _is_for_sdk(message: Message) -> bool:
+    """Return whether the program sent the message only because its SDK asked for it."""
+    return message.get("sdk_host_only") is True and message.get("subtype") == "session_state_changed"
 
 
 def _reported_error(result: Message) -> str:

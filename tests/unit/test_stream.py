@@ -102,6 +102,14 @@ class TestEvents:
         (event,) = Stream().read(message)
         assert (event.kind, event.payload, event.raw) == ("unknown", {"type": str(kind)}, message)
 
+    def test_what_the_program_says_to_its_sdk_alone_is_not_kept(self) -> None:
+        message = {"type": "system", "subtype": "session_state_changed", "state": "idle"}
+        assert not Stream().read({**message, "sdk_host_only": True})
+        (event,) = Stream().read(message)
+        assert event.payload == {"subtype": "session_state_changed"}
+        (event,) = Stream().read({"type": "telepathy", "sdk_host_only": True})
+        assert event.kind == "unknown"
+
     def test_a_block_of_an_unknown_kind_is_an_event(self) -> None:
         _, events = read(assistant({"type": "hologram"}, text("Hi.")))
         assert events == [("unknown", {"type": "hologram"}), ("text", {"text": "Hi."})]
