@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 from typing import Any
 
@@ -51,6 +52,28 @@ def look(user: User, **query: Any) -> str:
 
 def listed(page: str) -> int:
     return page.count('<li class="inbox-row">')
+
+
+def triggers(page: str) -> dict[str, str]:
+    """What makes each part of the page fetch itself again, by the part's address."""
+    return dict(re.findall(r'hx-get="([^"]*)"[^>]* hx-trigger="([^"]*)"', page))
+
+
+def test_numbers_beside_a_question_are_fetched_after_it(admin: User) -> None:
+    """A new question is on its way alone; tabs and navigation follow."""
+    question = asked("Red?")
+    late, soon = "catherder:state from:body delay:150ms", "catherder:state from:body,"
+    parts = triggers(look(admin))
+    (tabs,) = [trigger for address, trigger in parts.items() if address.endswith("part=tabs")]
+    (rows,) = [trigger for address, trigger in parts.items() if address.endswith("part=list")]
+    assert tabs.startswith(late) and parts[reverse("navigation")].startswith(late)
+    assert rows.startswith(soon)
+    task = question.task
+    parts = triggers(str(signed_in(admin).get(reverse("task", args=[task.pk])).text))
+    waiting = {name for name in parts if "delay:150ms" in parts[name]}
+    names = ("task_history", "task_plan", "task_timeline")
+    assert waiting == {reverse("navigation"), *(reverse(name, args=[task.pk]) for name in names)}
+    assert "delay" not in parts[reverse("task_questions", args=[task.pk])]
 
 
 def test_what_is_too_much_to_count_has_a_plus_and_the_rest_is_in_the_history(
