@@ -6,8 +6,10 @@ import asyncio
 from collections.abc import Callable, Coroutine, Hashable
 from typing import Any, TypeVar
 
-#: Seconds that one request waits; then the client asks again.
+#: Seconds that one request waits; then the client asks again. Proxies give up after 60 seconds.
 WAIT_SECONDS = 20.0
+#: Seconds that the result of a job is kept if nobody waited when it ended: its client is just asking again.
+KEPT_SECONDS = 60.0
 
 T = TypeVar("T")
 
@@ -17,12 +19,36 @@ class Background:
 
     def __init__(self) -> None:
         self._jobs: dict[Hashable, asyncio.Task[Any]] = {}
+        self._waiting: dict[Hashable, int] = {}
 
     async def wait_for(self, key: Hashable, job: Callable[[], Coroutine[Any, Any, T]]) -> asyncio.Task[T]:
-        """Return the job of this key, started unless it runs. It has ended, or WAIT_SECONDS are over."""
+        """Return the job of this key, started unless it runs. It has ended, or WAIT_SECONDS are over.
+
+        A job that ended while nobody waited is returned, too.
+        """
         running: asyncio.Task[T] | None = self._jobs.get(key)
         if running is None:
             running = self._jobs[key] = asyncio.create_task(job())
-            running.add_done_callback(lambda _: self._jobs.pop(key, None))
-        await asyncio.wait([running], timeout=WAIT_SECONDS)
+            running.add_done_callback(lambda ended: self._ended(key, ended))
+        self._waiting[key] = self._waiting.get(key, 0) + 1
+        try:
+            await asyncio.wait([running], timeout=WAIT_SECONDS)
+        finally:
+            self._waiting[key] -= 1
+            if not self._waiting[key]:
+                del self._waiting[key]
+        if running.done():
+            self._forget(key, running)
         return running
+
+    def _ended(self, key: Hashable, job: asyncio.Task[Any]) -> None:
+        if not job.cancelled():
+            job.exception()  # it counts as seen: whoever waited may be gone
+        if key in self._waiting:
+            self._forget(key, job)
+        else:
+            job.get_loop().call_later(KEPT_SECONDS, self._forget, key, job)
+
+    def _forget(self, key: Hashable, job: asyncio.Task[Any]) -> None:
+        if self._jobs.get(key) is job:
+            del self._jobs[key]

@@ -37,9 +37,10 @@ _HOOKS = Path(git_package.__file__).parent / "hooks"
 
 
 class RequestRefused(Exception):
-    """A request that cannot be served; the message says why. `status` is that of the response."""
+    """A request that cannot be served; the message says why. `status` and `headers` are the response's."""
 
     status = 400
+    headers: tuple[tuple[bytes, bytes], ...] = ()
 
 
 class BodyBroken(RequestRefused):
@@ -59,7 +60,7 @@ class DiskFull(RequestRefused):
 
 
 class OutOfTime(RequestRefused):
-    """git took longer than SECONDS."""
+    """git took longer than it may."""
 
     status = 504
 
@@ -77,6 +78,7 @@ class GitService:
     advertise: bool = False
     #: The request in the place of its body: a push whose pack was uploaded before.
     uploaded: Callable[[], Iterator[bytes]] | None = None
+    seconds: float = SECONDS
 
     def _git(self) -> Git:
         """Return git that shows only what the holder may see, and accepts one reference.
@@ -102,7 +104,7 @@ class GitService:
         return Git(self.held.repository.path, settings=options, variables=variables)
 
     async def respond(self, scope: Message, receive: Receive, send: Send) -> bool:
-        """Run git and send its output. It is stopped if the client goes away, or after SECONDS.
+        """Run git and send its output. It is stopped if the client goes away, or after `seconds`.
 
         Return whether it has ended by itself.
 
@@ -153,10 +155,10 @@ class GitService:
         errors = asyncio.create_task(read_errors(process))
         try:
             done, _ = await asyncio.wait(
-                (feeding, printing), timeout=SECONDS, return_when=asyncio.FIRST_COMPLETED
+                (feeding, printing), timeout=self.seconds, return_when=asyncio.FIRST_COMPLETED
             )
             if not done:
-                raise OutOfTime(f"git did not end within {SECONDS:g} seconds.")
+                raise OutOfTime(f"git did not end within {self.seconds:g} seconds.")
             if printing not in done:
                 await feeding  # it only ends by an error
             await printing

@@ -17,6 +17,7 @@ from catherder_site.background import Background
 from catherder_site.body_limits import Message, Receive, Send
 from catherder_site.git_service import BODY_LIMITS, RECEIVE, BodyBroken, body_pieces, require_free_disk
 from catherder_site.plain_text import answer
+from catherder_site.slow_threads import SlowThreads
 from catherder_site.transfers import send_file
 from tasks_app.core.errors import BadInput
 from tasks_app.git.durable import move_file_into_place, temporary_name
@@ -27,9 +28,12 @@ from tasks_app.services.worker_hosts import HeldTask
 _MEDIA_TYPE = b"application/vnd.git-lfs+json"
 _BATCH_BYTES = 4 * 1024**2
 _NAME = re.compile(r"[0-9a-f]{64}")
+_BASE_URL = re.compile(r"https?://[A-Za-z0-9.:\[\]_-]{1,300}(?:/[A-Za-z0-9._~/-]{0,300})?")
 
 
-async def prepare_contents(background: Background, held: HeldTask, scope: Message, send: Send) -> None:
+async def prepare_contents(
+    background: Background, threads: SlowThreads, held: HeldTask, scope: Message, send: Send
+) -> None:
     """Fetch what a new workspace of the task needs from the source; answer 202 while that lasts.
 
     The answer has what went wrong, or "". The host then asks for what the portal has.
@@ -37,7 +41,7 @@ async def prepare_contents(background: Background, held: HeldTask, scope: Messag
     contents = LfsContents(held.repository, held.repository.source, held.contents_of)
 
     async def fetch() -> str:
-        return await asyncio.to_thread(contents.fetch_needed)
+        return await threads.run(contents.fetch_needed)
 
     job = await background.wait_for((held.repository.path, held.contents_of), fetch)
     status, found = (200, job.result()) if job.done() else (202, "")
@@ -97,7 +101,9 @@ async def send_content(held: HeldTask, name: str, scope: Message, receive: Recei
     await send_file(kept, name, scope, receive, send)
 
 
-async def receive_content(held: HeldTask, name: str, scope: Message, receive: Receive, send: Send) -> None:
+async def receive_content(
+    threads: SlowThreads, held: HeldTask, name: str, scope: Message, receive: Receive, send: Send
+) -> None:
     """Keep a content. Raises BodyBroken if it is not the one of its name."""
     kept = path_of(held.repository.path, name)
     digest = hashlib.sha256()
@@ -110,5 +116,5 @@ async def receive_content(held: HeldTask, name: str, scope: Message, receive: Re
                     await asyncio.to_thread(file.write, piece)
         if digest.hexdigest() != name:
             raise BodyBroken("This is not the content of its name.")
-        await asyncio.to_thread(move_file_into_place, fresh, kept, below=held.repository.path)
+        await threads.run(lambda: move_file_into_place(fresh, kept, below=held.repository.path))
     await answer(scope, send, 200, b"")

@@ -1,7 +1,6 @@
-"""Bundles and uploads of worker hosts: exchanges that go on where they broke off (M1).
+"""Bundles for worker hosts: downloads that go on where they broke off (M1).
 
-A bundle is made once, in the background, and then downloaded in pieces. A pack is uploaded in pieces, and
-pushed from its file when it is complete: by the same git, with the same checks, as one that comes at once.
+A bundle is made once, in the background, and then downloaded in pieces.
 """
 
 from __future__ import annotations
@@ -12,32 +11,25 @@ import logging
 import re
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Iterator
-from contextlib import aclosing, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from catherder_site.background import Background
 from catherder_site.body_limits import Message, Receive, Send
 from catherder_site.git_service import (
-    BODY_LIMITS,
-    RECEIVE,
-    BodyBroken,
-    BodyTooLarge,
     DiskFull,
-    GitService,
     body_pieces,
     read_errors,
     require_free_disk,
     stop_process,
 )
 from catherder_site.plain_text import answer
+from catherder_site.slow_threads import Busy, SlowThreads
 from tasks_app.core.errors import BadInput, WorkspaceError
 from tasks_app.git.bundles import BundleOrder, find_bundle, order_bundle, remove_old_transfers
 from tasks_app.git.checksums import checksum_of
 from tasks_app.git.durable import move_file_into_place, temporary_name
-from tasks_app.git.mirror import incoming_ref
-from tasks_app.git.names import valid_commit
-from tasks_app.git.uploads import OffsetTaken, append, begin, is_complete, received, upload_path
 from tasks_app.services.worker_hosts import HeldTask
 
 logger = logging.getLogger(__name__)
@@ -46,44 +38,37 @@ logger = logging.getLogger(__name__)
 MAKING_SECONDS = 3600.0
 #: Bundles that are made at the same time; each uses a processor and some gigabytes of disk.
 _MOST_AT_WORK = 2
-#: Maximum bytes of a piece of an upload, and of the names of the commits that a mirror has.
-PIECE_BYTES = 64 * 1024**2
-_ORDER_BYTES = 1024**2
+#: Maximum bytes of the names of the commits that a mirror has.
+ORDER_BYTES = 1024**2
 _READ = 256 * 1024
 _RANGE = re.compile(rb"bytes=(\d{1,15})-(\d{1,15})")
-_CONTENT_RANGE = re.compile(rb"bytes (\d{1,15})-\d{1,15}/(\d{1,15})")
 _BINARY = (b"content-type", b"application/octet-stream")
 _NO_STORE = (b"cache-control", b"no-store")
-
-
-class PieceConflict(BodyBroken):
-    """The upload does not end where this piece begins, or is not the pack of its name."""
-
-    status = 409
 
 
 class Bundles:
     """Makes bundles, each once at a time, and sends them."""
 
-    def __init__(self, background: Background) -> None:
+    def __init__(self, background: Background, threads: SlowThreads) -> None:
         self._at_work = asyncio.Semaphore(_MOST_AT_WORK)
         self._background = background
+        self._threads = threads
 
     async def order(self, held: HeldTask, scope: Message, receive: Receive, send: Send) -> None:
         """Answer with name, size and checksum of a bundle; with 202 while it is made, 204 if nothing lacks.
 
         204 also if it cannot be made: then the host fetches in one go.
         """
-        body = b"".join([piece async for piece in body_pieces(scope, receive, limit=_ORDER_BYTES)])
+        body = b"".join([piece async for piece in body_pieces(scope, receive, limit=ORDER_BYTES)])
         have = _texts_in(body, "have")
-        wanted = await asyncio.to_thread(order_bundle, held.repository, held.bundle_scopes, have)
+        wanted = await self._threads.run(lambda: order_bundle(held.repository, held.bundle_scopes, have))
         if wanted is None:
-            await _answer_empty(send, 204)
+            await answer_empty(send, 204)
             return
         if not find_bundle(held.repository, list(held.bundle_scopes), wanted.name):
             making = await self._background.wait_for(wanted.path, lambda: self._make(wanted, held))
             if not wanted.path.exists():
-                await _answer_empty(send, 204 if making.done() else 202)
+                await answer_empty(send, 204 if making.done() else 202)
                 return
         facts = {
             "name": wanted.name,
@@ -99,9 +84,9 @@ class Bundles:
                 with temporary_name(wanted.path) as fresh:
                     await asyncio.wait_for(_write_bundle(wanted, held, fresh), MAKING_SECONDS)
                     below = held.repository.path
-                    await asyncio.to_thread(move_file_into_place, fresh, wanted.path, below=below)
-            await asyncio.to_thread(remove_old_transfers, held.repository.path)
-        except (WorkspaceError, DiskFull, OSError, TimeoutError) as error:
+                    await self._threads.run(lambda: move_file_into_place(fresh, wanted.path, below=below))
+            await self._threads.run(lambda: remove_old_transfers(held.repository.path))
+        except (WorkspaceError, DiskFull, Busy, OSError, TimeoutError) as error:
             reason = str(error) or type(error).__name__
             logger.warning("no bundle of %s could be made: %s", held.repository.name, reason)
 
@@ -174,13 +159,13 @@ async def _send_file(path: Path, etag: str, scope: Message, send: Send, gone: as
         begin_with.append((b"content-range", b"bytes %d-%d/%d" % (first, last, size)))
     begin_with.append((b"content-length", b"%d" % (last - first + 1)))
     await send({"type": "http.response.start", "status": 206 if found else 200, "headers": begin_with})
-    pieces = _pieces_of(path, first, last + 1)
+    pieces = pieces_of(path, first, last + 1)
     while not gone.done() and (piece := await asyncio.to_thread(next, pieces, b"")):
         await send({"type": "http.response.body", "body": piece, "more_body": True})
     await send({"type": "http.response.body", "body": b""})
 
 
-def _pieces_of(path: Path, first: int, end: int) -> Iterator[bytes]:
+def pieces_of(path: Path, first: int, end: int) -> Iterator[bytes]:
     """Yield the bytes from `first` to before `end`."""
     with path.open("rb") as file:
         file.seek(first)
@@ -190,75 +175,23 @@ def _pieces_of(path: Path, first: int, end: int) -> Iterator[bytes]:
             yield piece
 
 
-async def tell_received(held: HeldTask, name: str, scope: Message, send: Send) -> None:
-    """Answer with the size of the upload so far, and the largest one that is taken."""
-    size = await asyncio.to_thread(received, upload_path(held.repository, held.task_id, name))
-    await answer(scope, send, 200, json.dumps({"size": size, "limit": BODY_LIMITS[RECEIVE]}).encode())
-
-
-async def receive_piece(held: HeldTask, name: str, scope: Message, receive: Receive, send: Send) -> None:
-    """Write a piece to the end of an upload. What has arrived stays if the connection breaks."""
-    given = _CONTENT_RANGE.fullmatch(dict(scope["headers"]).get(b"content-range", b""))
-    if given is None:
-        raise BadInput("say with Content-Range where this piece belongs")
-    offset, total = int(given[1]), int(given[2])
-    if total > BODY_LIMITS[RECEIVE]:
-        raise BodyTooLarge(f"The pack is longer than {BODY_LIMITS[RECEIVE]:,} bytes.")
-    upload = upload_path(held.repository, held.task_id, name)
-    await asyncio.to_thread(begin, upload)
-    try:
-        async with aclosing(body_pieces(scope, receive, limit=min(PIECE_BYTES, total - offset))) as pieces:
-            async for piece in pieces:
-                require_free_disk(held.repository.path)
-                offset = await asyncio.to_thread(append, upload, offset, piece)
-    except OffsetTaken:
-        raise PieceConflict("The upload does not end where this piece begins.") from None
-    await answer(scope, send, 200, b"received\n")
-
-
-async def push_upload(held: HeldTask, name: str, scope: Message, receive: Receive, send: Send) -> None:
-    """Push a pack that was uploaded; the response is that of git. The upload goes away with git's verdict."""
-    body = b"".join([piece async for piece in body_pieces(scope, receive, limit=_ORDER_BYTES)])
-    target = _commit_in(body)
-    upload = upload_path(held.repository, held.task_id, name)
-    if not await asyncio.to_thread(is_complete, upload):
-        await asyncio.to_thread(upload.unlink, missing_ok=True)
-        raise PieceConflict("This is not the pack that was to be uploaded.")
-    now = await asyncio.to_thread(held.repository.refs, incoming_ref(held.key))
-    head = f"{now[0] if now else 40 * '0'} {target} {incoming_ref(held.key)}\0report-status side-band-64k"
-    line = b"%04x%s0000" % (len(head) + 4, head.encode())
-
-    def request() -> Iterator[bytes]:
-        yield line
-        yield from _pieces_of(upload, 0, received(upload))
-
-    if await GitService(held, RECEIVE, uploaded=request).respond(scope, receive, send):
-        await asyncio.to_thread(upload.unlink, missing_ok=True)
-
-
 def _texts_in(body: bytes, key: str) -> list[str]:
-    given = _json_in(body, key)
+    given = value_in(body, key)
     if not isinstance(given, list) or not all(isinstance(one, str) for one in given):
         raise BadInput(f"{key} is a list of texts")
     return given
 
 
-def _commit_in(body: bytes) -> str:
-    given = _json_in(body, "target")
-    try:
-        return valid_commit(given if isinstance(given, str) else "")
-    except WorkspaceError as error:
-        raise BadInput(str(error), where="target") from None
-
-
-def _json_in(body: bytes, key: str) -> Any:
+def value_in(body: bytes, key: str) -> Any:
+    """Return what an object in JSON has under `key`. Raises BadInput."""
     try:
         return json.loads(body)[key]
     except (ValueError, KeyError, TypeError, IndexError, RecursionError):
         raise BadInput(f"send an object with {key}") from None
 
 
-async def _answer_empty(send: Send, status: int) -> None:
+async def answer_empty(send: Send, status: int) -> None:
+    """Answer without a body: 202 while something is made, or 204."""
     headers = [_NO_STORE] if status == 204 else [_NO_STORE, (b"content-length", b"0")]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": b""})

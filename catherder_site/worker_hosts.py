@@ -11,12 +11,13 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from django.conf import settings
 from django.db import connection
 
-from catherder_site import lfs_service, transfers
+from catherder_site import lfs_service, transfers, upload_service
 from catherder_site.background import Background
 from catherder_site.body_limits import Application, Message, Receive, Send
 from catherder_site.git_service import (
@@ -29,6 +30,7 @@ from catherder_site.git_service import (
     body_pieces,
 )
 from catherder_site.plain_text import answer
+from catherder_site.slow_threads import Busy, SlowThreads
 from tasks_app.core.environment import queue_secret
 from tasks_app.core.errors import BadInput, LeaseLost, WorkspaceError
 from tasks_app.models import WorkerToken
@@ -44,10 +46,16 @@ from tasks_app.services.worker_hosts import (
 PREFIX = "/worker/"
 _TASK = re.compile(
     r"tasks/([1-9]\d{0,17})/([1-9]\d{0,8})"
-    r"(|/refs|/repository\.git/(?:info/refs|git-[a-z-]+)|/bundles(?:/[0-9a-f]{64})?|/uploads/[0-9a-f]{40}|/contents"
+    r"(|/refs|/repository\.git/(?:info/refs|git-[a-z-]+)|/bundles(?:/[0-9a-f]{64})?|/uploads/(?:[0-9a-f]{40}|[0-9a-f]{64})|/contents"
     r"|/repository\.git/info/lfs/objects/(?:batch|[0-9a-f]{64}))"
 )
 _JSON_BYTES = 10_000
+#: Sources from which contents of Git LFS are fetched at the same time, for up to half an hour each.
+MOST_FETCHES = 2
+#: Threads that read or write whole repositories and uploads.
+MOST_SLOW = 3
+#: How much work may wait for one of these threads.
+MOST_WAITING = 32
 _REMOVE_OLD_SECONDS = 3600.0
 _NOT_FOUND = b"There is nothing here.\n"
 _NEEDS_TOKEN = b"This needs the token of a worker host, as in Authorization: Bearer TOKEN.\n"
@@ -65,7 +73,11 @@ class WorkerHosts:
             lambda: asyncio.Semaphore(MOST_PROCESSES)
         )
         self._background = Background()
-        self._bundles = transfers.Bundles(self._background)
+        # Sources may be slow. They must not delay what is quick, and nothing here the check of a token.
+        self._fetches = SlowThreads(most=MOST_FETCHES, waiting=MOST_WAITING)
+        self._slow = SlowThreads(most=MOST_SLOW, waiting=MOST_WAITING)
+        self._bundles = transfers.Bundles(self._background, self._slow)
+        self._finished_uploads = upload_service.FinishedUploads(self._background, self._slow, self._processes)
         self._old_removed_at = -_REMOVE_OLD_SECONDS
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
@@ -83,7 +95,7 @@ class WorkerHosts:
         except BadInput as error:
             await answer(scope, send, 400, f"{error}\n".encode())
         except RequestRefused as error:
-            await answer(scope, send, error.status, f"{error}\n".encode())
+            await answer(scope, send, error.status, f"{error}\n".encode(), dict(error.headers))
         except WorkspaceError as error:
             await answer(scope, send, 500, f"{error}\n".encode())
         except OSError as error:
@@ -101,22 +113,30 @@ class WorkerHosts:
         if found is None:
             await answer(scope, send, 404, _NOT_FOUND)
             return
-        task_id, epoch, rest = int(found[1]), int(found[2]), found[3]
+        task_id, epoch = int(found[1]), int(found[2])
         held = await _in_a_thread(lambda: held_task(worker, task_id, epoch))
+        await self._serve_task(held, found[3], scope, receive, send)
+
+    async def _serve_task(
+        self, held: HeldTask, rest: str, scope: Message, receive: Receive, send: Send
+    ) -> None:
+        method = scope["method"]
         if (method, rest) == ("GET", ""):
             await answer(scope, send, 200, b"held\n")
         elif (method, rest) == ("POST", "/refs"):
-            await _set_refs(held, scope, receive, send)
-        elif rest == "/contents" or "/lfs/objects/" in rest:
-            async with self._processes[worker.pk]:
+            await self._set_refs(held, scope, receive, send)
+        elif method == "POST" and (rest in ("/contents", "/bundles") or rest.startswith("/uploads/")):
+            await self._poll(held, scope, receive, send)
+        elif "/lfs/objects/" in rest:
+            async with self._processes[held.worker.pk]:
                 await self._exchange_contents(held, scope, receive, send)
         elif rest.startswith(("/bundles", "/uploads/")):
-            async with self._processes[worker.pk]:
+            async with self._processes[held.worker.pk]:
                 await self._transfer(held, scope, receive, send)
         elif service := _git_service(held, method, rest.rpartition("repository.git/")[2], scope):
             if service.advertise and service.service == UPLOAD:
-                await _in_a_thread(lambda: ensure_base_ref(held))
-            async with self._processes[worker.pk]:
+                await self._slow.run(lambda: ensure_base_ref(held))
+            async with self._processes[held.worker.pk]:
                 await service.respond(scope, receive, send)
         else:
             await answer(scope, send, 404, _NOT_FOUND)
@@ -126,38 +146,49 @@ class WorkerHosts:
         now = asyncio.get_running_loop().time()
         if now - self._old_removed_at >= _REMOVE_OLD_SECONDS:
             self._old_removed_at = now
-            await _in_a_thread(remove_all_old_transfers)
+            with suppress(Busy):  # then in an hour
+                await self._slow.run(remove_all_old_transfers)
+
+    async def _poll(self, held: HeldTask, scope: Message, receive: Receive, send: Send) -> None:
+        """Begin a job, or wait for its end. A request that waits uses no place of its host."""
+        if scope["path"].endswith("/contents"):
+            await lfs_service.prepare_contents(self._background, self._fetches, held, scope, send)
+        elif scope["path"].endswith("/bundles"):
+            await self._bundles.order(held, scope, receive, send)
+        else:
+            name = scope["path"].rpartition("/")[2]
+            await self._finished_uploads.finish(held, name, scope, receive, send)
 
     async def _exchange_contents(self, held: HeldTask, scope: Message, receive: Receive, send: Send) -> None:
         name, method = scope["path"].rpartition("/")[2], scope["method"]
-        if (method, name) == ("POST", "contents"):
-            await lfs_service.prepare_contents(self._background, held, scope, send)
-        elif (method, name) == ("POST", "batch"):
+        if (method, name) == ("POST", "batch"):
             await lfs_service.batch(held, scope, receive, send)
-        elif method == "GET" and name not in ("contents", "batch"):
+        elif method == "GET" and name != "batch":
             await lfs_service.send_content(held, name, scope, receive, send)
-        elif method == "PUT" and name not in ("contents", "batch"):
-            await lfs_service.receive_content(held, name, scope, receive, send)
+        elif method == "PUT" and name != "batch":
+            await lfs_service.receive_content(self._slow, held, name, scope, receive, send)
         else:
             await answer(scope, send, 404, _NOT_FOUND)
 
     async def _transfer(self, held: HeldTask, scope: Message, receive: Receive, send: Send) -> None:
-        name, method = scope["path"].rpartition("/")[2], scope["method"]
-        if "/uploads/" in scope["path"]:
-            if method == "GET":
-                await transfers.tell_received(held, name, scope, send)
-            elif method == "PUT":
-                await transfers.receive_piece(held, name, scope, receive, send)
-            elif method == "POST":
-                await transfers.push_upload(held, name, scope, receive, send)
-            else:
-                await answer(scope, send, 404, _NOT_FOUND)
-        elif (method, name) == ("POST", "bundles"):
-            await self._bundles.order(held, scope, receive, send)
-        elif method == "GET" and name != "bundles":
+        kind, name = scope["path"].split("/")[-2:]
+        method = scope["method"]
+        if (method, kind) == ("GET", "uploads"):
+            await upload_service.tell_received(held, name, scope, send)
+        elif (method, kind) == ("PUT", "uploads"):
+            await upload_service.receive_piece(held, name, scope, receive, send)
+        elif (method, kind) == ("GET", "bundles"):
             await self._bundles.send(held, name, scope, receive, send)
         else:
             await answer(scope, send, 404, _NOT_FOUND)
+
+    async def _set_refs(self, held: HeldTask, scope: Message, receive: Receive, send: Send) -> None:
+        body = b"".join([piece async for piece in body_pieces(scope, receive, limit=_JSON_BYTES)])
+        target, refs = _target_and_refs(body)
+        if await self._slow.run(lambda: set_task_refs(held, target, refs)):
+            await answer(scope, send, 200, b"set\n")
+        else:
+            await answer(scope, send, 404, b"Push this object first.\n")
 
 
 def portal_facts() -> dict[str, Any]:
@@ -185,15 +216,6 @@ def _git_service(held: HeldTask, method: str, rest: str, scope: Message) -> GitS
     if method == "POST" and rest in (UPLOAD, RECEIVE):
         return GitService(held, rest)
     return None
-
-
-async def _set_refs(held: HeldTask, scope: Message, receive: Receive, send: Send) -> None:
-    body = b"".join([piece async for piece in body_pieces(scope, receive, limit=_JSON_BYTES)])
-    target, refs = _target_and_refs(body)
-    if await _in_a_thread(lambda: set_task_refs(held, target, refs)):
-        await answer(scope, send, 200, b"set\n")
-    else:
-        await answer(scope, send, 404, b"Push this object first.\n")
 
 
 def _target_and_refs(body: bytes) -> tuple[str, list[str]]:

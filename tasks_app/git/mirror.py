@@ -125,16 +125,22 @@ class Portal:
         headers = {"Range": f"bytes={start}-{end - 1}", "If-Range": f'"{bundle.checksum}"'}
         headers["Accept-Encoding"] = "identity"
         path = f"{_task_path(key)}/bundles/{bundle.name}"
-        answer = self._call("GET", path, headers=headers, stream=True)
+        answer = self._call("GET", path, headers=headers, stream=True, may_lack=True)
         if answer.status_code == 206:
             return answer
         answer.close()
         return None
 
-    def upload_state(self, key: Key, name: str) -> tuple[int, int]:
-        """Return how much of an upload has arrived, and the size of the largest one that is taken."""
+    def upload_state(self, key: Key, name: str) -> tuple[int, int] | None:
+        """Return how much of an upload has arrived, and the size of the largest one that is taken.
+
+        None if the portal takes no uploads of this kind, because it is of an earlier version.
+        """
+        answer = self._call("GET", f"{_task_path(key)}/uploads/{name}", may_lack=True)
+        if answer.status_code == 404:
+            return None
         try:
-            found = self._call("GET", f"{_task_path(key)}/uploads/{name}").json()
+            found = answer.json()
             return int(found["size"]), int(found["limit"])
         except (ValueError, KeyError, TypeError):
             raise TemporaryFault(f"The portal at {self.url} does not say how much it has received") from None
@@ -145,9 +151,14 @@ class Portal:
         self._call("PUT", f"{_task_path(key)}/uploads/{name}", data=piece, headers=headers)
 
     def push_upload(self, key: Key, name: str, target: str) -> str:
-        """Let the portal push what was uploaded; return what its git says. Raises UploadDamaged."""
-        answer = self._call("POST", f"{_task_path(key)}/uploads/{name}", json={"target": target})
-        return push_messages(answer.content)
+        """Let the portal push what was uploaded; return what its git says. Waits until that has ended.
+
+        `target` is the commit of a pack; a content of Git LFS has none. Raises UploadDamaged.
+        """
+        while True:
+            answer = self._call("POST", f"{_task_path(key)}/uploads/{name}", json={"target": target})
+            if answer.status_code != 202:
+                return push_messages(answer.content)
 
     def prepare_contents(self, key: Key) -> str:
         """Let the portal fetch the contents of Git LFS from the source; return what went wrong, or ""."""
@@ -207,7 +218,7 @@ class Portal:
             raise ExchangeRefused(f"The portal at {self.url} refuses {path}: {answer.text.strip()[:300]}")
         if answer.status_code == 409 and method == "POST":
             raise UploadDamaged(f"The portal at {self.url} has received something else than was sent")
-        missing = answer.status_code == 404 and (method == "POST" or "stream" in values)
+        missing = answer.status_code == 404 and (method == "POST" or may_lack)
         if not (answer.ok or missing):
             raise TemporaryFault(f"The portal at {self.url} answers {path} with {answer.status_code}")
         return answer

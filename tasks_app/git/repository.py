@@ -249,7 +249,7 @@ class Repository:
         sync_folders({*folders, self.path / "objects", self.path / "objects/pack"})
 
     def remove_refs(self, folder: str) -> None:
-        """Remove all references below a folder, which ends with a slash."""
+        """Remove all references below a folder, which ends with a slash, or the one of this name."""
         names = self.git.line("for-each-ref", "--format=%(refname)", folder).splitlines()
         if names:
             orders = "".join(f"delete {name}\n" for name in names)

@@ -177,6 +177,7 @@ def _take(mirror: Mirror, facts: BundleFacts, file: Path) -> None:
 def push_in_pieces(mirror: Mirror, key: Key, target: str) -> str | None:
     """Upload what the portal lacks of a commit, if it is large; return what its git says, else None.
 
+    None also if the portal takes no uploads.
     An upload of the same task that was begun is ended before: even if the commit is another one, most of
     what a new recording has is in it. Raises TemporaryFault if the connection breaks; the next call goes on.
     """
@@ -193,7 +194,7 @@ def push_in_pieces(mirror: Mirror, key: Key, target: str) -> str | None:
             if begun_for == target:
                 raise
             continue
-        if begun_for == target:
+        if begun_for == target or messages is None:
             return messages
     if (mirror.path / "shallow").exists() or _size_of(mirror, target) < LARGE_BYTES:
         return None
@@ -244,34 +245,57 @@ def _write_pack(mirror: Mirror, key: Key, target: str, pack: Path) -> None:
         fresh.replace(pack)
 
 
-def _upload(mirror: Mirror, key: Key, pack: Path, target: str) -> str:
-    """Upload the pack from where it broke off, and have it pushed. What arrived damaged is sent once more."""
-    from tasks_app.git.mirror import UploadDamaged
-
-    name = checksum_of(pack)
-    try:
-        _send(mirror, key, pack, name)
-        messages = mirror.portal.push_upload(key, name, target)
-    except UploadDamaged as error:
-        logger.warning("task %s: %s", key[0], error)
-        _send(mirror, key, pack, name)
-        messages = mirror.portal.push_upload(key, name, target)
+def _upload(mirror: Mirror, key: Key, pack: Path, target: str) -> str | None:
+    """Upload the pack from where it broke off, and have it pushed; return what git says."""
+    messages = _upload_file(mirror, key, pack, checksum_of(pack), target)
     pack.unlink(missing_ok=True)
     return messages
 
 
-def _send(mirror: Mirror, key: Key, pack: Path, name: str) -> None:
-    """Send pieces of the pack until the portal has all of it."""
+def is_large(file: Path) -> bool:
+    """Return whether the file is sent in pieces."""
+    return file.stat().st_size >= LARGE_BYTES
+
+
+def send_content(mirror: Mirror, key: Key, content: Path) -> bool:
+    """Upload a content of Git LFS from where it broke off. Return False if the portal takes no uploads of it.
+
+    Raises TemporaryFault if the connection breaks; the next call goes on.
+    """
+    return _upload_file(mirror, key, content, content.name, "") is not None
+
+
+def _upload_file(mirror: Mirror, key: Key, file: Path, name: str, target: str) -> str | None:
+    """Upload a file and have it taken; return what git says, None if the portal is of an earlier version.
+
+    What arrived damaged is sent once more.
+    """
+    from tasks_app.git.mirror import UploadDamaged
+
+    try:
+        taken = _send(mirror, key, file, name)
+        return mirror.portal.push_upload(key, name, target) if taken else None
+    except UploadDamaged as error:
+        logger.warning("task %s: %s", key[0], error)
+        _send(mirror, key, file, name)
+        return mirror.portal.push_upload(key, name, target)
+
+
+def _send(mirror: Mirror, key: Key, pack: Path, name: str) -> bool:
+    """Send pieces of a file until the portal has all of it. Return False if it takes no uploads."""
     size, before = pack.stat().st_size, -1
     progress = _Progress(f"task {key[0]}: sending its files to the portal", size)
     fault: TemporaryFault | None = None
     while True:
-        start, limit = mirror.portal.upload_state(key, name)
+        state = mirror.portal.upload_state(key, name)
+        if state is None:
+            return False
+        start, limit = state
         if size > limit:
             raise WorkspaceError("The pack exceeds maximum allowed size.")
         progress.report(start)
         if start >= size:
-            return
+            return True
         if fault is not None and start <= before:
             raise fault
         before, fault = start, None

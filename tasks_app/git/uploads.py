@@ -1,16 +1,19 @@
-"""Packs that a worker host sends in pieces (M1). Each grows in the portal's repository until it is complete.
+"""Files that a worker host sends in pieces (M1). Each grows in the portal's repository until it is complete.
 
-An upload belongs to a task, so that the next holder of its lease on the same host goes on with it. It is
-named by the checksum with which git ends the pack.
+An upload belongs to a task, so that the next holder of its lease on the same host goes on with it. A pack is
+named by the checksum with which git ends it, and a content of Git LFS by its SHA-256.
 """
 
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import shutil
 from pathlib import Path
 
 from tasks_app.git.checksums import checksum_of, is_intact
+from tasks_app.git.durable import move_file_into_place
+from tasks_app.git.lfs import path_of
 from tasks_app.git.repository import Repository
 
 
@@ -51,6 +54,33 @@ def append(upload: Path, offset: int, piece: bytes) -> int:
 def is_complete(upload: Path) -> bool:
     """Return whether the upload is the pack of its name."""
     return upload.exists() and is_intact(upload) and checksum_of(upload) == upload.name
+
+
+def is_content(name: str) -> bool:
+    """Return whether the upload of this name is a content of Git LFS, and no pack."""
+    return len(name) == hashlib.sha256().digest_size * 2
+
+
+def keep_content(repository: Repository, upload: Path) -> bool:
+    """Move an upload to where Git LFS keeps it, unless it is there. Return False if it is another content.
+
+    Then it is removed.
+    """
+    kept = path_of(repository.path, upload.name)
+    if kept.is_file():
+        upload.unlink(missing_ok=True)
+        return True
+    if not upload.exists() or _sha256_of(upload) != upload.name:
+        upload.unlink(missing_ok=True)
+        return False
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    move_file_into_place(upload, kept, below=repository.path)
+    return True
+
+
+def _sha256_of(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def remove_uploads(repository: Repository, task_id: int) -> None:

@@ -19,7 +19,7 @@ from tasks_app.core.environment_values import WORKER_NAME, WORKER_TOKEN_PREFIX
 from tasks_app.core.errors import BadInput, LeaseLost, WorkspaceError
 from tasks_app.git import Repository
 from tasks_app.git.bundles import SOURCE, remove_old_transfers
-from tasks_app.git.mirror import incoming_folder
+from tasks_app.git.mirror import incoming_folder, incoming_ref
 from tasks_app.git.names import valid_branch, valid_commit
 from tasks_app.git.recording import set_refs
 from tasks_app.git.uploads import remove_uploads
@@ -140,6 +140,22 @@ def _fenced(held: HeldTask) -> Iterator[None]:
         if rows.values_list("pk").first() is None:
             raise _not_held(held.worker, held.task_id, held.epoch)
         yield
+
+
+def require_still_held(held: HeldTask) -> None:
+    """Raise LeaseLost unless the lease holds now: checking an upload takes minutes."""
+    if not _held(held.worker, held.task_id, held.epoch).exists():
+        raise _not_held(held.worker, held.task_id, held.epoch)
+
+
+def confirm_push(held: HeldTask) -> None:
+    """Raise LeaseLost, and take back what was just pushed, unless the lease still holds."""
+    try:
+        with _fenced(held):
+            pass
+    except LeaseLost:
+        held.repository.remove_refs(incoming_ref(held.key))
+        raise
 
 
 def ensure_base_ref(held: HeldTask) -> None:

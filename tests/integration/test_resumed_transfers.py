@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from catherder_site import git_service, transfers
+from catherder_site import git_service, transfers, upload_service
 from tasks_app.core.errors import LeaseLost, TemporaryFault
 from tasks_app.git import Repository, mirror, program, uploads
 from tasks_app.git import transfers as worker_side
@@ -271,7 +271,7 @@ def test_garbage_from_the_portal_is_downloaded_twice_and_then_done_without(
         asked.append(path.name)
         yield os.urandom(end - first)
 
-    monkeypatch.setattr(transfers, "_pieces_of", pieces)
+    monkeypatch.setattr(transfers, "pieces_of", pieces)
     fetched(host)
     assert line.passed["down"] < LARGE * 3.3 and len(asked) == 2 * -(-LARGE // 400_000)
     assert host.mirror.problems() == [] and left_over(host) == []
@@ -291,7 +291,7 @@ def test_a_damaged_upload_is_begun_anew_once(
         return original(upload)
 
     original = uploads.is_complete
-    monkeypatch.setattr(transfers, "is_complete", is_complete)
+    monkeypatch.setattr(upload_service, "is_complete", is_complete)
     with host.mirror.held_for(host.key, branch=host.task.branch):
         made = host.commit(noise(LARGE))
         host.mirror.set_refs(made, snapshot_ref(host.task))

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 import requests
 import uvicorn
 
+from catherder_site.body_limits import Application
 from catherder_site.worker_hosts import WorkerHosts
 from tasks_app.git import Repository
 from tasks_app.git.mirror import Mirror, Portal
@@ -30,10 +31,11 @@ async def no_page(scope: Any, receive: Any, send: Any) -> None:
 
 
 @contextmanager
-def serving() -> Iterator[str]:
-    """Serve `/worker/` in a thread of this process, which has the test's database."""
+def serving(application: Application | None = None) -> Iterator[str]:
+    """Serve `/worker/`, or an application, in a thread of this process, which has the test's database."""
     listener = socket.create_server(("127.0.0.1", 0))
-    config = uvicorn.Config(WorkerHosts(no_page), lifespan="off", log_level="warning", ws="none")
+    application = application or WorkerHosts(no_page)
+    config = uvicorn.Config(application, lifespan="off", log_level="warning", ws="none")
     server = uvicorn.Server(config)
     thread = threading.Thread(target=lambda: asyncio.run(server.serve([listener])))
     thread.start()
