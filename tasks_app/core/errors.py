@@ -69,6 +69,10 @@ class TemporaryFault(CatHerderError):
     """A temporary error, after which the work is tried again."""
 
 
+class InUse(TemporaryFault):
+    """Another task uses what this one needs. It is tried again soon, however often that was so."""
+
+
 class RepositoryDamaged(WorkspaceError):
     """The portal's own copy of a repository cannot be read; fetching repairs it."""
 

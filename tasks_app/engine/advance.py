@@ -9,7 +9,7 @@ from functools import partial
 from django.db import connection
 from django.utils import timezone
 
-from tasks_app.core.errors import CatHerderError, IllegalMove, LeaseLost
+from tasks_app.core.errors import CatHerderError, IllegalMove, InUse, LeaseLost
 from tasks_app.core.labels import labels_in_words, labels_needed
 from tasks_app.core.phases import Phase
 from tasks_app.core.trace_context import log_context, log_for
@@ -118,7 +118,8 @@ def _work(lease: Lease, context: WorkerContext) -> None:
     except Exception as error:
         if fault := temporary_fault(error):
             logger.warning("task %s is postponed: %s (%s)", lease.task_id, fault, error)
-            retry_during_faults(partial(_put_off, lease, fault))
+            faults = 1 if isinstance(error, InUse) else None
+            retry_during_faults(partial(_put_off, lease, fault, faults))
         else:
             retry_during_faults(partial(_fail_task, lease, _failure_reason(lease, error)))
 
@@ -173,13 +174,13 @@ def _failure_reason(lease: Lease, error: Exception) -> str:
     )
 
 
-def _put_off(lease: Lease, fault: str) -> None:
+def _put_off(lease: Lease, fault: str, faults: int | None) -> None:
     """Have the task retried after a fault that passes. What the run had reported until then counts."""
     recovered = recover(lease)
     with lease.fenced() as task:
         for run in recovered:
             close_interrupted_run(task, run, lease, fault)
-        postpone(lease, fault)
+        postpone(lease, fault, faults=faults)
 
 
 def _accept_other_phase(lease: Lease, error: IllegalMove) -> None:

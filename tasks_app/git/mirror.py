@@ -15,8 +15,15 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
-from tasks_app.core.errors import LeaseLost, TemporaryFault, WorkspaceError
-from tasks_app.git.lfs import NOT_KEPT, added_contents, endpoint_of, endpoint_settings, is_installed
+from tasks_app.core.errors import InUse, LeaseLost, TemporaryFault, WorkspaceError
+from tasks_app.git.lfs import (
+    NOT_KEPT,
+    added_contents,
+    endpoint_of,
+    endpoint_settings,
+    is_installed,
+    path_of,
+)
 from tasks_app.git.names import valid_branch, valid_commit
 from tasks_app.git.program import NETWORK_SECONDS, Finished, Git
 from tasks_app.git.recording import remove_tree
@@ -38,10 +45,14 @@ T = TypeVar("T")
 
 #: A task's id and the epoch of its lease.
 Key = tuple[int, int]
+#: The URL under which a worker host reaches the portal: a proxy may change the Host of a request.
+URL_HEADER = "X-Cat-Herder-Url"
 #: What a portal says of itself.
 _FACTS = (("data_dir", str), ("rehearsal", bool), ("git_filters", list), ("queue_secret", str))
 #: Seconds to connect to the portal, and to wait for its answer.
 _TIMEOUT = (5.0, 60.0)
+#: Seconds that a task waits in its slot while another one of this host fetches the same repository.
+BUSY_SECONDS = 2.0
 #: Seconds before each further attempt at fetching. After that another host may try.
 _FETCH_PAUSES = (1.0, 4.0, 15.0)
 #: The same for pushing. No other host has what this one has made, so it waits as for a database that is away.
@@ -291,7 +302,7 @@ class Mirror(Repository):
         What the portal got since the pieces were put together comes in one go, too.
         """
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self.exclusive():
+        with self._for_this_task_only():
             if self.path.exists() and not is_readable(self.path):
                 remove_tree(self.path)
             made = self._make_if_missing()
@@ -308,6 +319,16 @@ class Mirror(Repository):
             )  # fmt: skip
             self.remove_refs(f"{RECEIVED}/")
         return Fetched(made)
+
+    @contextmanager
+    def _for_this_task_only(self) -> Iterator[None]:
+        """Lock the mirror. Raises InUse if that takes long: a large first copy may last for hours."""
+        with self.locked_within(BUSY_SECONDS) as locked:
+            if not locked:
+                raise InUse(
+                    f"This worker host is fetching the repository of {self.name} for another task already"
+                )
+            yield
 
     def fetch_contents(self, commit: str) -> str:
         """Fetch what the portal has of the contents that the commit names. Raises TemporaryFault."""
@@ -353,13 +374,15 @@ class Mirror(Repository):
     def _exchange(self, key: Key, action: Callable[[], T], pauses: tuple[float, ...]) -> T:
         """Return what `action` returns, with an attempt after each of these `pauses` if it fails.
 
-        Raises LeaseLost; ExchangeRefused, at once, for what would fail again; else TemporaryFault, because a
-        route that fails is no fault of the task.
+        Raises LeaseLost; InUse, and ExchangeRefused for what would fail again, at once; else TemporaryFault,
+        because a route that fails is no fault of the task.
         """
         fault: Exception
         for pause in (*pauses, None):
             try:
                 return action()
+            except InUse:
+                raise  # without its slot the task can wait as long
             except (WorkspaceError, TemporaryFault) as error:
                 fault, final = error, _refusal(error)
             try:

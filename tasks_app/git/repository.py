@@ -364,16 +364,22 @@ class Repository:
     @contextlib.contextmanager
     def exclusive(self) -> Iterator[None]:
         """Let nobody else fetch or tidy; recordings go on. Raises WorkspaceError after LOCK_SECONDS."""
-        with self.lock_file.open("w") as lock:
-            until = time.monotonic() + LOCK_SECONDS
-            while not _try_lock(lock):
-                if time.monotonic() >= until:
-                    raise WorkspaceError(
-                        f"Somebody else is fetching {self.source} and has not ended within "
-                        f"{LOCK_SECONDS:g} seconds; try again later."
-                    )
-                time.sleep(_LOCK_POLL_SECONDS)
+        with self.locked_within(LOCK_SECONDS) as locked:
+            if not locked:
+                raise WorkspaceError(
+                    f"Somebody else is fetching {self.source} and has not ended within "
+                    f"{LOCK_SECONDS:g} seconds; try again later."
+                )
             yield
+
+    @contextlib.contextmanager
+    def locked_within(self, seconds: float) -> Iterator[bool]:
+        """Do as `exclusive`, but yield False if somebody else has the lock for longer than `seconds`."""
+        with self.lock_file.open("w") as lock:
+            until = time.monotonic() + seconds
+            while not (locked := _try_lock(lock)) and time.monotonic() < until:
+                time.sleep(_LOCK_POLL_SECONDS)
+            yield locked
 
 
 def _name_in(entry: bytes) -> str:
