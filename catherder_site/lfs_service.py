@@ -23,6 +23,7 @@ from tasks_app.core.errors import BadInput
 from tasks_app.git.durable import move_file_into_place, temporary_name
 from tasks_app.git.lfs import NOT_KEPT, path_of
 from tasks_app.git.lfs_contents import LfsContents
+from tasks_app.git.mirror import URL_HEADER
 from tasks_app.services.worker_hosts import HeldTask
 
 _MEDIA_TYPE = b"application/vnd.git-lfs+json"
@@ -77,8 +78,15 @@ def _asked(body: bytes) -> tuple[str, list[tuple[str, int]]]:
 
 
 def _own_url(scope: Message) -> str:
-    """Return the URL of this request as the client wrote it, so that it sends its token to those below."""
-    host = dict(scope["headers"]).get(b"host", b"").decode("ascii", "replace")
+    """Return the URL of this request as the client wrote it, so that it sends its token to those below.
+
+    The host says where it reaches the portal. Host and scheme are what a proxy has made of them.
+    """
+    headers = dict(scope["headers"])
+    told = headers.get(URL_HEADER.lower().encode(), b"").decode("ascii", "replace")
+    if _BASE_URL.fullmatch(told):
+        return f"{told}{scope['path']}"
+    host = headers.get(b"host", b"").decode("ascii", "replace")
     return f"{scope['scheme']}://{host}{scope['path']}"
 
 

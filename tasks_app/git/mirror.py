@@ -200,13 +200,15 @@ class Portal:
             settings=("protocol.http.allow=always", "http.followRedirects=false"),
             variables=(
                 ("GIT_ALLOW_PROTOCOL", "http:https"),
-                ("GIT_CONFIG_COUNT", "1"),
+                ("GIT_CONFIG_COUNT", "2"),
                 ("GIT_CONFIG_KEY_0", f"http.{self.url}/.extraHeader"),
                 ("GIT_CONFIG_VALUE_0", f"Authorization: Bearer {self.token}"),
+                ("GIT_CONFIG_KEY_1", f"http.{self.url}/.extraHeader"),
+                ("GIT_CONFIG_VALUE_1", f"{URL_HEADER}: {self.url}"),
             ),
         )
 
-    def _call(self, method: str, path: str, **values: Any) -> Response:
+    def _call(self, method: str, path: str, *, may_lack: bool = False, **values: Any) -> Response:
         import requests  # every process imports this module, and few of them are on a worker host
 
         try:
