@@ -16,6 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from tasks_app.git.lfs import objects_of
 from tasks_app.git.repository import Repository
 
 SOURCE = "source"
@@ -98,9 +99,13 @@ def find_bundle(repository: Repository, scopes: Sequence[str], name: str) -> Pat
 
 
 def remove_old_transfers(git_directory: Path) -> None:
-    """Remove bundles that are old or too many, and uploads that nobody has gone on with."""
+    """Remove bundles that are old or too many, and uploads that nobody has gone on with.
+
+    A portal that is killed while it receives a content of Git LFS leaves a part of it.
+    """
     bundles = sorted(_files(git_directory / "bundles"), key=lambda entry: -entry[0])
-    uploads = _files(git_directory / "uploads")
+    parts = _files(objects_of(git_directory), "??/??/*.part")
+    uploads = [*_files(git_directory / "uploads"), *parts]
     until = time.time() - KEPT_SECONDS
     for place, (at, path) in enumerate(bundles):
         if at < until or place >= MOST_BUNDLES:
@@ -110,10 +115,10 @@ def remove_old_transfers(git_directory: Path) -> None:
             path.unlink(missing_ok=True)
 
 
-def _files(folder: Path) -> list[tuple[float, Path]]:
-    """Return the files one folder below, with the times when they were last used."""
+def _files(folder: Path, pattern: str = "*/*") -> list[tuple[float, Path]]:
+    """Return the files with the times when they were last used; by default those one folder below."""
     found = []
-    for path in folder.glob("*/*"):
+    for path in folder.glob(pattern):
         with suppress(FileNotFoundError):
             found.append((path.stat().st_mtime, path))
     return found

@@ -34,8 +34,10 @@ from tasks_app.git.transfers import (
     BundleFacts,
     fetch_bundles,
     has_download,
+    is_large,
     push_in_pieces,
     push_messages,
+    send_content,
 )
 
 if TYPE_CHECKING:
@@ -347,8 +349,15 @@ class Mirror(Repository):
         return problem
 
     def _send_contents(self, key: Key, target: str) -> None:
-        """Send contents of Git LFS that the commit has, the source has not, and this host keeps."""
+        """Send contents of Git LFS that the commit has, the source has not, and this host keeps.
+
+        Large ones go in pieces first. git-lfs then finds them at the portal, and sends the others at once.
+        """
         names = added_contents(self, target)
+        for name in names:
+            content = path_of(self.path, name)
+            if is_large(content) and not send_content(self, key, content):
+                break
         for start in range(0, len(names), _LFS_BATCH):
             url, some = self.portal.repository_url(key), names[start : start + _LFS_BATCH]
             done = self.portal.git_lfs(self, key, "push", "--object-id", url, *some)

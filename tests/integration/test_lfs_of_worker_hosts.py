@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,16 @@ import pytest
 import requests
 
 from catherder_site import git_service
+from catherder_site.worker_hosts import WorkerHosts
 from tasks_app.core.errors import LeaseLost, TemporaryFault
 from tasks_app.git import Repository, lfs, mirror
+from tasks_app.git import transfers as worker_side
+from tasks_app.git.bundles import KEPT_SECONDS
 from tasks_app.models import Task
+from tasks_app.services.worker_hosts import remove_all_old_transfers
 from tests.cut_connections import CutConnections
 from tests.integration.git_repository import GitRepository
-from tests.integration.worker_host import Host, breaking_line, held, host_at, snapshot_ref
+from tests.integration.worker_host import Host, breaking_line, held, host_at, no_page, serving, snapshot_ref
 from tests.runner import Runner
 
 pytestmark = [
@@ -119,6 +124,92 @@ def test_what_a_task_made_is_brought_to_the_portal_before_its_references(host: H
     assert kept(host.repository, name) == made
     assert host.repository.refs(snapshot_ref(host.task)) == (commit,)
     assert lfs.added_contents(host.repository, commit) == [name], "publishing finds it"
+
+
+def test_a_large_upload_goes_on_after_each_break(
+    host: Host, line: CutConnections, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker_side, "LARGE_BYTES", 1_000_000)
+    monkeypatch.setattr(worker_side, "PIECE_BYTES", 600_000)
+    monkeypatch.setattr(worker_side, "_PAUSE", 0.1)
+    made = os.urandom(1_500_000)
+    with host.mirror.held_for(host.key, branch=host.task.branch):
+        commit = host.commit(pointer(made))
+        name = keep(host.mirror.path, made)
+        line.forget()
+        line.up = CUT
+        host.mirror.set_refs(commit, snapshot_ref(host.task))
+    assert kept(host.repository, name) == made
+    assert line.cut >= 3 and line.passed["up"] < len(made) * 1.2
+    assert not any(path.is_file() for path in host.repository.path.glob("uploads/*/*"))
+
+
+def test_a_portal_that_takes_no_pieces_of_contents_gets_them_whole(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A portal of an earlier version."""
+    monkeypatch.setattr(worker_side, "LARGE_BYTES", 10)
+    monkeypatch.setattr(mirror.Portal, "upload_state", lambda *_: None)
+    with host.mirror.held_for(host.key, branch=host.task.branch):
+        commit = host.commit(pointer(b"made by the task"))
+        name = keep(host.mirror.path, b"made by the task")
+        host.mirror.set_refs(commit, snapshot_ref(host.task))
+    assert has(host.repository, name)
+
+
+def test_only_the_content_of_its_name_is_kept_of_pieces(host: Host) -> None:
+    path = f"uploads/{hashlib.sha256(b'right').hexdigest()}"
+    whole = {"Content-Range": "bytes 0-4/5"}
+    assert host.ask("PUT", path, data=b"wrong", headers=whole).status_code == 200
+    assert host.ask("POST", path).status_code == 409
+    assert host.ask("GET", path).json()["size"] == 0, "what is another content is not kept"
+    assert host.ask("PUT", path, data=b"right", headers=whole).status_code == 200
+    assert [host.ask("POST", path).status_code for _ in range(2)] == [200, 200], "it may be repeated"
+    assert host.ask("GET", path).json()["size"] == 5
+    assert kept(host.repository, path.removeprefix("uploads/")) == b"right"
+
+
+def test_contents_are_exchanged_behind_a_proxy_that_changes_the_host(
+    host: Host, runner: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The portal is told by which URL the host reaches it."""
+
+    async def behind_a_proxy(scope: Any, receive: Any, send: Any) -> None:
+        kept_headers = [(name, value) for name, value in scope["headers"] if name != b"host"]
+        headers = [*kept_headers, (b"host", b"inside.invalid:81")]
+        await portal({**scope, "scheme": "https", "headers": headers}, receive, send)
+
+    portal = WorkerHosts(no_page)
+    with serving(behind_a_proxy) as url:
+        outside = Host(url, host.token, host.task, host.folder)
+        with outside.mirror.held_for(outside.key, branch=outside.task.branch):
+            assert outside.mirror.fetch_contents(outside.task.base_commit) == ""
+            commit = outside.commit(pointer(b"made by the task"))
+            name = keep(outside.mirror.path, b"made by the task")
+            outside.mirror.set_refs(commit, snapshot_ref(outside.task))
+    assert kept(host.mirror, NAME) == CONTENT and has(host.repository, name)
+
+
+@pytest.mark.parametrize("told", ["", "file:///etc", "https://a b", "https://user@host", "javascript:1"])
+def test_links_lead_only_to_a_plain_url(host: Host, told: str) -> None:
+    keep(host.repository.path, CONTENT)
+    order = {"operation": "download", "objects": [{"oid": NAME, "size": 4}]}
+    answer = ask(host, "POST", "batch", json=order, headers={mirror.URL_HEADER: told})
+    (found,) = answer.json()["objects"]
+    assert found["actions"]["download"]["href"].startswith(host.url)
+
+
+def test_what_killed_portals_left_of_contents_is_removed_after_a_day(host: Host) -> None:
+    folder = lfs.path_of(host.repository.path, NAME).parent
+    folder.mkdir(parents=True)
+    old, new = folder / f"{NAME}.{32 * 'a'}.part", folder / f"{NAME}.{32 * 'b'}.part"
+    for path in (old, new, folder / NAME):
+        path.write_bytes(b"half")
+    day_before = time.time() - KEPT_SECONDS - 60
+    for path in (old, folder / NAME):
+        os.utime(path, (day_before, day_before))
+    remove_all_old_transfers()
+    assert not old.exists() and new.exists() and (folder / NAME).exists()
 
 
 def test_without_its_contents_nothing_is_recorded(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
