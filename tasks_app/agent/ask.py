@@ -92,7 +92,7 @@ def _show_decisions(given: argparse.Namespace) -> int:
     if known is None:
         return 2
     words = " ".join(given.words).lower().split()
-    found = [(sum(word in _text_of(one) for word in words), one) for one in known]
+    found = [(sum(_has(one, word) for word in words), one) for one in known]
     shown = [one for count, one in sorted(found, key=lambda pair: -pair[0]) if count or not words]
     for one in shown[:MOST_SHOWN]:
         facts = ", ".join(str(one[name]) for name in ("decided_by", "day", "where") if one.get(name))
@@ -116,7 +116,8 @@ def _note_unfit(parser: argparse.ArgumentParser, given: argparse.Namespace) -> i
         parser.error("say why it does not fit")
     number = next(one["number"] for one in known if one["label"] == label)
     _write_document(os.environ["CAT_HERDER_UNFIT"], {"decision": number, "why": why})
-    print(f"It was noted that {label} does not fit; a human will look at it. If you cannot go on, ask.")
+    may_ask = " If you cannot go on, ask." if os.environ.get("CAT_HERDER_ASKED") else ""
+    print(f"It was noted that {label} does not fit; a human will look at it.{may_ask}")
     return 0
 
 
@@ -131,8 +132,11 @@ def _known_decisions(command: str) -> list[dict[str, object]] | None:
     return known
 
 
-def _text_of(decision: dict[str, object]) -> str:
-    return " ".join(str(decision.get(name, "")) for name in ("label", "statement", "reason", "where")).lower()
+def _has(decision: dict[str, object], word: str) -> bool:
+    """Return whether the decision has the word in a text; D-1 is D-1 only, and not D-17."""
+    if str(decision["label"]).lower() == word:
+        return True
+    return word in " ".join(str(decision.get(name, "")) for name in ("statement", "reason", "where")).lower()
 
 
 def _write_document(folder: str, content: dict[str, object]) -> None:

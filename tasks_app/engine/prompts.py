@@ -24,7 +24,7 @@ def step_prompt(step: Step) -> str:
     workspace = paths.workspace(task).path
     planned = plan_before(step)
     decisions = decisions_for(step)
-    listed = listed_in_prompt(step, decisions)
+    listed = listed_in_prompt(decisions)
     return assemble(
         PromptParts(
             step=step.name,

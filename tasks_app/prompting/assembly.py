@@ -136,11 +136,15 @@ def _prompt_sections(parts: PromptParts) -> Iterator[str]:
         yield section("PLAN", escape(head(parts.plan or "", limit=MAX_PLAN)))
     for name, text in _project_instructions(parts):
         yield section(f"PROJECT INSTRUCTIONS ({name})", escape(text))
-    if parts.decisions:
-        yield section("DECISIONS OF THIS PROJECT", decisions_text(parts.decisions, more=parts.more_decisions))
+    if parts.decisions or parts.more_decisions:
+        yield section("DECISIONS OF THIS PROJECT", _decisions(parts))
     if parts.history:
         yield section("HUMAN INTERACTION HISTORY", _history(parts.history))
     yield section("INSTRUCTIONS FOR YOUR STEP", escape(parts.instructions))
+
+
+def _decisions(parts: PromptParts) -> str:
+    return decisions_text(parts.decisions, more=parts.more_decisions, may_ask=bool(parts.threshold_text))
 
 
 def _project_instructions(parts: PromptParts) -> Iterator[tuple[str, str]]:

@@ -10,30 +10,55 @@ from collections.abc import Sequence
 from tasks_app.core.types import KnownDecision
 from tasks_app.prompting.escaping import escape, escaped_line
 
-_INTRODUCTION = """\
-People of this project have decided this. Keep to it; the more specific one comes first and counts. What is
-decided here you need not ask again. If one does not fit your task, do not work around it in silence: run
+#: The beginning of the line in which an agent names the decisions that it followed.
+FOLLOWED = "Decisions followed:"
+
+_KEEP_TO_THEM = (
+    "People of this project have decided this. Keep to it; the more specific one comes first and counts."
+)
+_NEED_NOT_ASK = "What is decided here you need not ask again."
+_UNFIT = """\
+If one does not fit your task, do not work around it in silence: run
 
     cat-herder unfit D-17 "why it does not fit"
+"""
+_OR_ASK = "and, if you cannot go on without it, ask and name the decision in your question."
+_OR_SAY = "and say in your last message what you did instead."
+_NAME_THEM = f"""\
+End your last message with one line that names the decisions that you followed, in this form:
 
-and, if you cannot go on without it, ask and name the decision in your question. In your last message name the
-decisions that you followed, such as D-17."""
+    {FOLLOWED} D-3, D-17
+
+Write `{FOLLOWED} none` if you followed none."""
+_ASKING = "\n".join([_KEEP_TO_THEM, f"{_NEED_NOT_ASK} {_UNFIT}", _OR_ASK, _NAME_THEM])
+_NOT_ASKING = "\n".join([_KEEP_TO_THEM, _UNFIT, _OR_SAY, _NAME_THEM])
 #: Characters of a token, about; prompts need no exact count.
 _CHARACTERS = 4
+#: Characters of one decision that a prompt shows, so that a long one leaves room for others.
+_STATEMENT, _REASON, _WHERE = 1_000, 400, 200
 
 
-def decisions_text(decisions: Sequence[KnownDecision], *, more: int = 0) -> str:
-    """Return the body of the section. `more` decisions are not listed."""
-    listed = "\n".join(entry(one) for one in decisions)
-    left = f'\n\n{more} more are not listed here: `cat-herder decisions "words"` finds them.' if more else ""
-    return f"{_INTRODUCTION}\n\n{listed}{left}"
+def decisions_text(decisions: Sequence[KnownDecision], *, more: int = 0, may_ask: bool) -> str:
+    """Return the body of the section. `more` decisions are not listed.
+
+    If the agent may not ask, no word says that it could (H13).
+    """
+    parts = [_ASKING if may_ask else _NOT_ASKING, "\n".join(entry(one) for one in decisions)]
+    if more:
+        which = f"{more} more" if decisions else str(more)
+        parts.append(f'{which} are not listed here: `cat-herder decisions "words"` finds them.')
+    return "\n\n".join(filter(None, parts))
 
 
 def entry(decision: KnownDecision) -> str:
-    """Return the lines of one decision: `D-17 (Ada, 3 May 2026, src/**): …` and its reason."""
-    facts = ", ".join(filter(None, (decision.decided_by, decision.day, decision.where)))
-    statement = _indented(decision.statement)
-    reason = f"\n    Reason: {_indented(decision.reason)}" if decision.reason else ""
+    """Return the lines of one decision: `D-17 (Ada, 3 May 2026, src/**): …` and its reason.
+
+    Of long texts the beginning is shown, with how to read the rest.
+    """
+    where = _beginning(decision.where, _WHERE, "…")
+    facts = ", ".join(filter(None, (decision.decided_by, decision.day, where)))
+    statement = _shown(decision, decision.statement, _STATEMENT)
+    reason = f"\n    Reason: {_shown(decision, decision.reason, _REASON)}" if decision.reason else ""
     return f"* {decision.label} ({escaped_line(facts)}): {statement}{reason}"
 
 
@@ -42,5 +67,10 @@ def tokens_of(decision: KnownDecision) -> int:
     return len(entry(decision)) // _CHARACTERS + 1
 
 
-def _indented(text: str) -> str:
-    return escape(text).replace("\n", "\n    ")
+def _shown(decision: KnownDecision, text: str, limit: int) -> str:
+    left = f"[… {len(text) - limit:,} more characters: `cat-herder decisions {decision.label}` shows all]"
+    return escape(_beginning(text, limit, left)).replace("\n", "\n    ")
+
+
+def _beginning(text: str, limit: int, mark: str) -> str:
+    return text if len(text) <= limit else f"{text[:limit].rstrip()} {mark}"

@@ -1,4 +1,7 @@
-"""Comparison with files in `golden/`; `CATHERDER_WRITE_GOLDEN=1` writes them anew, for review in the diff."""
+"""Comparison with files in `golden/`.
+
+`CATHERDER_TEST_WRITE_GOLDEN=1` writes them anew, for review in the diff.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,9 @@ FOLDER = Path(__file__).parent / "golden"
 
 def assert_golden(name: str, text: str) -> None:
     path = FOLDER / f"{name}.md"
-    if os.environ.get("CATHERDER_WRITE_GOLDEN"):
+    if os.environ.get("CATHERDER_TEST_WRITE_GOLDEN"):
         path.parent.mkdir(exist_ok=True)
         path.write_text(text, encoding="utf-8")
     assert text == path.read_text(encoding="utf-8"), (
-        f"{path} differs; CATHERDER_WRITE_GOLDEN=1 writes it anew"
+        f"{path} differs; CATHERDER_TEST_WRITE_GOLDEN=1 writes it anew"
     )

@@ -168,9 +168,18 @@ class TestDecisions:
         assert "D-17" not in self.run(env, "decisions", "BANK").stdout
         assert self.run(env, "decisions", "colour").stdout == "No decision has these words.\n"
 
+    def test_a_label_finds_that_decision_only(self, env: dict[str, str]) -> None:
+        assert self.run(env, "decisions", "d-17").stdout.startswith("D-17 (")
+        assert self.run(env, "decisions", "D-1").stdout == "No decision has these words.\n"
+
+    def test_whoever_may_ask_is_told_so(self, env: dict[str, str], tmp_path: Path) -> None:
+        done = self.run({**env, "CAT_HERDER_ASKED": str(tmp_path)}, "unfit", "D-17", "In yen.")
+        assert "If you cannot go on, ask." in done.stdout
+
     def test_unfit_is_written_to_its_folder(self, env: dict[str, str], tmp_path: Path) -> None:
         done = self.run(env, "unfit", "d-17", "Invoices are", "in yen.")
         assert done.returncode == 0 and "a human will look at it" in done.stdout
+        assert "ask" not in done.stdout, "nobody can be asked in this run (H13)"
         (said,) = spooled_unfit(tmp_path).found
         assert (said.number, said.why) == (17, "Invoices are in yen.")
 

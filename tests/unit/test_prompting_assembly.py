@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from tasks_app.core.types import KnownDecision
 from tasks_app.prompting.assembly import HistoryEntry, PromptParts, assemble
 from tasks_app.prompting.criteria import Criteria, DescribedCheck
+from tasks_app.prompting.decisions import tokens_of
 from tasks_app.prompting.feedback import failed_check_feedback
 from tasks_app.prompting.instructions import load_step_instructions
 from tasks_app.prompting.intro import read_interaction_intro
@@ -130,6 +132,38 @@ def test_h10_the_history_of_a_sequence_names_the_task_and_what_the_chosen_option
     )
     parts = replace(LATER, sequence_folder="cat-herder-tasks/shop", history=(chosen, plan))
     assert_golden("history-of-a-sequence", assemble(parts))
+
+
+class TestDecisions:
+    """D3."""
+
+    KNOWN = (
+        KnownDecision(17, "Money is stored in cents.", "Floats lose cents.", "Ada", "3 May 2026"),
+        KnownDecision(3, "Half cents are rounded up.", "", "Bob", "2 May 2026", "src/billing/**"),
+    )
+
+    @pytest.mark.parametrize("threshold", [0, 3])
+    def test_d3_h13_agents_are_told_of_decisions_and_of_asking_only_if_they_may_ask(
+        self, threshold: int
+    ) -> None:
+        parts = replace(
+            FIRST, threshold_text=INTRO.render(threshold), decisions=self.KNOWN, more_decisions=12
+        )
+        prompt = assemble(parts)
+        assert_golden(f"decisions-at-threshold-{threshold}", prompt)
+        assert bool(re.search(r"\bask(s|ed|ing)?\b", prompt)) == (threshold > 0)
+
+    def test_of_a_long_one_the_beginning_is_shown_and_how_to_read_the_rest(self) -> None:
+        long = KnownDecision(17, "s" * 2_000, "r" * 10_000, "Ada", "3 May 2026", "src/**, " * 500)
+        prompt = assemble(replace(FIRST, decisions=(long,)))
+        assert "s [… 1,000 more characters: `cat-herder decisions D-17` shows all]" in prompt
+        assert "r [… 9,600 more characters: `cat-herder decisions D-17` shows all]" in prompt
+        assert "s" * 1_000 in prompt and "s" * 1_001 not in prompt
+        assert tokens_of(long) < 500
+
+    def test_the_section_is_there_even_if_none_is_listed(self) -> None:
+        prompt = assemble(replace(FIRST, more_decisions=3))
+        assert '\n3 are not listed here: `cat-herder decisions "words"` finds them.' in prompt
 
 
 def test_p4_agents_md_is_honoured_beside_claude_md() -> None:

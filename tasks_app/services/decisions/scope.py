@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
+from functools import cache
 
-from tasks_app.agent.gate.patterns import allowed
+from django.db.models import QuerySet
+
+from tasks_app.agent.gate.patterns import matches
 from tasks_app.core.errors import WorkspaceError
 from tasks_app.core.named_paths import paths_named_in
 from tasks_app.core.types import KnownDecision
@@ -17,43 +20,72 @@ from tasks_app.services.difference import base_of
 PROMPT_TOKENS = 1_500
 #: Decisions that the agent can search in its shell.
 MAX_SEARCHED = 1_000
+#: Active decisions among which those are chosen, the newest ones.
+_MAX_RANKED = 10_000
+#: Files of a task that are compared with the paths of decisions.
+_MAX_FILES = 500
+
+
+def holding_for(step: Step) -> QuerySet[Decision]:
+    """Return the active decisions of the project without those of other steps."""
+    active = step.task.project.decisions.active()
+    others = active.filter(scope=DecisionScope.STEP).exclude(step=step.name)
+    return active.exclude(pk__in=others.values("pk"))
 
 
 def decisions_for(step: Step) -> list[Decision]:
-    """Return the active decisions, the newest first, without those of other steps."""
-    rows = step.task.project.decisions.active().select_related("decided_by")
-    others = rows.filter(scope=DecisionScope.STEP).exclude(step=step.name)
-    return list(rows.exclude(pk__in=others.values("pk")).order_by("-number")[:MAX_SEARCHED])
+    """Return the active decisions that hold for the step, the most specific first. May run git.
 
-
-def listed_in_prompt(step: Step, decisions: Sequence[Decision]) -> list[KnownDecision]:
-    """Return what the prompt lists: the most specific first, as many as fit. May run git.
-
-    That is: for files of the task, for the step, for the whole project, and then for other files.
+    That is: for files of the task, for the step, for the whole project, and then for other files; of each
+    the newest first. At most MAX_SEARCHED.
     """
+    holding = holding_for(step)
+    newest = holding.only("scope", "paths", "number").order_by("-number")[:_MAX_RANKED]
+    ranked = _ranked(list(newest), step.task)
+    found = holding.select_related("decided_by").in_bulk([one.pk for one in ranked[:MAX_SEARCHED]])
+    return [found[one.pk] for one in ranked if one.pk in found]
+
+
+def _ranked(decisions: Sequence[Decision], task: Task) -> list[Decision]:
+    """Return them with the most specific first, otherwise in their order."""
     has_paths = any(one.scope == DecisionScope.PATHS for one in decisions)
-    files = files_of(step.task) if has_paths else frozenset()
-    ordered = sorted(decisions, key=lambda one: (_rank(one, files), -one.number))
+    files = files_of(task)[:_MAX_FILES] if has_paths else []
+
+    @cache
+    def concerns_task(glob: str) -> bool:
+        return any(matches(file, glob) for file in files)
+
+    def rank(decision: Decision) -> int:
+        if decision.scope == DecisionScope.PATHS:
+            return 0 if any(map(concerns_task, decision.paths)) else 3
+        return 1 if decision.scope == DecisionScope.STEP else 2
+
+    return sorted(decisions, key=rank)
+
+
+def listed_in_prompt(decisions: Sequence[Decision]) -> list[KnownDecision]:
+    """Return what the prompt lists, in the given order: as many as fit.
+
+    One that is too long is left out, and the next ones are tried.
+    """
     listed, left = [], PROMPT_TOKENS
-    for decision in ordered:
-        known = known_decision(decision)
-        left -= tokens_of(known)
-        if left < 0:
-            break
-        listed.append(known)
+    for known in map(known_decision, decisions):
+        if (tokens := tokens_of(known)) <= left:
+            listed.append(known)
+            left -= tokens
     return listed
 
 
-def files_of(task: Task) -> frozenset[str]:
-    """Return the files that the task has changed so far or names in its text. Runs git."""
+def files_of(task: Task) -> list[str]:
+    """Return the files that the task names in its text, then those that it has changed. Runs git."""
     named = paths_named_in([task.body])
     if not task.head_commit:
-        return frozenset(named)
+        return named
     try:
         changed = changed_files(paths.repository(task.project), base=base_of(task), head=task.head_commit)
     except WorkspaceError:
-        return frozenset(named)
-    return frozenset([*named, *(file.path for file in changed)])
+        return named
+    return [*named, *(file.path for file in changed)]
 
 
 def known_decision(decision: Decision) -> KnownDecision:
@@ -62,9 +94,3 @@ def known_decision(decision: Decision) -> KnownDecision:
     day = f"{decision.decided_at:%-d %B %Y}" if decision.decided_at else ""
     who = decision.decided_by.shown_name if decision.decided_by else ""
     return KnownDecision(decision.number, decision.statement, decision.reason, who, day, where)
-
-
-def _rank(decision: Decision, files: Collection[str]) -> int:
-    if decision.scope == DecisionScope.PATHS:
-        return 0 if any(allowed(file, decision.paths) for file in files) else 3
-    return 1 if decision.scope == DecisionScope.STEP else 2
