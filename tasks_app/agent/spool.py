@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from tasks_app.core.nofollow import open_file, open_folder
+from tasks_app.core.storable import storable
 
 _MAX_BYTES = 1_000_000
 
@@ -95,7 +96,10 @@ def _read_document(folder: int, name: str, known: Collection[str]) -> Iterator[S
 
 
 def _parsed(text: bytes) -> Any:
-    """Return the JSON value, or None. RecursionError: brackets nested a thousand deep."""
+    """Return the JSON value with texts that databases accept, or None.
+
+    An argument that is no UTF-8 arrives as a lone surrogate. RecursionError: brackets nested a thousand deep.
+    """
     with suppress(ValueError, RecursionError):
-        return json.loads(text.decode("utf-8"))
+        return storable(json.loads(text.decode("utf-8")))
     return None
