@@ -2,19 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Collection, Sequence
+from functools import partial
+from itertools import takewhile
+from pathlib import Path
 
+from django.db.models import F, Value
+from django.db.models.functions import Concat
+
+from tasks_app.agent.spool import Spooled
 from tasks_app.agent.unfit_spool import UnfitDecision, spooled_unfit
 from tasks_app.engine.lease import Lease
 from tasks_app.engine.spool_collector import SpoolCollector
 from tasks_app.models import Decision, DecisionEvent, DecisionEventKind, ReviewReason, Run
-from tasks_app.models.decision import decisions_named_in
+from tasks_app.prompting.decisions import FOLLOWED
+from tasks_app.services.decisions.scope import decisions_for, holding_for
 
 _MAX_TEXT = 200_000
+#: Marks of Markdown around a line or a label.
+_MARKS = " \t>*_`-."
 
 
 def unfit_collector(run: Run, lease: Lease) -> SpoolCollector[UnfitDecision]:
-    return SpoolCollector(run, lease, spooled_unfit, _store_all)
+    return SpoolCollector(run, lease, partial(_unfit_of_known, run), _store_all)
+
+
+def _unfit_of_known(run: Run, home: Path, *, known: Collection[str] = ()) -> Spooled[UnfitDecision]:
+    """Return what was said of decisions that the agent can read, in its prompt or with its command.
+
+    An agent writes the files, so it could name any number. May run git if there are some.
+    """
+    spooled = spooled_unfit(home, known=known)
+    if not spooled.found:
+        return spooled
+    readable = {decision.number for decision in decisions_for(run.step)}
+    return Spooled([one for one in spooled.found if one.number in readable], spooled.keys)
 
 
 def _store_all(run: Run, unfit: Sequence[UnfitDecision]) -> None:
@@ -27,23 +50,49 @@ def _store_unfit(run: Run, number: int, why: str, key: str) -> None:
     decision = run.step.task.project.decisions.active().filter(number=number).first()
     if decision is None:
         return
+    # Agents of other runs may choose the same file name.
     _, is_new = DecisionEvent.objects.get_or_create(
-        decision=decision, kind=DecisionEventKind.UNFIT, key=key,
+        decision=decision, kind=DecisionEventKind.UNFIT, key=f"{run.pk}-{key}",
         defaults={"task": run.step.task, "run": run, "note": why},
     )  # fmt: skip
     if is_new:
-        Decision.objects.filter(pk=decision.pk).update(review_reason=ReviewReason.UNFIT, review_note=why)
+        _mark_unfit(decision, why)
+
+
+def _mark_unfit(decision: Decision, why: str) -> None:
+    """Ask for a review. If its code has changed as well, that stays the reason, and this is added once."""
+    rows = Decision.objects.filter(pk=decision.pk)
+    label = str(ReviewReason.UNFIT.label)
+    stale = rows.filter(review_reason=ReviewReason.STALE)
+    stale.exclude(review_note__contains=label).update(
+        review_note=Concat(F("review_note"), Value(f"; {label}: {why}"))
+    )
+    rows.exclude(review_reason=ReviewReason.STALE).update(review_reason=ReviewReason.UNFIT, review_note=why)
 
 
 def note_followed(run: Run, closing: str) -> None:
-    """Note which decisions the agent names in its last message. Must be called while the lease is locked."""
-    numbers = decisions_named_in(closing[:_MAX_TEXT])
+    """Note the decisions that the agent's last message says it followed.
+
+    Must be called while the lease is locked.
+    """
+    numbers = followed_in(closing[-_MAX_TEXT:])
     if not numbers:
         return
     task = run.step.task
     unfit = DecisionEvent.objects.filter(kind=DecisionEventKind.UNFIT, run=run).values("decision")
-    for decision in task.project.decisions.active().filter(number__in=numbers).exclude(pk__in=unfit):
+    for decision in holding_for(run.step).filter(number__in=numbers).exclude(pk__in=unfit):
         DecisionEvent.objects.get_or_create(
             decision=decision, kind=DecisionEventKind.FOLLOWED, key=f"task-{task.pk}",
             defaults={"task": task, "run": run},
         )  # fmt: skip
+
+
+def followed_in(closing: str) -> set[int]:
+    """Return the numbers in the last line of the form `Decisions followed: D-3, D-17`.
+
+    A mere mention is no use: “D-17 did not apply” names it, too.
+    """
+    lines = [line.strip(_MARKS) for line in closing.splitlines()]
+    said = [line[len(FOLLOWED) :] for line in lines if line.lower().startswith(FOLLOWED.lower())]
+    named = (part.strip(_MARKS) for part in re.split(r",| and ", said[-1])) if said else ()
+    return {int(label[2:]) for label in takewhile(Decision.is_label, named)}

@@ -74,7 +74,7 @@ def test_in_the_terminal_an_answer_holds_for_the_next_task(installation: Install
         return done.stdout
 
     assert "How are half cents rounded?" in run("prices", "1 @project\n")
-    assert "followed D-1" in run("taxes", "")
+    assert "Decisions followed: D-1" in run("taxes", "")
     asked = run("refunds", "1 @paths src/refunds/**\n2\n")
     assert "The agent names D-1 (" in asked and "To be reviewed: " in asked
     listed = installation.manage("decisions", "--project", "plain").stdout

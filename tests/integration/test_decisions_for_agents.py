@@ -9,6 +9,7 @@ import pytest
 from tasks_app.agent.fake_script import Turn, say, shell
 from tasks_app.core.phases import Phase
 from tasks_app.models import Decision, DecisionEventKind, Project, Run
+from tasks_app.services.decisions import scope
 from tasks_app.services.decisions.changes import make_decision, revise
 from tasks_app.services.decisions.content import DecisionContent
 from tasks_app.services.decisions.scope import PROMPT_TOKENS
@@ -82,6 +83,33 @@ def test_a_budget_of_tokens_bounds_what_is_listed(runner: Runner) -> None:
     assert (end - begin) / 4 < PROMPT_TOKENS + 50
 
 
+def test_one_long_decision_hides_no_other(runner: Runner) -> None:
+    """D3: of each its beginning is listed, and what does not fit leaves room for shorter ones."""
+    project = runner.project()
+    for number in range(5):
+        decide(runner, project, f"Short {number}.")
+    for _ in range(5):
+        decide(runner, project, "s" * 2_000, reason="r" * 10_000)
+    prompt = prompt_of(runner, project)
+    listed = [line.split()[1] for line in prompt.splitlines() if line.startswith("* D-")]
+    assert listed == ["D-10", "D-9", "D-8", "D-5", "D-4", "D-3", "D-2", "D-1"]
+    assert '2 more are not listed here: `cat-herder decisions "words"`' in prompt
+
+
+def test_a_specific_decision_is_found_behind_any_number_of_newer_ones(
+    runner: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """D3: they are ranked first and cut afterwards."""
+    monkeypatch.setattr(scope, "MAX_SEARCHED", 3)
+    project = runner.project()
+    decide(runner, project, "Doors are red.", scope="paths", paths=["src/**"])
+    for number in range(5):
+        decide(runner, project, f"Everywhere {number}.")
+    prompt = prompt_of(runner, project)
+    listed = [line.rpartition("): ")[2] for line in prompt.splitlines() if line.startswith("* D-")]
+    assert listed == ["Doors are red.", "Everywhere 4.", "Everywhere 3."]
+
+
 def test_what_does_not_hold_any_more_is_not_in_the_prompt(runner: Runner) -> None:
     project = runner.project()
     old = decide(runner, project, "Half up.")
@@ -96,10 +124,10 @@ def test_a_statement_cannot_pass_for_a_section(runner: Runner) -> None:
     assert prompt_of(runner, project).count("\n--- INSTRUCTIONS FOR YOUR STEP ---") == 1
 
 
-def test_the_decisions_that_the_agent_names_were_followed(runner: Runner) -> None:
+def test_the_decisions_that_the_agent_says_it_followed(runner: Runner) -> None:
     project = runner.project()
     first, other = (decide(runner, project, statement) for statement in ("Cents.", "Tabs."))
-    task = runner.task([say("I followed D-1, and not D-99.")], project=project)
+    task = runner.task([say("Painted.\n\nDecisions followed: D-1, D-99")], project=project)
     assert runner.advance(task).phase == Phase.DONE
     assert [one.kind for one in first.events.filter(task=task)] == [DecisionEventKind.FOLLOWED]
     assert not other.events.filter(task=task).exists()

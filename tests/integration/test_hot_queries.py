@@ -104,7 +104,7 @@ def looks_of_workers() -> Iterator[tuple[str, Callable[[], object]]]:
     yield "earlier answers", lambda: nearest(asked)
     yield "decisions that questions concern", lambda: decisions_concerning_each([asked])
     yield "decisions of a prompt", lambda: decisions_for(asked.step)
-    yield "an agent that followed decisions", lambda: note_followed(asked.run, "I followed D-7 and D-8.")
+    yield "an agent that followed decisions", lambda: note_followed(asked.run, "Decisions followed: D-7, D-8")
     yield (
         "an answer",
         lambda: answer_question(

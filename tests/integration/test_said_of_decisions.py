@@ -87,3 +87,73 @@ class TestTextsThatNoDatabaseAccepts:
         ThreadFactory.create(task=task)
         agent_leaves(("replies", {"thread": 1, "text": BROKEN}), task=task)
         assert ThreadComment.objects.exclude(run=None).get().text == STORED
+
+
+class TestUnfit:
+    """D3."""
+
+    @pytest.mark.parametrize(
+        "hidden",
+        [
+            {"scope": "step", "step": "plan"},
+            {"state": "superseded"},
+            {"state": "proposed", "decided_by": None, "decided_at": None},
+        ],
+        ids=["another step", "superseded", "proposed"],
+    )
+    def test_only_decisions_that_the_agent_can_read(
+        self, project: Project, agent_leaves: Leaves, hidden: dict[str, Any]
+    ) -> None:
+        DecisionFactory.create(project=project)
+        decision = DecisionFactory.create(project=project, **hidden)
+        agent_leaves(unfit(2))
+        assert not kinds(decision) and not fresh(decision).review_reason
+
+    def test_agents_of_two_tasks_may_choose_the_same_file_name(
+        self, project: Project, agent_leaves: Leaves
+    ) -> None:
+        decision = DecisionFactory.create(project=project)
+        agent_leaves(unfit(1, "In yen."))
+        agent_leaves(unfit(1, "In won."))
+        assert [event.note for event in decision.events.order_by("pk")] == ["In yen.", "In won."]
+        assert decision.events.values("task").distinct().count() == 2
+
+    def test_a_decision_whose_code_has_changed_keeps_that_mark(
+        self, project: Project, agent_leaves: Leaves
+    ) -> None:
+        decision = DecisionFactory.create(
+            project=project, review_reason=ReviewReason.STALE, review_note="src/a.py"
+        )
+        for why in ("In yen.", "In won."):
+            agent_leaves(unfit(1, why))
+        assert fresh(decision).why_review == (
+            "the code that it cites has changed: src/a.py; an agent says that it does not fit: In yen."
+        )
+        assert kinds(decision) == ["unfit", "unfit"]
+
+
+class TestFollowed:
+    """D3: only the line that the prompt asks for counts."""
+
+    @pytest.mark.parametrize(
+        ("closing", "numbers"),
+        [
+            ("Done.\n\nDecisions followed: D-3, D-17", {3, 17}),
+            ("**Decisions followed:** `D-3` and d-17.\n", {3, 17}),
+            ("Decisions followed: D-1\n…\nDecisions followed: D-3", {3}),
+            ("Decisions followed: none. D-17 did not apply.", set()),
+            ("Decisions followed: D-3, D-17 did not apply", {3}),
+            ("D-17 did not apply, and I followed D-3.", set()),
+            ("", set()),
+        ],
+    )
+    def test_the_line(self, closing: str, numbers: set[int]) -> None:
+        assert followed_in(closing) == numbers
+
+    def test_it_counts_for_decisions_that_hold_for_the_step(
+        self, project: Project, agent_leaves: Leaves
+    ) -> None:
+        here, mentioned = DecisionFactory.create_batch(2, project=project)
+        other = DecisionFactory.create(project=project, scope="step", step="plan")
+        agent_leaves(closing="D-2 did not apply.\n\nDecisions followed: D-1, D-3, D-99")
+        assert kinds(here) == ["followed"] and not kinds(other) and not kinds(mentioned)
