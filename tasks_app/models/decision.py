@@ -58,6 +58,7 @@ class DecisionEventKind(models.TextChoices):
     TAKEN_BACK = "taken_back", "took back that it was applied"
     UNFIT = "unfit", "said that it does not fit"
     STALE = "stale", "found that its code has changed"
+    CITED_ANEW = "cited_anew", "cited its code as it is now"
     KEPT = "kept", "kept it after a review"
     EXCEPTION = "exception", "made an exception"
     SUPERSEDED = "superseded", "replaced it"
@@ -140,8 +141,9 @@ class DecisionQuerySet(models.QuerySet["Decision"]):
 class Decision(models.Model):
     """An answer or a rule that holds beyond one task, cited as `D-17`.
 
-    What it says is never edited: a change is a new decision that `replaces` this one. Only the state and the
-    reason for a review change. An exception to another decision names it in `exception_to`.
+    What it says is never edited: a change is a new decision that `replaces` this one. What changes is its
+    state, with who decided, the reason and the day of a review, and the content of the files that it cites;
+    each change leaves an event. An exception to another decision names it in `exception_to`.
 
     `question` is the one whose answer it was made from; `question_key` and `answers` (by the item's question)
     are kept here as well, so that it stays usable when the task is deleted. `source` says where it was

@@ -19,8 +19,11 @@ from tasks_app.core.similar_questions import profile_of
         ("café/menü.txt, café/menü.txt", ["café/menü.txt"]),
         ("May I index orders.customer_id?", []),
         ("Wait... then go on.", []),
+        ("Is ./src/a.py or src/./a.py meant?", ["src/a.py"]),
+        ("Read ../secret.txt, a/../../b.py and docs/.. first, or /etc/passwd.", ["etc/passwd"]),
+        (f"Then {'x' * 1_000}.py.", []),
     ],
-    ids=["files", "globs", "endings", "letters", "attribute", "sentence"],
+    ids=["files", "globs", "endings", "letters", "attribute", "sentence", "here", "leading out", "long"],
 )
 def test_words_that_may_be_paths(text: str, paths: list[str]) -> None:
     assert paths_named_in([text]) == paths

@@ -33,7 +33,7 @@ from tasks_app.models import (
 )
 from tasks_app.services.decisions.answering import decisions_concerning
 from tasks_app.services.decisions.changes import locked, note_event
-from tasks_app.services.decisions.citing import blobs_at, texts_of
+from tasks_app.services.decisions.citing import UNREAD, blobs_at, texts_of
 from tasks_app.services.difference import base_of
 from tasks_app.services.earlier_answers import in_own_labels
 from tasks_app.services.question_outcomes import store_outcome
@@ -199,6 +199,8 @@ def _code_is_unchanged(decision: Decision, question: Question) -> str:
         return ""
     task, project = question.task, question.task.project
     cited = {one["path"]: one["blob"] for one in decision.cites}
+    if UNREAD in cited.values():
+        return "the code that it cites could not be read when it was decided"
     try:
         heads = [paths.repository(project).head(project.branch), task.head_commit or base_of(task)]
         unchanged = all(heads) and all(blobs_at(project, head, cited) == cited for head in heads)

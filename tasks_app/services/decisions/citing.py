@@ -28,6 +28,8 @@ from tasks_app.services.difference import base_of
 logger = logging.getLogger(__name__)
 
 MAX_CITED = 20
+#: The content of a cited name that could not be read: it may be a file or no file at all.
+UNREAD = ""
 #: Names in one command of git.
 _AT_ONCE = 500
 
@@ -80,6 +82,10 @@ class CitedFile:
     def has_changed(self) -> bool:
         return self.then != self.now
 
+    @property
+    def is_unread(self) -> bool:
+        return self.then == UNREAD
+
 
 def cited_files(decision: Decision) -> list[CitedFile] | None:
     """Return the files that the decision cites; None if the repository cannot be read. Runs git."""
@@ -105,28 +111,45 @@ def mark_stale(project: Project) -> int:
     if not citing_files or not (head := _head(project)):
         return 0
     names = {cited["path"] for one in citing_files for cited in one.cites}
-    passages = Passages(project)
     try:
         blobs = blobs_at(project, head, names)
-        return sum(_mark_if_stale(decision, blobs, passages) for decision in citing_files)
-    except WorkspaceError as error:  # of a task's own commit, which may be lost; the next fetch looks again
+    except WorkspaceError as error:  # the next fetch looks again
         logger.warning("project %s: cited files were not compared: %s", project, error)
         return 0
+    passages = Passages(project)
+    return sum(_mark_if_stale(decision, blobs, passages) for decision in citing_files)
 
 
 def _mark_if_stale(decision: Decision, blobs: Mapping[str, str], passages: Passages) -> int:
     changed = {one["path"] for one in decision.cites if blobs.get(one["path"]) != one["blob"]}
     if not changed:
         return 0
-    changed -= {one["path"] for one in decision.cites if _is_still_stated(one, blobs, passages)}
-    if decision.question and (head := decision.question.task.head_commit):
-        own = blobs_at(decision.project, head, changed)
-        changed -= {path for path, blob in own.items() if blobs.get(path) == blob}
-    if not changed:
-        now = [_as_now(one, blobs) for one in decision.cites]
-        Decision.objects.filter(pk=decision.pk).update(cites=now)
-        return 0
-    return _ask_for_review(decision, ", ".join(sorted(changed)))
+    expected = {one["path"] for one in decision.cites if _is_expected(one, blobs, passages)}
+    unexpected = changed - expected
+    unexpected -= _changed_by_its_task(decision, unexpected, blobs)
+    names = ", ".join(sorted(unexpected or changed))
+    return _ask_for_review(decision, names) if unexpected else _cite_anew(decision, blobs, names)
+
+
+def _changed_by_its_task(
+    decision: Decision, changed: Collection[str], blobs: Mapping[str, str]
+) -> frozenset[str]:
+    """Return the files that are as the task left them that asked for the decision; none if that is lost."""
+    task = decision.question.task if decision.question else None
+    if task is None or not task.head_commit:
+        return frozenset()
+    try:
+        own = blobs_at(decision.project, task.head_commit, changed)
+    except WorkspaceError as error:
+        logger.warning("%s of project %s: %s", decision, decision.project_id, error)
+        return frozenset()
+    return frozenset(path for path in changed if own.get(path) == blobs.get(path))
+
+
+def _is_expected(cited: Citation, blobs: Mapping[str, str], passages: Passages) -> bool:
+    """Return whether a change of the file matters to nobody, or the name turned out to be no file."""
+    is_no_file = cited["blob"] == UNREAD and cited["path"] not in blobs
+    return is_no_file or _is_still_stated(cited, blobs, passages)
 
 
 def _is_still_stated(cited: Citation, blobs: Mapping[str, str], passages: Passages) -> bool:
@@ -149,6 +172,15 @@ def _ask_for_review(decision: Decision, note: str) -> int:
     return 0
 
 
+def _cite_anew(decision: Decision, blobs: Mapping[str, str], note: str) -> int:
+    """Cite the files as they are now: nobody needs to look at the change. Return 0: nobody is asked."""
+    now = [_as_now(one, blobs) for one in decision.cites if one["path"] in blobs]
+    with transaction.atomic():
+        if Decision.objects.active().filter(pk=decision.pk, review_reason="").update(cites=now):
+            DecisionEvent.objects.create(decision=decision, kind=DecisionEventKind.CITED_ANEW, note=note)
+    return 0
+
+
 def blobs_at(project: Project, commit: str, names: Collection[str]) -> dict[str, str]:
     """Return the blob ids of the named files of a commit. Raises WorkspaceError. Runs git."""
     ordered, repository = sorted(names), paths.repository(project)
@@ -160,11 +192,18 @@ def blobs_at(project: Project, commit: str, names: Collection[str]) -> dict[str,
 
 
 def _citations(project: Project, commit: str, named: Collection[str]) -> list[Citation]:
-    """Return the files among the names; none if the commit cannot be read: an answer must not fail for it."""
+    """Return the files among the names.
+
+    If the commit cannot be read, the names are cited as UNREAD: an answer must not fail for it, and such a
+    decision must not pass for one that cites nothing.
+    """
     try:
-        blobs = blobs_at(project, commit, named) if commit else {}
-    except WorkspaceError:
-        return []
+        blobs = blobs_at(project, commit, named) if commit or not named else None
+    except WorkspaceError as error:
+        logger.warning("project %s: what a decision cites was not read: %s", project, error)
+        blobs = None
+    if blobs is None:
+        blobs = dict.fromkeys(named, UNREAD)
     return [Citation(path=path, blob=blobs[path]) for path in named if path in blobs][:MAX_CITED]
 
 

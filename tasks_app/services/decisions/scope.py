@@ -23,7 +23,7 @@ MAX_SEARCHED = 1_000
 #: Active decisions among which those are chosen, the newest ones.
 _MAX_RANKED = 10_000
 #: Files of a task that are compared with the paths of decisions.
-_MAX_FILES = 500
+_MAX_FILES = 2_000
 
 
 def holding_for(step: Step) -> QuerySet[Decision]:
@@ -49,7 +49,7 @@ def decisions_for(step: Step) -> list[Decision]:
 def _ranked(decisions: Sequence[Decision], task: Task) -> list[Decision]:
     """Return them with the most specific first, otherwise in their order."""
     has_paths = any(one.scope == DecisionScope.PATHS for one in decisions)
-    files = files_of(task)[:_MAX_FILES] if has_paths else []
+    files = sorted(files_of(task))[:_MAX_FILES] if has_paths else []
 
     @cache
     def concerns_task(glob: str) -> bool:
@@ -76,16 +76,16 @@ def listed_in_prompt(decisions: Sequence[Decision]) -> list[KnownDecision]:
     return listed
 
 
-def files_of(task: Task) -> list[str]:
-    """Return the files that the task names in its text, then those that it has changed. Runs git."""
+def files_of(task: Task) -> frozenset[str]:
+    """Return the files that the task has changed so far or names in its text. Runs git."""
     named = paths_named_in([task.body])
     if not task.head_commit:
-        return named
+        return frozenset(named)
     try:
         changed = changed_files(paths.repository(task.project), base=base_of(task), head=task.head_commit)
     except WorkspaceError:
-        return named
-    return [*named, *(file.path for file in changed)]
+        return frozenset(named)
+    return frozenset([*named, *(file.path for file in changed)])
 
 
 def known_decision(decision: Decision) -> KnownDecision:
