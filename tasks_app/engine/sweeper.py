@@ -14,7 +14,7 @@ from tasks_app.core.labels import Labels
 from tasks_app.engine.temporary_faults import temporary_fault
 from tasks_app.models import Change, IdempotencyKey, Span
 from tasks_app.services.budgets import end_waits_for_budgets
-from tasks_app.services.decisions.applying import apply_missed_decisions
+from tasks_app.services.decisions.missed import apply_missed_decisions
 from tasks_app.services.scheduling import next_turns
 from tasks_app.services.soft_limit import end_decided_tasks
 
@@ -42,9 +42,8 @@ def sweep(
     nothing is added: all workers are busy, and each sweep would only make the queue longer. A task that needs
     labels goes into this worker's own queue if it has them: in the other one any worker would find it.
     """
-    end_waits_for_budgets()
-    end_decided_tasks()
-    apply_missed_decisions()
+    for part in (end_waits_for_budgets, end_decided_tasks, apply_missed_decisions):
+        attempt(part)
     due = next_turns()
     if pending() > len(due):
         return 0
@@ -56,8 +55,26 @@ def sweep(
     return len(due)
 
 
+def prune() -> None:
+    """Delete rows that nobody needs any more."""
+    Change.objects.prune_changes(CHANGES_KEPT)
+    IdempotencyKey.objects.prune(KEYS_KEPT)
+    Span.objects.prune()
+
+
+def attempt(part: Callable[[], object]) -> None:
+    """Do a part of a sweep. If it fails, that is logged, and the other parts go on."""
+    try:
+        part()
+    except Exception as error:
+        # A temporary fault gets one line without a traceback: it may be logged every 10 s for hours.
+        trace = None if temporary_fault(error) else error
+        name = getattr(part, "__name__", "a part")
+        logger.error("a sweep failed in %s (%s); the next is in %s s", name, error, SECONDS, exc_info=trace)
+
+
 class Sweeper(threading.Thread):
-    """Sweeps at the start and then every SECONDS until it is stopped. A sweep that fails is logged."""
+    """Sweeps at the start and then every SECONDS until it is stopped. A part that fails is logged."""
 
     def __init__(
         self,
@@ -77,21 +94,13 @@ class Sweeper(threading.Thread):
 
     def run(self) -> None:
         while True:
-            try:
-                close_old_connections()
-                self._before()
-                sweep(self._enqueue, pending=self._pending, here=self._here)
-                Change.objects.prune_changes(CHANGES_KEPT)
-                IdempotencyKey.objects.prune(KEYS_KEPT)
-                Span.objects.prune()
-            except Exception as error:
-                # A temporary fault gets one line without a traceback: it may be logged every 10 s for hours.
-                trace = None if temporary_fault(error) else error
-                logger.error("a sweep failed (%s); the next is in %s s", error, SECONDS, exc_info=trace)
-            finally:
-                close_old_connections()
+            for part in (close_old_connections, self._before, self._sweep, prune, close_old_connections):
+                attempt(part)
             if self._stop_wanted.wait(SECONDS):
                 return
+
+    def _sweep(self) -> None:
+        sweep(self._enqueue, pending=self._pending, here=self._here)
 
     def stop(self) -> None:
         self._stop_wanted.set()

@@ -18,6 +18,7 @@ from tasks_app.git.files import (
     committed_tree,
     has_line_with_prefix,
     replace_file,
+    root_names,
     working_names,
     working_text,
 )
@@ -60,6 +61,7 @@ __all__ = [
     "moved_files",
     "patch",
     "replace_file",
+    "root_names",
     "working_names",
     "working_text",
 ]

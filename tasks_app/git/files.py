@@ -45,6 +45,12 @@ def committed_tree(repository: Repository, *, commit: str) -> tuple[TreeFile, ..
     return tuple(file for entry in entries if (file := _parse_tree_entry(entry)))
 
 
+def root_names(repository: Repository, *, commit: str) -> frozenset[str]:
+    """Return the names of the files and folders at the root of a commit."""
+    listed = repository.git.run("ls-tree", "-z", "--name-only", "--full-tree", valid_commit(commit))
+    return frozenset(shown_name(name) for name in listed.split(b"\0") if name)
+
+
 def _parse_tree_entry(entry: str) -> TreeFile | None:
     """Parse `100644 blob 1f2e…     123<TAB>path`. Return None for a submodule."""
     facts, _, path = entry.partition("\t")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import csv
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
 from io import StringIO
@@ -13,6 +14,8 @@ from typing import Any
 
 import pytest
 from django.core.management import call_command
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from tasks_app.agent.fake import FakeAgent
@@ -46,15 +49,15 @@ from tasks_app.models import (
 from tasks_app.notifications.notices import create_notifications
 from tasks_app.services.answer_index import question_key
 from tasks_app.services.answers import Reply, answer_question
-from tasks_app.services.decisions import applying
+from tasks_app.services.decisions import applying, missed
 from tasks_app.services.decisions.answering import ForDecisions, StanceOn, decisions_concerning
 from tasks_app.services.decisions.applying import (
     applicable,
     apply_decision,
-    apply_missed_decisions,
     prospect,
 )
 from tasks_app.services.decisions.changes import confirm, retire
+from tasks_app.services.decisions.missed import apply_missed_decisions
 from tasks_app.services.fetching import fetch
 from tasks_app.services.tasks import cancel_task, resume_task
 from tasks_app.services.undo import undo_answer, undo_until
@@ -82,6 +85,13 @@ def decided(project: Project, items: list[dict[str, Any]], answers: dict[str, st
     note(decision, DecisionEventKind.DECIDED, decision.decided_by)
     note(decision, DecisionEventKind.CONFIRMED, MembershipFactory.create(project=project).user)
     return decision
+
+
+@contextmanager
+def assert_queries(number: int) -> Iterator[None]:
+    with CaptureQueriesContext(connection) as queries:
+        yield
+    assert len(queries) == number, [query["sql"] for query in queries]
 
 
 def note(decision: Decision, kind: DecisionEventKind, user: User | None) -> None:
@@ -281,6 +291,24 @@ class TestRepository:
         found = prospect(question)
         assert found and found.obstacle == obstacle
 
+    @pytest.mark.parametrize(
+        ("words", "obstacle"),
+        [
+            ("HTTP/2 and/or HTTP/3", ""),
+            ("a.py", ""),
+            ("b.py", "it does not hold for lib/b.py"),
+            ("lib/new.py", "it does not hold for lib/new.py"),
+        ],
+    )
+    def test_only_names_of_the_tree_count_as_files(self, runner: Runner, words: str, obstacle: str) -> None:
+        project = runner.project(**{"src/a.py": "a = 1\n", "lib/b.py": "b = 1\n"})
+        Project.objects.update(apply_decisions=True)
+        play = [Turn("I ask.", (ask(f"Shall src/a.py use {words}?"),)), say("Done.")]
+        question = runner.advance(runner.task(play, project=project)).questions.get()
+        self.decide(question, scope="paths", paths=["src/**"])
+        found = prospect(question)
+        assert found and found.obstacle == obstacle
+
     def test_without_any_file_it_is_not_known_whether_it_holds(self, runner: Runner) -> None:
         task = runner.advance(runner.task(ASKS))
         Project.objects.update(apply_decisions=True)
@@ -376,7 +404,7 @@ class TestEngine:
         assert moved.reason == f"{decision.label} answered question 1"
         used = decision.events.get(kind=DecisionEventKind.APPLIED)
         assert (used.task, used.user) == (task, None)
-        assert Decision.objects.with_counts().get().uses == 3  # confirmed, applied, and named by the agent
+        assert Decision.objects.with_counts().get().uses == 2  # confirmed and applied
 
     def test_nobody_is_notified(self, rows: Rows, project: Project, decision: Decision) -> None:
         rows.member(project, "bob")
@@ -416,6 +444,87 @@ class TestEngine:
         assert rows.advance(task).phase == Phase.DONE
         assert '="Yes' in told(task)
 
+
+class TestMissed:
+    """The sweeper looks for questions that a decision could answer, in each worker every 10 s."""
+
+    pytestmark = pytest.mark.django_db
+
+    @pytest.fixture
+    def question(self, project: Project) -> Question:
+        return QuestionFactory.create(task__project=project)
+
+    def test_d5_fifty_waiting_tasks_take_one_query_or_two(self, project: Project) -> None:
+        QuestionFactory.create_batch(50, task__project=project)
+        with assert_queries(1):
+            apply_missed_decisions()
+        decided(project, [{**ROUNDING, "question": "Something else?"}], {"Something else?": "Half up"})
+        with assert_queries(2):
+            apply_missed_decisions()
+        assert Question.objects.open().count() == 50
+
+    def test_d5_a_refused_question_is_left_alone_until_something_changes(
+        self, project: Project, question: Question
+    ) -> None:
+        cites = [{"path": "src/a.py", "blob": "0" * 40}]  # no repository is there to read
+        decision = decided(project, [ROUNDING], {ASKED: "Half up"}, cites=cites)
+        apply_missed_decisions()
+        for _ in range(3):
+            with assert_queries(2):
+                apply_missed_decisions()
+        Decision.objects.filter(pk=decision.pk).update(cites=[])
+        apply_missed_decisions()
+        assert fresh(question).applied == decision
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            lambda: Task.objects.update(head_commit="1" * 40),
+            lambda: Project.objects.update(fetched_at=timezone.now()),
+            lambda: None,
+        ],
+        ids=["task", "branch", "time"],
+    )
+    def test_d5_it_is_looked_at_again(
+        self,
+        project: Project,
+        question: Question,
+        change: Callable[[], object],
+        request: pytest.FixtureRequest,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        decided(project, [ROUNDING], {ASKED: "Half up"}, cites=[{"path": "a.py", "blob": "0" * 40}])
+        apply_missed_decisions()
+        change()
+        if request.node.callspec.id == "time":
+            monkeypatch.setattr(missed, "LOOK_AGAIN", 0.0)
+        looked_at: list[Question] = []
+        monkeypatch.setattr(missed, "apply_decision", looked_at.append)
+        apply_missed_decisions()
+        assert looked_at == [question]
+
+    def test_d5_one_that_fails_keeps_no_other_waiting(
+        self,
+        project: Project,
+        question: Question,
+        monkeypatch: pytest.MonkeyPatch,
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        other = QuestionFactory.create(task__project=project)
+        decided(project, [ROUNDING], {ASKED: "Half up"})
+
+        def fails_for_the_first(asked: Question) -> bool:
+            if asked == question:
+                raise RuntimeError("broken")
+            return apply_decision(asked)
+
+        monkeypatch.setattr(missed, "apply_decision", fails_for_the_first)
+        apply_missed_decisions()
+        assert fresh(other).is_applied and fresh(question).is_open
+        assert f"question {question.pk}" in caplog.text
+
+
+class TestMeanwhile:
     def test_a_decision_that_was_retired_meanwhile_is_not_applied(
         self, rows: Rows, project: Project, decision: Decision, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -18,7 +18,7 @@ from tasks_app.agent.fake_script import Turn, ask, say
 from tasks_app.agent.port import AgentEvent, Ending, RunResult
 from tasks_app.core.errors import IllegalMove, LeaseLost
 from tasks_app.core.phases import Phase
-from tasks_app.engine import cleaning
+from tasks_app.engine import cleaning, sweeper
 from tasks_app.engine.conclude import fail, halt, may_try_again, pause
 from tasks_app.engine.deaths import DEATHS
 from tasks_app.engine.lease import SECONDS, Lease, keep_renewed, renewer
@@ -222,15 +222,35 @@ def test_sweeps_do_not_flood_the_queue_while_all_workers_are_busy(runner: Runner
     assert len(unheard) == 2
 
 
-def test_a_sweep_forgets_old_notices_but_not_the_newest(runner: Runner) -> None:
-    """W3: browsers count from its number, also after an hour in which nothing happened."""
+@pytest.mark.parametrize("part", ["end_waits_for_budgets", "end_decided_tasks", "apply_missed_decisions"])
+def test_a_part_of_a_sweep_that_fails_stops_no_other(
+    runner: Runner, part: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken() -> None:
+        raise RuntimeError("broken")
+
+    monkeypatch.setattr(sweeper, part, broken)
+    task = runner.task([])
+    rung: list[int] = []
+    assert sweep(rung.append, pending=lambda: 0) == 1
+    assert rung == [task.pk] and "a sweep failed in broken (broken)" in caplog.text
+
+
+@pytest.mark.parametrize("fault", ["", "before", "queue"])
+def test_a_sweep_forgets_old_notices_but_not_the_newest(runner: Runner, fault: str) -> None:
+    """W3: browsers count from its number, also after an hour in which nothing happened, or all failed."""
     runner.task([])
     newest = Change.objects.latest("pk").pk
     Change.objects.update(at=timezone.now() - 2 * CHANGES_KEPT)
-    sweeper = Sweeper(lambda task_id: None, pending=lambda: 0)
-    sweeper.start()
-    sweeper.stop()
-    sweeper.join()
+
+    def part(name: str) -> None:
+        if name == fault:
+            raise RuntimeError("broken")
+
+    running = Sweeper(lambda task_id: part("queue"), pending=int, before=lambda: part("before"))
+    running.start()
+    running.stop()
+    running.join()
     assert list(Change.objects.values_list("pk", flat=True)) == [newest]
 
 

@@ -6,7 +6,7 @@ checked again in the transaction that stores the answer; those that run git come
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from django.db import transaction
@@ -16,7 +16,7 @@ from tasks_app.core.errors import NotOpen, WorkspaceError
 from tasks_app.core.named_paths import paths_named_in
 from tasks_app.core.phases import Phase
 from tasks_app.core.similar_questions import normalised_label
-from tasks_app.git import changed_files
+from tasks_app.git import Repository, changed_files, committed_tree, root_names
 from tasks_app.models import (
     CONFIRMATIONS,
     Action,
@@ -108,13 +108,6 @@ def apply_decisions(task: Task) -> int:
     return sum(map(apply_decision, task.questions.open_of(task)))
 
 
-def apply_missed_decisions() -> None:
-    """Do so for the tasks on which no worker works: theirs may have died after it had asked."""
-    waiting = Task.objects.free().filter(phase=Phase.WAITING_FOR_INPUT, project__apply_decisions=True)
-    for task in waiting.select_related("project"):
-        apply_decisions(task)
-
-
 def _same_decision(question: Question) -> Decision | None:
     """Return the one active decision that the question concerns, if it answered the same question."""
     if question.kind != QuestionKind.CLARIFICATION or not question.is_open:
@@ -183,14 +176,27 @@ def _holds_for_files(decision: Decision, question: Question) -> str:
 
 def _files_concerned(question: Question) -> list[str] | None:
     """Return what the task has changed and the question names; None if git cannot say. Runs git."""
-    task, named = question.task, paths_named_in(texts_of(question))
-    if not task.head_commit:
-        return named
+    task, repository = question.task, paths.repository(question.task.project)
+    base = base_of(task)
     try:
-        changed = changed_files(paths.repository(task.project), base=base_of(task), head=task.head_commit)
+        named = _in_tree(paths_named_in(texts_of(question)), repository, task.head_commit or base)
+        changed = changed_files(repository, base=base, head=task.head_commit) if task.head_commit else []
     except WorkspaceError:
         return None
     return [*named, *(name for one in changed for name in (one.path, one.old_path) if name)]
+
+
+def _in_tree(named: Collection[str], repository: Repository, commit: str) -> list[str]:
+    """Return the names that may mean something in a commit: “and/or” and “HTTP/2” are words as well.
+
+    A name with folders needs the first of them, so that a new file counts. One without stands for each file
+    of that name, in whatever folder.
+    """
+    roots = root_names(repository, commit=commit)
+    with_folder = [name for name in named if name.partition("/")[0] in roots and "/" in name]
+    alone = {name for name in named if "/" not in name}
+    files = [file.path for file in committed_tree(repository, commit=commit)] if alone else []
+    return [*with_folder, *(file for file in files if file.rpartition("/")[2] in alone)]
 
 
 def _code_is_unchanged(decision: Decision, question: Question) -> str:
