@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Generic, TypeVar
@@ -76,22 +76,35 @@ class _Queue(Generic[Waiting]):
         first = self._projects[self._next_project][-1]
         return self._all_used - first.priority * HEAD_START_SECONDS, first.since, first.task_id
 
-    def take(self) -> Waiting:
-        """Take the next task, and charge the person and the project with a turn."""
+    def pop(self) -> Waiting:
+        """Remove and return the next task."""
         project = self._next_project
         task = self._projects[project].pop()
         if not self._projects[project]:
             del self._projects[project]
-        self._used[project] += TURN_SECONDS
-        self._all_used += TURN_SECONDS
         return task
 
+    def charge(self, project: int) -> None:
+        """Charge the person and the project with a turn."""
+        self._used[project] += TURN_SECONDS
+        self._all_used += TURN_SECONDS
 
-def in_turn(waiting: Iterable[Waiting], used: Mapping[Account, float]) -> Iterator[Waiting]:
+
+def _any_task(_task: WaitingTask) -> bool:
+    return True
+
+
+def in_turn(
+    waiting: Iterable[Waiting],
+    used: Mapping[Account, float],
+    may_begin: Callable[[Waiting], bool] = _any_task,
+) -> Iterator[Waiting]:
     """Yield the waiting tasks in the order of their turns.
 
     `used` says how many seconds of workers each person has lately used in each project, with a TURN_SECONDS
-    for each task that is worked on now. Pure: the same arguments give the same order.
+    for each task that is worked on now. `may_begin` is asked about each task once, in their order. A task
+    that may not begin is left out, and costs its person no turn. Nothing else is read, so the same arguments
+    give the same order.
     """
     by_person: dict[Person, list[Waiting]] = defaultdict(list)
     for task in waiting:
@@ -101,6 +114,9 @@ def in_turn(waiting: Iterable[Waiting], used: Mapping[Account, float]) -> Iterat
     heapq.heapify(heap)
     while heap:
         _, index, queue = heapq.heappop(heap)
-        yield queue.take()
+        task = queue.pop()
+        if may_begin(task):
+            queue.charge(task.project)
+            yield task
         if queue:
             heapq.heappush(heap, (queue.key(), index, queue))

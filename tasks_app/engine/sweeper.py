@@ -44,7 +44,7 @@ def sweep(
     """
     for part in (end_waits_for_budgets, end_decided_tasks, apply_missed_decisions):
         attempt(part)
-    due = next_turns()
+    due = next_turns(of=here.labels() if here else None)
     if pending() > len(due):
         return 0
     for task in due:

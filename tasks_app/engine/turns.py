@@ -11,7 +11,7 @@ from tasks_app.core.labels import Labels
 from tasks_app.engine.advance import advance
 from tasks_app.engine.temporary_faults import temporary_fault
 from tasks_app.engine.worker_context import WorkerContext
-from tasks_app.services.scheduling import DueTask, next_turns, some_worker_has
+from tasks_app.services.scheduling import DueTask, next_turns, some_worker_has, turns_of_worker
 
 logger = logging.getLogger(__name__)
 
@@ -42,11 +42,12 @@ def take_turns(
     worked: list[int] = []
     while not context.stop_signal():
         if not goes_on():
-            _wake([task.task_id for task in _next_turns()] if worked else [], bell)
+            _wake([task.task_id for task in _next_turns(context)] if worked else [], bell)
             break
-        mine = [task.task_id for task in _next_turns(tried) if may_take(task.labels, context)]
+        mine = [task.task_id for task in turns_of_worker(context.labels, _next_turns(context, tried))]
         if not mine:
-            _leave_to_others([task for task in _next_turns() if not may_take(task.labels, context)], bell)
+            others = [task for task in _next_turns(context) if not may_take(task.labels, context)]
+            _leave_to_others(others, bell)
             break
         tried.add(mine[0])
         if advance(mine[0], owner=owner, context=context, when_claimed=partial(_wake, mine[1:], bell)):
@@ -59,9 +60,9 @@ def may_take(labels: Labels, context: WorkerContext) -> bool:
     return context.labels is None or labels <= context.labels
 
 
-def _next_turns(tried: Collection[int] = ()) -> list[DueTask]:
+def _next_turns(context: WorkerContext, tried: Collection[int] = ()) -> list[DueTask]:
     try:
-        return next_turns(without=tried)
+        return next_turns(without=tried, of=context.labels)
     except Exception as error:
         if not (fault := temporary_fault(error)):
             raise

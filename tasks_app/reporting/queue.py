@@ -10,13 +10,23 @@ from itertools import islice
 from django.db.models import Q
 from django.utils import timezone
 
+from tasks_app.core.fair_shares import Account, in_turn
 from tasks_app.core.labels import Labels, labels_in_words, labels_needed
 from tasks_app.core.phases import Phase
 from tasks_app.engine.wait_sentences import fault_words
 from tasks_app.models import Task, WorkerBeat
 from tasks_app.models.task import TaskQuerySet
 from tasks_app.permissions import Principal, tasks_visible_to
-from tasks_app.services.scheduling import DueTask, Places, due_tasks, in_order, next_labels, places
+from tasks_app.services.scheduling import (
+    DueTask,
+    Places,
+    can_be_taken,
+    due_tasks,
+    next_labels,
+    places,
+    used_by,
+    with_places,
+)
 
 #: Tasks that a page or a response shows, at most.
 MOST = 200
@@ -58,14 +68,25 @@ class Slots:
 class Queue:
     """The queue at one moment. Each part is read once, when it is first needed."""
 
+    _used: dict[Account, float]
+
     @cached_property
     def _due(self) -> dict[int, tuple[int, DueTask]]:
         """The due tasks by their ids, with their positions."""
-        return {task.task_id: (n, task) for n, task in enumerate(in_order(due_tasks()), start=1)}
+        due = due_tasks()
+        self._used = used_by(due)
+        return {task.task_id: (n, task) for n, task in enumerate(in_turn(due, self._used), start=1)}
 
     @cached_property
     def _places(self) -> Places:
         return places()
+
+    @cached_property
+    def _turns(self) -> tuple[set[int], Places]:
+        """The ids of the due tasks that may be worked on now, and the places that they leave."""
+        due, left = [task for _, task in self._due.values()], self._places.copy()
+        labels = [frozenset(worker.labels) for worker in self._taking]
+        return {task.task_id for task in with_places(due, self._used, left, labels)}, left
 
     @cached_property
     def _workers(self) -> list[WorkerBeat]:
@@ -108,14 +129,17 @@ class Queue:
         return QueuedTask(task, position, waits_for, f"{_in_line(position or 1)}: {words}.")
 
     def _what(self, task: Task, due: DueTask, labels: Labels) -> tuple[WaitsFor, str]:
-        if not due.has_place and self._places.project_is_full(due):
-            running = f"{self._places.of_project[due.project]} of {due.project_limit}"
-            return WaitsFor.PROJECT_LIMIT, f"its project has {running} tasks running"
-        if not due.has_place and self._places.person_is_full(due):
-            running = f"{self._places.of_person[due.person]} of {self._places.per_person}"
-            who = task.created_by.shown_name if task.created_by else "its creator"
-            return WaitsFor.PERSON_LIMIT, f"{who} has {running} tasks running"
-        return self._which_worker(labels)
+        if not self._taking or not can_be_taken(labels, [frozenset(one.labels) for one in self._taking]):
+            return self._which_worker(labels)
+        turns, left = self._turns
+        if due.task_id in turns:
+            return self._which_worker(labels)
+        if left.project_is_full(due):
+            words = _limit_words(self._places.of_project[due.project], due.project_limit)
+            return WaitsFor.PROJECT_LIMIT, f"its project {words}"
+        words = _limit_words(self._places.of_person[due.person], self._places.per_person)
+        who = task.created_by.shown_name if task.created_by else "its creator"
+        return WaitsFor.PERSON_LIMIT, f"{who} {words}"
 
     def _which_worker(self, labels: Labels) -> tuple[WaitsFor, str]:
         what = f" with {labels_in_words(labels)}" if labels else ""
@@ -142,6 +166,12 @@ def _waiting(tasks: TaskQuerySet) -> TaskQuerySet:
     """Return tasks that wait for anything but a person, also running ones that lost their worker."""
     started = Q(phase=Phase.PENDING, queued_at__isnull=False) | Q(phase=Phase.WAITING_FOR_RESET)
     return tasks.filter(started) | tasks.free().filter(phase=Phase.RUNNING)
+
+
+def _limit_words(running: int, limit: int | None) -> str:
+    if limit is None or running >= limit:
+        return f"has {running} of {limit} tasks running"
+    return f"may have {limit} task{'' if limit == 1 else 's'} running, and earlier ones come first"
 
 
 def _in_line(position: int) -> str:

@@ -7,7 +7,8 @@ conditional UPDATE. What is read here is a moment's view; only `has_place` is ex
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
@@ -49,6 +50,9 @@ class Places:
     def person_is_full(self, task: DueTask) -> bool:
         limited = self.per_person is not None and task.person is not None
         return limited and self.of_person[task.person] >= (self.per_person or 0)
+
+    def copy(self) -> Places:
+        return deepcopy(self)
 
     def take(self, task: DueTask) -> bool:
         """Take a place for the task. Return False if a limit leaves none."""
@@ -132,22 +136,65 @@ def used_seconds() -> dict[Account, float]:
     return used
 
 
-def in_order(tasks: Collection[DueTask]) -> Iterator[DueTask]:
-    """Return the tasks in the order of their turns."""
+def used_by(tasks: Collection[DueTask]) -> dict[Account, float]:
+    """Return what the people of these tasks have used; nothing if it cannot change their order."""
     accounts = {(task.person, task.project) for task in tasks}
-    return in_turn(tasks, used_seconds() if len(accounts) > 1 else {})
+    return used_seconds() if len(accounts) > 1 else {}
 
 
-def next_turns(*, without: Collection[int] = ()) -> list[DueTask]:
+def with_places(
+    tasks: Collection[DueTask], used: Mapping[Account, float], free: Places, workers: Collection[Labels]
+) -> Iterator[DueTask]:
+    """Yield the tasks that may be worked on now, in the order of their turns; each takes a place of `free`.
+
+    `workers` are the labels of those that take tasks. A task that none of them may take gets no place, which
+    others could use. One whose workers are all busy does get it: otherwise others would take the place each
+    time that it is free, and the task would starve. It waits only until one of its workers is free.
+    """
+
+    def may_begin(task: DueTask) -> bool:
+        return can_be_taken(task.labels, workers) and free.take(task)
+
+    return in_turn(tasks, used, may_begin)
+
+
+def next_turns(*, without: Collection[int] = (), of: Labels | None = None) -> list[DueTask]:
     """Return the due tasks that may be worked on now, in the order of their turns.
 
-    Of a project or person with a limit only as many as there are places. Those `without` have none.
+    Of a project or person with a limit only as many as there are places. Those `without` have none. `of` are
+    the labels of the worker that asks, and begins to take tasks before its first heartbeat.
     """
     due = [task for task in due_tasks() if task.task_id not in without]
     if not due:
         return []
-    free = places()
-    return [task for task in in_order(due) if free.take(task)]
+    workers = [] if of is None else [of]
+    if any(task.labels for task in due):
+        workers += labels_of_workers()
+    return list(with_places(due, used_by(due), places(), workers))
+
+
+def turns_of_worker(
+    labels: Labels | None, turns: Sequence[DueTask], used: Mapping[Account, float] | None = None
+) -> list[DueTask]:
+    """Return those of the turns that a worker with these labels may take, in their order for this worker.
+
+    What only others may take costs its person no turn here. Without labels it is a terminal, which may take
+    all. What people have `used` is read if it is needed and not given.
+    """
+    own = [task for task in turns if labels is None or task.labels <= labels]
+    if len(own) == len(turns):
+        return own
+    return list(in_turn(own, used_by(own) if used is None else used))
+
+
+def can_be_taken(labels: Labels, workers: Collection[Labels]) -> bool:
+    """Return whether one of the workers has all of these labels."""
+    return not labels or any(labels <= has for has in workers)
+
+
+def labels_of_workers() -> list[Labels]:
+    """Return the labels of each worker that takes tasks, busy or not."""
+    return [frozenset(worker.labels) for worker in WorkerBeat.objects.alive().filter(problem="")]
 
 
 def some_worker_has(labels: Labels) -> bool:

@@ -313,6 +313,59 @@ def test_m4_a_lower_limit_stops_nothing_and_a_terminal_needs_no_place(rows: Rows
     assert phases(running) == [Phase.RUNNING]
 
 
+def test_m4_a_task_that_no_worker_may_take_keeps_no_place_from_others(rows: Rows) -> None:
+    project = limit(ProjectFactory.create(), 1)
+    gpu, plain = needs(due(rows, project, minutes=9), "gpu"), due(rows, project)
+    WorkerBeatFactory.create(labels=["linux"])
+    WorkerBeatFactory.create(labels=["gpu"], problem="No disk.")
+    assert work(rows) == [plain.pk]
+    assert phases(gpu) == [Phase.PENDING]
+    assert work(rows, frozenset({"gpu"})) == [gpu.pk], (
+        "whoever asks takes tasks, before its heartbeat says so"
+    )
+
+
+def test_m4_a_task_that_no_worker_may_take_keeps_no_place_of_its_person(rows: Rows, settings: Any) -> None:
+    settings.ENVIRONMENT = settings.ENVIRONMENT.model_copy(update={"tasks_per_person": 1})
+    needs(due(rows, minutes=9), "gpu")
+    plain = due(rows)
+    assert turn_ids() == [plain.pk]
+    shared: list[int] = []
+    assert sweep(shared.append, pending=lambda: 0) == 1 and shared == [plain.pk]
+
+
+def test_m4_a_task_keeps_the_last_place_while_the_worker_that_may_take_it_is_busy(rows: Rows) -> None:
+    """Otherwise others would take the place each time that it is free, and the task would starve."""
+    project = limit(ProjectFactory.create(), 1)
+    gpu, plain = needs(due(rows, project, minutes=9), "gpu"), due(rows, project)
+    WorkerBeatFactory.create(labels=["gpu"], slots=1, busy=1)
+    assert work(rows) == []
+    assert work(rows, frozenset({"gpu"})) == [gpu.pk, plain.pk]
+
+
+def test_m4_what_cannot_be_taken_costs_its_person_no_turn(rows: Rows) -> None:
+    """Neither tasks that no worker may take nor those for which a limit leaves no place."""
+    bob = User.objects.create_user("bob")
+    full = limit(ProjectFactory.create(), 1)
+    run_elsewhere([due(rows, full, created_by=None)])
+    for n in range(5):
+        needs(due(rows, minutes=50 - n), "gpu")
+        due(rows, full, minutes=40 - n, priority=1)
+    mine = due(rows, minutes=9)
+    his = [due(rows, created_by=bob, minutes=8 - n) for n in range(3)]
+    assert turn_ids() == [mine.pk, *(task.pk for task in his)]
+
+
+def test_m4_what_only_other_workers_may_take_costs_no_turn_at_this_one(rows: Rows) -> None:
+    bob = User.objects.create_user("bob")
+    WorkerBeatFactory.create(labels=["gpu"])
+    for n in range(5):
+        needs(due(rows, minutes=50 - n), "gpu")
+    mine = due(rows, minutes=9)
+    his = [due(rows, created_by=bob, minutes=8 - n).pk for n in range(3)]
+    assert work(rows) == [mine.pk, *his]
+
+
 @pytest.mark.parametrize("of", ["project", "person"])
 def test_m4_of_two_workers_one_gets_the_last_place(rows: Rows, settings: Any, of: str) -> None:
     """Two different tasks: no row of theirs is common to the two claims."""
