@@ -198,6 +198,9 @@ def portal_facts() -> dict[str, Any]:
         "data_dir": str(settings.DATA_DIR),
         "rehearsal": environment.rehearsal,
         "git_filters": [name for name, _ in environment.git_filters],
+        "sandbox": environment.sandbox,
+        "network": environment.network,
+        "tasks_per_person": environment.tasks_per_person,
         "queue_secret": queue_secret(environment),
     }
 

@@ -48,6 +48,7 @@ from tasks_app.git import Repository
 from tasks_app.models import Change, ChangeKind, Setup, SetupCache, SetupOutcome, Task, paths
 from tasks_app.sandbox import Finished, Sandbox
 from tasks_app.sandbox import run as run_command
+from tasks_app.services.installation_limits import most_network
 from tasks_app.services.workspaces import runs_in_workspace
 
 logger = logging.getLogger(__name__)
@@ -93,7 +94,7 @@ def _digest(task: Task) -> str:
 
 
 def _sandbox_for(config: SetupConfig, context: WorkerContext) -> Sandbox:
-    if least_network(config.network or "full", settings.ENVIRONMENT.network) == "full":
+    if least_network(config.network or "full", most_network()) == "full":
         return context.sandbox
     if not context.sandbox.keeps_network_out:
         why = context.sandbox.reason or context.sandbox.network_reason

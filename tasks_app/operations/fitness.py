@@ -17,8 +17,9 @@ from tasks_app.core.errors import SandboxUnavailable, TemporaryFault
 from tasks_app.models import paths
 from tasks_app.operations import local_sandbox
 from tasks_app.operations.health import applied_migrations, needed_migrations
-from tasks_app.sandbox import Placement
+from tasks_app.sandbox import Placement, SandboxMode
 from tasks_app.sandbox.limits import format_size
+from tasks_app.services.installation_limits import follow_portal
 
 
 def worker_problem() -> str:
@@ -62,8 +63,8 @@ def _schema_problem() -> str:
 def portal_problem() -> str:
     """Return why this worker host and its portal do not go together, or ""; "" on the portal's host.
 
-    Once they do, this process uses the portal's key for the queue, and its sandboxes show the data directory
-    under the path that it has on the portal's host.
+    Once they do, this process uses the portal's key for the queue and keeps to the portal's limits, and its
+    sandboxes show the data directory under the path that it has on the portal's host.
     """
     portal = paths.portal_of_worker_host()
     if portal is None:
@@ -74,6 +75,7 @@ def portal_problem() -> str:
         return f"{error}."
     if problem := _mismatch(facts):
         return problem
+    follow_portal(facts)
     HUEY.serializer = type(HUEY.serializer)(secret=facts["queue_secret"])
     return ""
 
@@ -90,7 +92,23 @@ def _mismatch(facts: Mapping[str, Any]) -> str:
             f"CATHERDER_GIT_FILTERS must have the same Git filters as on the portal's host ({names}): what "
             "is recorded would depend on the host otherwise."
         )
-    return _placement_problem(Path(facts["data_dir"]))
+    return _sandbox_problem(facts) or _placement_problem(Path(facts["data_dir"]))
+
+
+def _sandbox_problem(facts: Mapping[str, Any]) -> str:
+    """Return why agents would run without the sandbox that the portal requires, or "".
+
+    An older portal does not say whether it requires one: then CATHERDER_SANDBOX of this host decides.
+    """
+    if facts.get("sandbox") != SandboxMode.REQUIRE:
+        return ""
+    try:
+        reason = local_sandbox.sandbox().reason
+    except SandboxUnavailable as error:
+        reason = str(error)
+    if not reason:
+        return ""
+    return f"The portal has CATHERDER_SANDBOX=require, but this host has no sandbox: {reason}"
 
 
 def _placement_problem(portals: Path) -> str:

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from django.conf import settings
 from django.db.models import Count, DurationField, ExpressionWrapper, F, OuterRef, Q, Subquery, Sum, Value
 from django.db.models.functions import Coalesce, Now
 from django.utils import timezone
@@ -22,6 +21,7 @@ from tasks_app.core.fair_shares import TURN_SECONDS, Account, WaitingTask, in_tu
 from tasks_app.core.labels import Labels, labels_needed
 from tasks_app.core.phases import Phase
 from tasks_app.models import Project, Run, Step, Task, User, WorkerBeat
+from tasks_app.services.installation_limits import tasks_per_person
 
 #: How far back the use of workers counts for fair shares.
 SHARES_OVER = timedelta(hours=1)
@@ -114,7 +114,7 @@ def labels_of_next_step(task_id: int) -> Labels:
 
 def places() -> Places:
     """Return how many tasks are worked on, of each project and person."""
-    found = Places(per_person=settings.ENVIRONMENT.tasks_per_person or None)
+    found = Places(per_person=tasks_per_person())
     rows = Task.objects.worked_on().order_by().values_list("project_id", "created_by_id")
     for project, person, number in rows.annotate(number=Count("pk")):
         found.of_project[project] += number
@@ -216,8 +216,8 @@ def has_place(task_id: int) -> bool:
     _, project, person, limit = found
     if limit is not None and not _leaves_place(Project.objects.filter(pk=project), Q(project=project), limit):
         return False
-    per_person = settings.ENVIRONMENT.tasks_per_person
-    if not per_person or person is None:
+    per_person = tasks_per_person()
+    if per_person is None or person is None:
         return True
     return _leaves_place(User.objects.filter(pk=person), Q(created_by=person), per_person)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -25,17 +26,20 @@ from tasks_app.core.phases import Phase
 from tasks_app.engine import advance, judging, steps, worker_beat
 from tasks_app.engine.cleaning import clean_workspaces
 from tasks_app.engine.intake import Intake
+from tasks_app.engine.network import network_of
 from tasks_app.engine.recording import record_after_checks
 from tasks_app.git import Workspace, mirror
 from tasks_app.git.mirror import Mirror, Portal
 from tasks_app.management.commands import worker
-from tasks_app.models import Event, Installation, Run, Task, paths
+from tasks_app.models import Event, Installation, Run, Step, Task, paths
 from tasks_app.operations import fitness, local_sandbox
 from tasks_app.operations.doctor import data
 from tasks_app.operations.doctor.finding import Level
 from tasks_app.sandbox import Sandbox
 from tasks_app.services.data_directory import require_own_data_dir, require_shared_data_dir
+from tasks_app.services.installation_limits import follow_portal
 from tasks_app.services.retries import retry_from
+from tasks_app.services.scheduling import places
 from tasks_app.services.sequences import create_sequence, files_to_come, start_sequence
 from tasks_app.services.tasks import cancel_task
 from tasks_app.tasks import look_at
@@ -49,14 +53,15 @@ TOKEN = f"cathw_build-2.{43 * 'A'}"
 
 
 @pytest.fixture
-def on_worker_host(settings: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+def on_worker_host(settings: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """This process is on the worker host `build-2` now."""
     values = {"worker_token": TOKEN, "url": "https://herder.example.org", "data_dir": tmp_path / "data"}
     settings.ENVIRONMENT = settings.ENVIRONMENT.model_copy(update=values)
     settings.DATA_DIR = tmp_path / "data"
     settings.DATA_DIR.mkdir()
     monkeypatch.setattr(paths, "_portals_data_dir", None)
-    return settings
+    yield settings
+    follow_portal({})
 
 
 @pytest.mark.django_db
@@ -190,6 +195,65 @@ def test_without_a_sandbox_the_data_directory_needs_the_portals_path(
     assert finding.level is Level.PROBLEM
     monkeypatch.setattr(Portal, "hello", lambda self: facts(on_worker_host))
     assert fitness.portal_problem() == ""
+
+
+def test_m6_a_worker_host_without_the_sandbox_that_its_portal_requires_takes_nothing(
+    on_worker_host: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    none = Sandbox(None, "bubblewrap is not installed.")
+    monkeypatch.setattr(local_sandbox, "sandbox", lambda: none)
+    monkeypatch.setattr(Portal, "hello", lambda self: facts(on_worker_host, sandbox="require"))
+    problem = fitness.portal_problem()
+    assert "CATHERDER_SANDBOX=require, but this host has no sandbox: bubblewrap is not" in problem
+    (finding,) = data.installation()
+    assert finding.level is Level.PROBLEM and finding.text in problem
+    monkeypatch.setattr(Portal, "hello", lambda self: facts(on_worker_host, sandbox="auto"))
+    assert fitness.portal_problem() == ""
+
+
+@pytest.mark.bubblewrap
+def test_m6_a_worker_host_with_a_sandbox_goes_with_a_portal_that_requires_one(
+    on_worker_host: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Portal, "hello", lambda self: facts(on_worker_host, sandbox="require"))
+    assert fitness.portal_problem() == ""
+
+
+@pytest.mark.django_db
+def test_m6_on_a_worker_host_the_stricter_network_holds_and_the_portals_tasks_per_person(
+    on_worker_host: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: dict[str, Any] = {}
+    monkeypatch.setattr(Portal, "hello", lambda self: facts(on_worker_host, **told))
+    step = Step(config={"name": "do", "command": "do"})
+    for portals, own, holds in (
+        ("model", "full", "model"),
+        ("full", "none", "none"),
+        ("full", "full", "full"),
+        ("of-a-newer-version", "full", "none"),
+    ):
+        changed = {"network": own, "tasks_per_person": 9}
+        on_worker_host.ENVIRONMENT = on_worker_host.ENVIRONMENT.model_copy(update=changed)
+        told.update(network=portals, tasks_per_person=2)
+        assert fitness.portal_problem() == ""
+        assert (network_of(step), places().per_person) == (holds, 2)
+
+
+@pytest.mark.django_db
+def test_m6_an_older_portal_that_tells_no_limits_leaves_those_of_the_host(
+    on_worker_host: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While an installation is updated, hosts and portal have different versions."""
+    older = {
+        name: value
+        for name, value in facts(on_worker_host).items()
+        if name not in ("sandbox", "network", "tasks_per_person")
+    }
+    changed = {"network": "model", "tasks_per_person": 9}
+    on_worker_host.ENVIRONMENT = on_worker_host.ENVIRONMENT.model_copy(update=changed)
+    monkeypatch.setattr(Portal, "hello", lambda self: older)
+    assert fitness.portal_problem() == ""
+    assert (network_of(Step(config={"name": "do", "command": "do"})), places().per_person) == ("model", 9)
 
 
 def test_a_worker_host_with_a_real_model_does_not_join_a_rehearsal(
