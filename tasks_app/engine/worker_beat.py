@@ -18,6 +18,7 @@ from tasks_app.engine.intake import DRAINED, Intake
 from tasks_app.engine.temporary_faults import temporary_fault
 from tasks_app.models import Task, WorkerBeat
 from tasks_app.models.worker import BEAT_SECONDS
+from tasks_app.sandbox import Sandbox
 from tasks_app.services.worker_hosts import owner_prefix
 
 #: Beats between two looks at whether this worker can work: 30 s.
@@ -54,15 +55,17 @@ class Heartbeat(threading.Thread):
         intake: Intake | None = None,
         find_problem: Callable[[], str] = lambda: "",
         find_labels: Callable[[], Labels] = frozenset,
+        sandbox: Sandbox | None = None,
     ) -> None:
         """`find_problem` says why this worker cannot work, or ""; then, and when drained, `intake` closes.
 
-        `find_labels` says what it has now.
+        `find_labels` says what it has now, `sandbox` what its agents run in.
         """
         super().__init__(name="heartbeat", daemon=True)
         self._slots = slots
         self._find_labels = find_labels
         self._labels: Labels = frozenset()
+        self._sandbox = sandbox
         self._intake = intake or Intake()
         self._find_problem = find_problem
         self._beats = 0
@@ -102,6 +105,7 @@ class Heartbeat(threading.Thread):
                 problem=self._intake.problem,
                 started=not self._has_beaten,
                 labels=self._labels,
+                sandbox=self._sandbox,
             )
             self._has_beaten = True
             self._close_or_open()  # told with the next beat, which counts what was taken until now
@@ -117,6 +121,7 @@ def beat(
     problem: str = "",
     started: bool = False,
     labels: Labels = frozenset(),
+    sandbox: Sandbox | None = None,
 ) -> bool:
     """Store one beat of this process, with the number of tasks that it holds and why it takes none.
 
@@ -133,4 +138,6 @@ def beat(
         problem=problem,
         started=started,
         labels=labels,
+        unsandboxed=sandbox.reason if sandbox else "",
+        limits=[(row.name, row.value, row.by) for row in sandbox.enforced_limits] if sandbox else (),
     )

@@ -10,6 +10,9 @@ from django.db import models
 from django.db.models import Exists
 from django.db.models.functions import Now
 
+from tasks_app.core.labels import labels_in_words
+from tasks_app.sandbox import EnforcedLimit
+
 #: Seconds between two heartbeats of a worker.
 BEAT_SECONDS = 3.0
 #: A worker without a heartbeat for this long is taken as dead. The supervisor restarts one sooner.
@@ -33,6 +36,10 @@ class WorkerBeatQuerySet(models.QuerySet["WorkerBeat"]):
         """Return workers that run but take no tasks."""
         return self.alive().exclude(problem="")
 
+    def unsandboxed(self) -> Self:
+        """Return workers that run agents without a sandbox."""
+        return self.alive().exclude(unsandboxed="")
+
     def some_takes_tasks(self) -> Exists:
         """Return an EXISTS expression, for use within another query."""
         return Exists(self.seen_recently().filter(problem=""))
@@ -49,6 +56,8 @@ class WorkerBeatQuerySet(models.QuerySet["WorkerBeat"]):
         problem: str = "",
         started: bool = False,
         labels: Iterable[str] = (),
+        unsandboxed: str = "",
+        limits: Iterable[tuple[str, str, str]] = (),
     ) -> bool:
         """Record that this worker is alive, or that it has just ended. Return whether it is to be drained.
 
@@ -61,6 +70,8 @@ class WorkerBeatQuerySet(models.QuerySet["WorkerBeat"]):
             "version": version,
             "ended": ended,
             "problem": problem[:PROBLEM_LENGTH],
+            "unsandboxed": unsandboxed[:PROBLEM_LENGTH],
+            "limits": list(limits),
             "seen_at": Now(),
         }
         fresh = {**values, "started_at": Now(), "draining": False}
@@ -93,6 +104,15 @@ class WorkerBeat(models.Model):
         max_length=PROBLEM_LENGTH, blank=True, help_text="Why it takes no tasks; empty if it does."
     )
 
+    unsandboxed = models.CharField(
+        max_length=PROBLEM_LENGTH, blank=True, default="", db_default="",
+        help_text="Why its agents have no sandbox; empty if they have one.",
+    )  # fmt: skip
+    limits: models.JSONField[list[list[str]] | None, list[list[str]] | None] = models.JSONField(
+        null=True, blank=True,
+        help_text="Limits of its agents: name, value, and what enforces it. Older versions do not tell.",
+    )  # fmt: skip
+
     objects = WorkerBeatQuerySet.as_manager()
 
     class Meta:
@@ -101,6 +121,15 @@ class WorkerBeat(models.Model):
 
     def __str__(self) -> str:
         return f"{self.host}:{self.pid}"
+
+    @property
+    def enforced_limits(self) -> list[EnforcedLimit]:
+        """The limits of its agents, with what enforces each."""
+        return [EnforcedLimit(*row) for row in self.limits or ()]
+
+    @property
+    def labels_in_words(self) -> str:
+        return labels_in_words(self.labels) if self.labels else ""
 
 
 class WorkerToken(models.Model):

@@ -89,12 +89,12 @@ class Queue:
         return {task.task_id for task in with_places(due, self._used, left, labels)}, left
 
     @cached_property
-    def _workers(self) -> list[WorkerBeat]:
+    def workers(self) -> list[WorkerBeat]:
         return list(WorkerBeat.objects.alive())
 
     @property
     def _taking(self) -> list[WorkerBeat]:
-        return [worker for worker in self._workers if not worker.problem]
+        return [worker for worker in self.workers if not worker.problem]
 
     @cached_property
     def waiting(self) -> int:
@@ -143,7 +143,7 @@ class Queue:
 
     def _which_worker(self, labels: Labels) -> tuple[WaitsFor, str]:
         what = f" with {labels_in_words(labels)}" if labels else ""
-        if not self._workers:
+        if not self.workers:
             return WaitsFor.WORKER, f"waits for a worker{what}, and no worker is running"
         if not self._taking:
             return WaitsFor.WORKER, f"waits for a worker{what}, and no worker takes tasks"

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 from datetime import timedelta
+from html import unescape
+from pathlib import Path
 
 import pytest
 from django.db import connection
@@ -19,6 +22,10 @@ from tasks_app.engine import worker_beat
 from tasks_app.engine.worker_beat import Heartbeat, beat
 from tasks_app.models import Task, WorkerBeat
 from tasks_app.models.worker import ALIVE_PERIOD, KEPT
+from tasks_app.operations.doctor.finding import Level
+from tasks_app.operations.doctor.services import workers
+from tasks_app.sandbox import EnforcedLimit, Limits, Sandbox
+from tasks_app.web.pages import context_processors
 from tests.browser import signed_in
 from tests.factories import QuestionFactory, TaskFactory, UserFactory, WorkerBeatFactory
 
@@ -132,3 +139,59 @@ def test_the_heartbeat_continues_after_a_failure_and_is_removed_at_the_end(
     assert said == [False, False, True]
     assert "a heartbeat failed" in caplog.text
     assert WorkerBeat.objects.get().ended
+
+
+def visible_text(html: str) -> str:
+    return " ".join(unescape(re.sub(r"<svg.*?</svg>|<[^>]+>", " ", html, flags=re.DOTALL)).split())
+
+
+NO_SANDBOX = Sandbox(None, "bubblewrap is not installed.")
+
+
+def test_m7_a_beat_says_what_protects_its_machine_from_agents() -> None:
+    bwrap = Sandbox(Path("/usr/bin/bwrap"), network_reason="", limits_tmp=True)
+    beat(slots=1, sandbox=bwrap.with_limits(Limits(memory=2**30), cgroup=Path("/sys/fs/cgroup/x")))
+    worker = WorkerBeat.objects.get()
+    assert worker.unsandboxed == ""
+    assert EnforcedLimit("Memory", "1 GiB", "cgroup") in worker.enforced_limits
+    assert EnforcedLimit("Processes", "no limit", "") in worker.enforced_limits
+    beat(slots=1, sandbox=NO_SANDBOX)
+    assert WorkerBeat.objects.get().unsandboxed == "bubblewrap is not installed."
+
+
+def test_m6_every_page_says_that_a_worker_has_no_sandbox(
+    browser: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Although the web server's machine has one."""
+    bwrap = Sandbox(Path("/usr/bin/bwrap"), network_reason="")
+    monkeypatch.setattr(context_processors, "sandbox", lambda: bwrap)
+    WorkerBeatFactory.create(host="safe")
+    assert "No sandbox" not in browser.get("/inbox/").text
+    worker = WorkerBeatFactory.create(host="build-2", pid=7, unsandboxed="bubblewrap is not <installed>.")
+    page = browser.get("/inbox/").text
+    assert "No sandbox on some workers." in page
+    assert "build-2:7: bubblewrap is not &lt;installed&gt;." in page
+    WorkerBeat.objects.filter(pk=worker.pk).update(ended=True)
+    assert "No sandbox" not in browser.get("/inbox/").text
+
+
+def test_m7_the_queue_page_says_what_enforces_limits_on_each_worker(browser: Client) -> None:
+    assert "Limits of each agent" not in browser.get("/queue/").text
+    held = [("Memory", "1 GiB", "cgroup"), ("Processes", "no limit", "")]
+    WorkerBeatFactory.create(host="good", pid=1, labels=["gpu", "toolchain:rust"], limits=held)
+    page = visible_text(browser.get("/queue/").text)
+    assert "good:1 0 of 4 gpu and the toolchain rust Memory 1 GiB (cgroup) · Processes no limit" in page
+    assert "not enforced" not in page
+    WorkerBeatFactory.create(host="weak", pid=2, limits=[("CPU cores", "2", "")], unsandboxed="Off.")
+    WorkerBeatFactory.create(host="older", pid=3, limits=None)
+    page = visible_text(browser.get("/queue/").text)
+    assert "weak:2 0 of 4 – no sandbox · CPU cores 2 not enforced" in page
+    assert "older:3 0 of 4 – unknown (older version)" in page
+
+
+def test_m7_doctor_names_workers_whose_agents_nothing_holds() -> None:
+    WorkerBeatFactory.create(host="good", limits=[("Memory", "1 GiB", "cgroup"), ("Cores", "no limit", "")])
+    assert [finding.level for finding in workers()] == [Level.OK]
+    WorkerBeatFactory.create(host="weak", pid=2, limits=[("Memory", "1 GiB", "")], unsandboxed="Off.")
+    said = [finding.text for finding in workers() if finding.level is Level.WARNING]
+    assert said == ["weak:2 has no sandbox: Off.", "on weak:2 nothing holds agents to 1 GiB of memory"]

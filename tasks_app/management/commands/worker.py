@@ -54,7 +54,9 @@ class Command(BaseCommand):
         os.nice(NICE)
         tasks.labels = labels_option(options["labels"])
         try:
-            composition.worker_sandbox()  # CATHERDER_SANDBOX=require must stop the start, not the first task
+            sandbox = (
+                composition.worker_sandbox()
+            )  # CATHERDER_SANDBOX=require must stop the start, not the first task
             require_git()
             require_services()
             require_closed_services()  # `up` prints open services; here only forbidden ones matter
@@ -76,6 +78,7 @@ class Command(BaseCommand):
             intake=intake,
             find_problem=worker_problem,
             find_labels=tasks.labels_here,
+            sandbox=sandbox,
         )
         heartbeat.start()
         if settings.ENVIRONMENT.worker_token:

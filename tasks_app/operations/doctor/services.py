@@ -149,10 +149,25 @@ def workers() -> Iterator[Finding]:
         if worker.problem:
             reason = f"{worker} takes no tasks: {worker.problem}"
             yield warning("worker", reason, "Mend that; it looks again.")
+        yield from _weak_protection(worker)
     if len(versions := {one.version for one in alive}) > 1:
         yield warning(
             "worker", f"they have different versions: {', '.join(sorted(versions))}", "Restart them."
         )
+
+
+def _weak_protection(worker: WorkerBeat) -> Iterator[Finding]:
+    """Check what protects the machine of a worker from its agents; `doctor` there says how to mend it."""
+    if worker.unsandboxed:
+        yield warning(
+            "worker", f"{worker} has no sandbox: {worker.unsandboxed}", "Set CATHERDER_SANDBOX=require."
+        )
+    unheld = [
+        f"{row.value} of {row.name.lower()}" for row in worker.enforced_limits if row.is_set and not row.by
+    ]
+    if unheld:
+        reason = f"on {worker} nothing holds agents to {', '.join(unheld)}"
+        yield warning("worker", reason, "doctor on that machine says what to do.")
 
 
 def web() -> Iterator[Finding]:

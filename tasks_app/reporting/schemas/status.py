@@ -13,6 +13,14 @@ from tasks_app.reporting.schemas.sequences import SequenceOut
 from tasks_app.reporting.schemas.tasks import TaskOut
 
 
+class WorkerLimitOut(Out):
+    """A limit of the agents and checks of a worker."""
+
+    name: str = Field(description="What is limited.")
+    value: str = Field(description="The limit.")
+    enforced_by: str = Field(description="What enforces it; empty if nothing does.")
+
+
 class WorkerOut(Out):
     """A running worker."""
 
@@ -23,6 +31,8 @@ class WorkerOut(Out):
     busy: int = Field(description="How many tasks it works on now.")
     labels: list[str] = Field(description="What it has, as steps ask for it in runsOn.")
     toolchains: list[str] = Field(description="What it has of those that projects ask for in toolchains.")
+    unsandboxed: str = Field(description="Why its agents have no sandbox; empty if they have one.")
+    limits: list[WorkerLimitOut] = Field(description="Limits of each agent and check there.")
     problem: str = Field(description="Why it takes no tasks; empty if it does.")
     started: DateTime = Field(description="When it started.")
     seen: DateTime = Field(description="When it was heard of last.")
@@ -38,6 +48,11 @@ class WorkerOut(Out):
             busy=worker.busy,
             labels=labels,
             toolchains=toolchains,
+            unsandboxed=worker.unsandboxed,
+            limits=[
+                WorkerLimitOut(name=row.name, value=row.value, enforced_by=row.by)
+                for row in worker.enforced_limits
+            ],
             problem=worker.problem,
             started=worker.started_at,
             seen=worker.seen_at,

@@ -21,6 +21,7 @@ class WorkerBeatAdmin(ReadOnly):
         "seen_at",
         "ended",
         "problem",
+        "unsandboxed",
     ]
     list_filter = ["ended", "host"]
     search_fields = ["host"]

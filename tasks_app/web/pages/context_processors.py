@@ -39,6 +39,7 @@ class State(NamedTuple):
     newest_notice: int = 0
     maintains_projects: bool = False
     has_idle_workers: bool = False
+    has_unsandboxed_workers: bool = False
 
 
 class Installation:
@@ -83,6 +84,12 @@ class Installation:
         """Workers that run but take no tasks, with the reason; asked for only if no other does."""
         return list(WorkerBeat.objects.idle()) if self._state.has_idle_workers else []
 
+    @cached_property
+    def unsandboxed_workers(self) -> list[WorkerBeat]:
+        """Workers without a sandbox, with the reason. If this machine has none, every page says so anyway."""
+        shown = self.sandboxed and self._state.has_unsandboxed_workers
+        return list(WorkerBeat.objects.unsandboxed()) if shown else []
+
     @property
     def reads_audit_log(self) -> bool:
         """Whether the user may read entries of others: site admins and maintainers."""
@@ -108,6 +115,7 @@ class Installation:
             "newest_notice": _number_or_zero(newest.annotate(number=Max("pk")).values("number")),
             "maintains_projects": Exists(projects_maintained_by(principal).order_by()),
             "has_idle_workers": Exists(WorkerBeat.objects.idle().order_by()),
+            "has_unsandboxed_workers": Exists(WorkerBeat.objects.unsandboxed().order_by()),
         }
         return State(**User.objects.filter(pk=self._user.pk).annotate(**values).values(*values).get())
 
