@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('tasks_app', '0072_applied_decisions'),
+        ('tasks_app', '0073_cited_anew'),
     ]
 
     operations = [
