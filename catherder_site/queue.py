@@ -25,7 +25,7 @@ from huey.storage import BaseStorage, RedisStorage, SqliteStorage
 from redis import ConnectionPool
 from redis.exceptions import RedisError
 
-from catherder_site.bell import Bell
+from tasks_app.core.wakeup import Wakeup
 
 logger = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 #: Seconds for which a queue that failed is left alone.
 PAUSE_SECONDS = 1.0
-#: Rings kept in memory; the sweeper repeats what is lost.
+#: Jobs kept in memory; the sweeper repeats what is lost.
 MOST_KEPT = 10_000
 #: Seconds that a worker's thread waits for a job from memory while Redis is away.
 MEMORY_WAIT = 0.2
@@ -163,7 +163,7 @@ class TolerantStorage(BaseStorage):  # type: ignore[misc]
 
 
 class QueueFile(TolerantStorage, SqliteStorage):  # type: ignore[misc]
-    """The queue in an SQLite file. A damaged one is moved aside and replaced. `bell` wakes its workers."""
+    """The queue in an SQLite file. A damaged one is moved aside and replaced. `wakeup` wakes its workers."""
 
     faults = (sqlite3.Error, OSError)
     _conn: sqlite3.Connection | None
@@ -171,15 +171,15 @@ class QueueFile(TolerantStorage, SqliteStorage):  # type: ignore[misc]
     def __init__(self, *args: Any, **options: Any) -> None:
         self._inode: int | None = None
         super().__init__(*args, **options)
-        self.bell = Bell(Path(self.filename).parent / "bells")
+        self.wakeup = Wakeup(Path(self.filename).parent / "wakeup" / "workers")
 
     def enqueue(self, data: bytes, priority: float | None = None) -> None:
         super().enqueue(data, priority)
-        self.bell.ring()
+        self.wakeup.notify()
 
     def enqueue_here(self, data: bytes) -> None:
         super().enqueue_here(data)
-        self.bell.ring()
+        self.wakeup.notify()
 
     @property
     def _name(self) -> str:

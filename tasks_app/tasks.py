@@ -59,12 +59,14 @@ def look_at(task_id: int) -> None:
     """Work on the tasks whose turn it is; `task_id` is the one that somebody was woken for."""
     # Imported late: every process can queue jobs, but few run agents, whose SDK takes 0.5 s and 50 MB.
     from tasks_app import composition
-    from tasks_app.engine.turns import Bell, take_turns
+    from tasks_app.engine.turns import QueueNotifier, take_turns
     from tasks_app.models import Task
 
     context = replace(composition.worker_context(_stop_signal), labels=labels_here())
-    bell = Bell(ring=notify_worker, pass_on=passing_on, pending=HUEY.pending_count)
-    worked = take_turns(owner=composition.owner(), context=context, bell=bell, goes_on=lambda: intake.is_open)
+    notifier = QueueNotifier(notify=notify_worker, pass_on=passing_on, pending=HUEY.pending_count)
+    worked = take_turns(
+        owner=composition.owner(), context=context, notifier=notifier, goes_on=lambda: intake.is_open
+    )
     if not worked and Task.objects.undo_ends_within(CLOCKS_DIFFER, task_id):
         notify_worker_later(task_id, UNDO_PAUSE)
 

@@ -50,10 +50,10 @@ class Listener(Protocol):
 
     @property
     def count(self) -> int:
-        """How often it rang so far."""
+        """The number of notifications so far."""
 
     def wait(self, known: int, seconds: float) -> None:
-        """Return once it has rung more than `known` times, or after so many seconds."""
+        """Return once there were more than `known`, or after so many seconds."""
 
     def close(self) -> None:
         """Listen no more."""
@@ -74,7 +74,7 @@ class TakingWorker(Worker):  # type: ignore[misc]
             self.stop_flag.wait(LOOK_AGAIN_SECONDS)
             return
         if self.listener is not None:
-            self._known = self.listener.count  # before the queue is read: what rings meanwhile counts
+            self._known = self.listener.count  # before the queue is read: what comes meanwhile counts
         super().loop(now)
 
     def sleep(self) -> None:

@@ -17,20 +17,20 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Bell:
-    """How a slot wakes others: `ring` and `pass_on` add an entry to the queue, `pending` counts its entries.
+class QueueNotifier:
+    """How a slot wakes others: `notify` and `pass_on` add an entry to the queue, `pending` counts them.
 
-    All are hints. An entry says only that there is work; whoever takes it looks whose turn it is. `ring` is
+    All are hints. An entry says only that there is work; whoever takes it looks whose turn it is. `notify` is
     for any worker; `pass_on` for a task that this one may not take, and it may refuse.
     """
 
-    ring: Callable[[int], None]
+    notify: Callable[[int], None]
     pass_on: Callable[[int], None]
     pending: Callable[[], int]
 
 
 def take_turns(
-    *, owner: str, context: WorkerContext, bell: Bell, goes_on: Callable[[], bool] = lambda: True
+    *, owner: str, context: WorkerContext, notifier: QueueNotifier, goes_on: Callable[[], bool] = lambda: True
 ) -> list[int]:
     """Work on due tasks until there is none that this worker may take. Return those that it worked on.
 
@@ -42,15 +42,15 @@ def take_turns(
     worked: list[int] = []
     while not context.stop_signal():
         if not goes_on():
-            _wake([task.task_id for task in _next_turns(context)] if worked else [], bell)
+            _wake([task.task_id for task in _next_turns(context)] if worked else [], notifier)
             break
         mine = [task.task_id for task in turns_of_worker(context.labels, _next_turns(context, tried))]
         if not mine:
             others = [task for task in _next_turns(context) if not may_take(task.labels, context)]
-            _leave_to_others(others, bell)
+            _leave_to_others(others, notifier)
             break
         tried.add(mine[0])
-        if advance(mine[0], owner=owner, context=context, when_claimed=partial(_wake, mine[1:], bell)):
+        if advance(mine[0], owner=owner, context=context, when_claimed=partial(_wake, mine[1:], notifier)):
             worked.append(mine[0])
     return worked
 
@@ -70,16 +70,16 @@ def _next_turns(context: WorkerContext, tried: Collection[int] = ()) -> list[Due
         return []
 
 
-def _wake(more: list[int], bell: Bell) -> None:
+def _wake(more: list[int], notifier: QueueNotifier) -> None:
     """Wake another slot if more tasks wait, unless an entry is there already: then somebody will look."""
-    if more and not bell.pending():
-        bell.ring(more[0])
+    if more and not notifier.pending():
+        notifier.notify(more[0])
 
 
-def _leave_to_others(turns: list[DueTask], bell: Bell) -> None:
+def _leave_to_others(turns: list[DueTask], notifier: QueueNotifier) -> None:
     """Wake somebody for the first task that only other workers may take, if one of them has a free slot."""
     for task in turns:
         if some_worker_has(task.labels):
-            if not bell.pending():
-                bell.pass_on(task.task_id)
+            if not notifier.pending():
+                notifier.pass_on(task.task_id)
             return

@@ -256,7 +256,7 @@ def test_m3_hosts_that_are_lost_cut_off_or_stopped_hand_over_once(
     for name in ("lost", "no-database", "stopped"):
         installation.wait_for_agent(tasks[name], rescuer)
         record_property(f"seconds until somebody went on: {name}", time.monotonic() - began)
-    # Redis only rings, and what the portal cannot take yet is kept: both hosts hold their tasks to the end.
+    # Redis only notifies; what the portal cannot take yet is kept: both hosts hold their tasks to the end.
     for name in ("no-redis", "no-portal"):
         installation.tell(hosts[name], tasks[name])
     wait_until(lambda: installation.portal.phase(tasks["no-redis"]) == "done", log=hosts["no-redis"].log)

@@ -1,4 +1,4 @@
-"""A Redis of a test's own: it can be stopped, and nobody else rings there."""
+"""A Redis of a test's own: it can be stopped, and nobody else uses it."""
 
 from __future__ import annotations
 

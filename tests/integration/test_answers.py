@@ -58,10 +58,10 @@ def in_parallel(count: int, action: Any) -> list[Any]:
 
 
 @pytest.fixture
-def rung(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    rings: list[int] = []
-    monkeypatch.setattr(worker_notifier, "_notify", rings.append)
-    return rings
+def notified(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    tasks: list[int] = []
+    monkeypatch.setattr(worker_notifier, "_notify", tasks.append)
+    return tasks
 
 
 def answer(question: Question, text: str, by: User, *, notes: str = "") -> Any:
@@ -85,10 +85,10 @@ def state() -> Any:
 
 
 def test_of_twenty_submits_at_once_one_wins_and_the_agent_gets_it_once(
-    runner: Runner, rung: list[int]
+    runner: Runner, notified: list[int]
 ) -> None:
     task = runner.advance(runner.task([Turn(calls=(ask("Red?"),)), say("Good.")]))
-    rung.clear()
+    notified.clear()
     pk = task.questions.get().pk
     people = [member(task.project, f"person{n}") for n in range(SUBMITTERS)]
     outcomes = in_parallel(
@@ -101,7 +101,7 @@ def test_of_twenty_submits_at_once_one_wins_and_the_agent_gets_it_once(
     assert question.answers == {"Red?": f"Answer {winner}"}
     assert question.answered_by == people[winner]
     assert all(f"Answered by person{winner}" in str(o) for o in outcomes if isinstance(o, NotOpen))
-    assert rung == [task.pk]
+    assert notified == [task.pk]
     assert runner.advance(task).phase == Phase.DONE
     (told,) = results(task)
     assert told.count(f"Answer {winner}") == 1
@@ -167,14 +167,16 @@ def test_the_same_answer_by_another_person_is_too_late(runner: Runner) -> None:
 
 
 @pytest.mark.parametrize("attempt", range(3))
-def test_two_last_answers_at_once_move_the_task_once(runner: Runner, rung: list[int], attempt: int) -> None:
+def test_two_last_answers_at_once_move_the_task_once(
+    runner: Runner, notified: list[int], attempt: int
+) -> None:
     task = runner.advance(runner.task([Turn(calls=(ask("Colour?"), ask("Size?"))), say("Good.")]))
-    rung.clear()
+    notified.clear()
     questions = list(task.questions.all())
     outcomes = in_parallel(2, lambda n: answer(Question.objects.get(pk=questions[n].pk), "Yes", runner.user))
     assert [type(outcome).__name__ for outcome in outcomes] == ["Answered", "Answered"]
     assert task.transitions.filter(step=None, source=Phase.WAITING_FOR_INPUT).count() == 1
-    assert rung == [task.pk]
+    assert notified == [task.pk]
     assert runner.advance(task).phase == Phase.DONE
 
 

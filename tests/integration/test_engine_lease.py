@@ -181,7 +181,7 @@ def test_a_waiting_task_holds_nothing(runner: Runner) -> None:
     assert not [thread.name for thread in threading.enumerate() if "agent" in thread.name]
 
 
-def test_a_sweep_rings_for_exactly_what_is_due(runner: Runner) -> None:
+def test_a_sweep_notifies_of_exactly_what_is_due(runner: Runner) -> None:
     project = runner.project()
     tasks = {phase: runner.task([], project=project) for phase in Phase}
     held = runner.task([], project=project)
@@ -204,7 +204,7 @@ def test_a_sweep_rings_for_exactly_what_is_due(runner: Runner) -> None:
     )
 
 
-def test_a_sweep_rings_first_for_what_was_queued_first(runner: Runner) -> None:
+def test_a_sweep_notifies_first_of_what_was_queued_first(runner: Runner) -> None:
     project = runner.project()
     later, first, last = (runner.task([], project=project) for _ in range(3))
     for task, minutes in ((first, 3), (later, 2), (last, 1)):
@@ -406,7 +406,7 @@ def test_cleaning_keeps_its_lease_like_everybody_else(
 
 
 def test_a_process_does_not_take_a_task_from_itself(runner: Runner) -> None:
-    """After a database that was locked for long the lease has lapsed, and the sweeper rings for the task."""
+    """After a database that was locked for long the lease has lapsed: the sweeper notifies of the task."""
     task = runner.task([say("Done.")])
     with keep_renewed(claim(task, "this process")):
         expire(task)

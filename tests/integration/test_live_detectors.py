@@ -6,40 +6,148 @@ import asyncio
 import sqlite3
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
+from asgiref.sync import sync_to_async
+from django.db import connection
 from redis.asyncio import Redis
 
 from catherder_site.logs import SeldomWithoutServices
+from tasks_app.core.wakeup import Wakeup
+from tasks_app.models import Change, Task
 from tasks_app.web.live import detectors
 from tasks_app.web.live import notifier as notifier_module
-from tasks_app.web.live.detectors import RedisDetector, SqliteDetector
+from tasks_app.web.live.detectors import RedisDetector, SqliteDetector, choose_detector
 from tasks_app.web.live.notifier import Notifier
+from tests.factories import TaskFactory
 from tests.integration.redis_server import RedisServer, redis_server
 from tests.waiting import wait_until
 
 
-async def test_a_commit_of_another_process_to_a_sqlite_file_wakes(tmp_path: Path) -> None:
+@pytest.fixture
+def wakeup(tmp_path: Path) -> Wakeup:
+    return Wakeup(tmp_path / "wakeup")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
     path = tmp_path / "with space?.sqlite3"
     with sqlite3.connect(path) as own:
         own.executescript("PRAGMA journal_mode=WAL; CREATE TABLE t (n)")
     own.close()
-    detector = SqliteDetector(path)
-    await detector.wait()  # the first read only remembers the number
-    waiting = asyncio.create_task(detector.wait())
+    return path
 
+
+@pytest.fixture
+async def sqlite(path: Path, wakeup: Wakeup) -> AsyncIterator[SqliteDetector]:
+    detector = SqliteDetector(path, wakeup)
+    await detector.wait()  # the first read only remembers the number
+    yield detector
+    await detector.close()
+
+
+async def commit_elsewhere(path: Path) -> None:
+    """Commit in another process, which notifies nobody."""
     write = "import sqlite3, sys; c = sqlite3.connect(sys.argv[1]); c.execute('CREATE TABLE u (n)')"
     await asyncio.to_thread(subprocess.check_call, [sys.executable, "-c", write, path])
 
+
+async def test_a_notification_of_a_commit_to_a_sqlite_file_wakes(
+    sqlite: SqliteDetector, path: Path, wakeup: Wakeup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(detectors, "SQLITE_SECONDS", 3600)
+    waiting = asyncio.create_task(sqlite.wait())
+    await commit_elsewhere(path)
+    assert not waiting.done()
+    wakeup.notify()
+    await asyncio.wait_for(waiting, 20)
+
+
+async def test_a_notification_before_the_wait_counts(
+    sqlite: SqliteDetector, path: Path, wakeup: Wakeup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(detectors, "SQLITE_SECONDS", 3600)
+    await commit_elsewhere(path)
+    wakeup.notify()
+    await asyncio.wait_for(sqlite.wait(), 20)
+
+
+async def test_a_commit_that_nobody_notified_of_is_found_a_little_later(
+    sqlite: SqliteDetector, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(detectors, "SQLITE_SECONDS", 0.01)
+    waiting = asyncio.create_task(sqlite.wait())
+    await commit_elsewhere(path)
+    await asyncio.wait_for(waiting, 20)
+
+
+async def test_a_web_process_at_rest_wakes_up_only_for_notifications_and_twice_a_second(
+    sqlite: SqliteDetector, wakeup: Wakeup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert detectors.SQLITE_SECONDS >= 0.5
+    monkeypatch.setattr(detectors, "SQLITE_SECONDS", 3600)
+    looks: list[int | None] = []
+    look = sqlite._read_version
+    monkeypatch.setattr(sqlite, "_read_version", lambda: looks.append(look()) or looks[-1])
+    waiting = asyncio.create_task(sqlite.wait())
+    for expected in (1, 2, 3):
+        await asyncio.sleep(0.1)
+        assert len(looks) == expected and not waiting.done()
+        wakeup.notify()  # of something that changed no row
+        await reach(lambda more=expected + 1: len(looks) == more)
+    waiting.cancel()
+
+
+async def reach(true: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not true():
+            await asyncio.sleep(0.01)
+
+
+async def test_where_no_pipe_can_be_made_the_file_is_polled(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(detectors, "SQLITE_SECONDS", 3600)
+    (tmp_path / "file").touch()
+    detector = SqliteDetector(path, Wakeup(tmp_path / "file" / "wakeup"))
+    await detector.wait()
+    waiting = asyncio.create_task(detector.wait())
+    await commit_elsewhere(path)
+    await asyncio.wait_for(waiting, 20)
+    assert [message.startswith("changes cannot be notified") for message in caplog.messages] == [True]
+    await detector.close()
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_every_committed_change_is_notified_of_on_sqlite(monkeypatch: pytest.MonkeyPatch) -> None:
+    if connection.vendor != "sqlite":
+        pytest.skip("web processes poll on PostgreSQL without Redis")
+    monkeypatch.setattr(detectors, "SQLITE_SECONDS", 3600)
+    detector = choose_detector()
+    await detector.wait()
+    waiting = asyncio.create_task(detector.wait())
+    await sync_to_async(TaskFactory.create)()
+    task = await Task.objects.aget()
+    await Change.objects.acreate(task=task, kind="phase")
     await asyncio.wait_for(waiting, 20)
     await detector.close()
 
 
-async def test_a_missing_file_is_an_error_and_is_not_made(tmp_path: Path) -> None:
+async def test_a_closed_detector_leaves_no_pipe(path: Path, wakeup: Wakeup, tmp_path: Path) -> None:
+    detector = SqliteDetector(path, wakeup)
+    await detector.wait()
+    assert len(list((tmp_path / "wakeup").iterdir())) == 1
+    await detector.close()
+    assert not list((tmp_path / "wakeup").iterdir())
+
+
+async def test_a_missing_file_is_an_error_and_is_not_made(tmp_path: Path, wakeup: Wakeup) -> None:
+    detector = SqliteDetector(tmp_path / "none.sqlite3", wakeup)
     with pytest.raises(sqlite3.OperationalError):
-        await SqliteDetector(tmp_path / "none.sqlite3").wait()
+        await detector.wait()
+    await detector.close()
 
     assert not (tmp_path / "none.sqlite3").exists()
 

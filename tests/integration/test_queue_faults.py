@@ -158,7 +158,7 @@ def test_a_job_does_not_wait_for_the_disk(storage: QueueFile) -> None:
 
 
 @pytest.mark.redis
-def test_without_redis_rings_stay_in_the_process_and_with_it_they_travel_again(
+def test_without_redis_jobs_stay_in_the_process_and_with_it_they_travel_again(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("catherder_site.queue.PAUSE_SECONDS", 0.0)

@@ -25,7 +25,7 @@ from tasks_app.engine import turns
 from tasks_app.engine.advance import advance
 from tasks_app.engine.lease import Lease
 from tasks_app.engine.sweeper import ThisWorker, sweep
-from tasks_app.engine.turns import Bell, take_turns
+from tasks_app.engine.turns import QueueNotifier, take_turns
 from tasks_app.engine.worker_beat import beat
 from tasks_app.management.labels import labels_option
 from tasks_app.models import Project, Run, Task, Transition, User, WorkerBeat
@@ -65,19 +65,19 @@ class Queue:
     """The entries that slots put into the queue: how many, and which wait."""
 
     def __init__(self) -> None:
-        self.rung: list[int] = []
+        self.notified: list[int] = []
         self.passed_on: list[int] = []
         self.waiting = 0
 
     @property
-    def bell(self) -> Bell:
-        return Bell(self.rung.append, self.passed_on.append, lambda: self.waiting)
+    def notifier(self) -> QueueNotifier:
+        return QueueNotifier(self.notified.append, self.passed_on.append, lambda: self.waiting)
 
 
 def work(rows: Rows, labels: Labels = ANY, queue: Queue | None = None) -> list[int]:
     """What a worker's slot does with one entry of the queue; the tasks that it worked on."""
     context = replace(rows.context, labels=labels)
-    return take_turns(owner="worker", context=context, bell=(queue or Queue()).bell)
+    return take_turns(owner="worker", context=context, notifier=(queue or Queue()).notifier)
 
 
 def phases(*tasks: Task) -> list[str]:
@@ -184,16 +184,16 @@ def test_m4_others_are_woken_only_if_one_of_them_can_take_the_task(rows: Rows) -
 
 
 def test_m4_an_entry_does_not_go_round_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    rung: list[int] = []
-    monkeypatch.setattr(tasks, "notify_worker", rung.append)
+    notified: list[int] = []
+    monkeypatch.setattr(tasks, "notify_worker", notified.append)
     monkeypatch.setattr(tasks, "PASS_ON_PAUSE", 0)
     passing_on = tasks.PassingOn()
     for _ in range(1000):
         passing_on(7)
-    assert len(rung) == tasks.MOST_PASSED_ON
+    assert len(notified) == tasks.MOST_PASSED_ON
     passing_on.forget()
     passing_on(7)
-    assert len(rung) == tasks.MOST_PASSED_ON + 1
+    assert len(notified) == tasks.MOST_PASSED_ON + 1
 
 
 def test_m4_the_sweeper_puts_a_task_with_labels_into_the_own_queue_of_a_worker_that_has_them(
@@ -275,7 +275,7 @@ def test_m4_a_free_place_is_taken_at_once_by_the_slot_that_freed_it(rows: Rows) 
     tasks = [due(rows, project, minutes=9 - n) for n in range(5)]
     queue = Queue()
     assert work(rows, ANY, queue) == [task.pk for task in tasks]
-    assert queue.rung == queue.passed_on == []
+    assert queue.notified == queue.passed_on == []
 
 
 def test_m4_a_free_place_for_another_worker_wakes_that_one_once(rows: Rows) -> None:
@@ -390,9 +390,9 @@ def test_m4_one_entry_wakes_a_slot_for_each_task_and_no_more(rows: Rows) -> None
         due(rows)
     queue = Queue()
     worked = work(rows, ANY, queue)
-    assert len(worked) == 6 and len(queue.rung) == 5, "one less than claims"
+    assert len(worked) == 6 and len(queue.notified) == 5, "one less than claims"
     queue = Queue()
-    assert work(rows, ANY, queue) == [] and queue.rung == []
+    assert work(rows, ANY, queue) == [] and queue.notified == []
 
 
 def test_m4_tasks_that_cannot_be_claimed_wake_nobody(rows: Rows, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -402,7 +402,7 @@ def test_m4_tasks_that_cannot_be_claimed_wake_nobody(rows: Rows, monkeypatch: py
     monkeypatch.setattr(turns, "advance", lambda *args, **more: False)
     queue = Queue()
     assert work(rows, ANY, queue) == []
-    assert queue.rung == []
+    assert queue.notified == []
 
 
 def test_m4_a_task_is_tried_once_for_each_entry(rows: Rows, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -423,12 +423,12 @@ def test_m4_a_worker_that_takes_no_more_tasks_ends_its_turns_and_wakes_another(r
     first, second = due(rows, project, minutes=9), due(rows, project)
     answers = iter([True, False])
     context, queue = replace(rows.context, labels=ANY), Queue()
-    assert take_turns(owner="w", context=context, bell=queue.bell, goes_on=lambda: next(answers)) == [
+    assert take_turns(owner="w", context=context, notifier=queue.notifier, goes_on=lambda: next(answers)) == [
         first.pk
     ]
-    assert queue.rung == [second.pk]
-    assert take_turns(owner="w", context=context, bell=queue.bell, goes_on=lambda: False) == []
-    assert queue.rung == [second.pk]
+    assert queue.notified == [second.pk]
+    assert take_turns(owner="w", context=context, notifier=queue.notifier, goes_on=lambda: False) == []
+    assert queue.notified == [second.pk]
 
 
 def test_m4_turns_go_to_whoever_has_used_less(rows: Rows) -> None:

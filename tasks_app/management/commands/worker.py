@@ -161,11 +161,11 @@ class _StoppingConsumer(TakingConsumer):
 
 
 def _consumer(intake: Intake) -> _StoppingConsumer:
-    bell = getattr(HUEY.storage, "bell", None)  # Redis wakes its workers itself
+    wakeup = getattr(HUEY.storage, "wakeup", None)  # Redis wakes its workers itself
     consumer = _StoppingConsumer(
         HUEY,
         intake=intake,
-        listener=None if bell is None else bell.listen(),
+        listener=None if wakeup is None else wakeup.listen(),
         workers=settings.ENVIRONMENT.workers,
         worker_type="thread",
         periodic=False,

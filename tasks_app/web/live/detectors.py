@@ -13,12 +13,13 @@ from channels.layers import get_channel_layer
 from django.conf import settings
 from django.db import connection
 
-from tasks_app.web.live.notifier import GROUP
+from tasks_app.core.wakeup import LoopListener, Wakeup
+from tasks_app.web.live.notifier import GROUP, web_wakeup
 
 logger = logging.getLogger(__name__)
 
-#: Seconds between two reads of SQLite's counter: 13 ms (median) to the browser, at 1 % of a core.
-SQLITE_SECONDS = 0.02
+#: Seconds between two reads of SQLite's counter, if no notification comes before.
+SQLITE_SECONDS = 0.5
 
 #: Seconds between two queries where nothing signals a change.
 POLL_SECONDS = 0.1
@@ -43,7 +44,7 @@ def choose_detector() -> ChangeDetector:
     if settings.ENVIRONMENT.redis_url:
         return RedisDetector(get_channel_layer())
     if connection.vendor == "sqlite":
-        return SqliteDetector(Path(connection.settings_dict["NAME"]).resolve())
+        return SqliteDetector(Path(connection.settings_dict["NAME"]).resolve(), web_wakeup())
     return PollingDetector(POLL_SECONDS)
 
 
@@ -63,19 +64,42 @@ class PollingDetector:
 class SqliteDetector:
     """Waits until another connection, of any process, committed to a SQLite file.
 
-    `PRAGMA data_version` reads one number of shared memory in 5 µs. It runs in the event loop itself, on its
-    own connection: passing it to a thread and back would cost ten times as much.
+    It looks after each notification of `wakeup`, and from time to time: a notification may be lost. `PRAGMA
+    data_version` reads one number of shared memory in 5 µs. It runs in the event loop itself, on its own
+    connection: passing it to a thread and back would cost ten times as much.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, wakeup: Wakeup) -> None:
         self._path = path
+        self._wakeup = wakeup
+        self._listener: LoopListener | None = None
+        self._must_poll = False
         self._connection: sqlite3.Connection | None = None
         self._version: int | None = None
 
     async def wait(self) -> None:
-        while (version := self._read_version()) in (None, self._version):
-            await asyncio.sleep(SQLITE_SECONDS)
-        self._version = version
+        while True:
+            listener = self._listen()
+            version = self._read_version()
+            if version not in (None, self._version):
+                self._version = version
+                return
+            if listener is None:
+                await asyncio.sleep(POLL_SECONDS)
+            else:
+                await listener.wait(SQLITE_SECONDS)
+
+    def _listen(self) -> LoopListener | None:
+        """Forget the notifications so far. Return None if there can be none, for example on a full disk."""
+        if self._listener is None and not self._must_poll:
+            try:
+                self._listener = self._wakeup.listen_in_loop()
+            except OSError as error:
+                self._must_poll = True
+                logger.warning("changes cannot be notified (%s); pages are up to 0.1 s late", error)
+        if self._listener is not None:
+            self._listener.clear()
+        return self._listener
 
     def _read_version(self) -> int | None:
         """Return the file's counter; None while somebody holds the file exclusively."""
@@ -89,6 +113,8 @@ class SqliteDetector:
         return int(version)
 
     async def close(self) -> None:
+        if self._listener is not None:
+            self._listener.close()
         if self._connection is not None:
             self._connection.close()
 

@@ -1,4 +1,4 @@
-"""Notify the web processes through Redis when a change was committed."""
+"""Notify the web processes when a change was committed: through Redis, or through named pipes on SQLite."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from typing import Any
 
 from channels.layers import get_channel_layer
 from django.conf import settings
-from django.db import transaction
+from django.db import connection, transaction
 from django.db.models.signals import post_save
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from tasks_app.models import Change
+from tasks_app.core.wakeup import Wakeup
+from tasks_app.models import Change, paths
 
 logger = logging.getLogger(__name__)
 
@@ -89,19 +90,35 @@ def _log_failure(error: Exception) -> None:
     logger.warning("could not announce changes; web processes poll for them", exc_info=error)
 
 
+def _notify_through_pipes(change_id: int) -> None:
+    web_wakeup().notify()
+
+
 def _run_and_close(loop: asyncio.AbstractEventLoop) -> None:
     loop.run_forever()
     loop.close()  # The channel layer closes its connections together with the loop.
 
 
+def web_wakeup() -> Wakeup:
+    """Return the pipes of the web processes of this machine."""
+    return Wakeup(paths.data_dir() / "wakeup" / "web")
+
+
 def notify_on_commit() -> None:
-    """Notify of every change that this process commits. Called once at start-up; needs Redis."""
-    if not settings.ENVIRONMENT.redis_url:
+    """Notify of every change that this process commits. Called once at start-up.
+
+    With PostgreSQL and without Redis, web processes poll.
+    """
+    if settings.ENVIRONMENT.redis_url:
+        notifier = Notifier(get_channel_layer())
+        atexit.register(notifier.close)
+        notify = notifier.notify
+    elif connection.vendor == "sqlite":
+        notify = _notify_through_pipes
+    else:
         return
-    notifier = Notifier(get_channel_layer())
-    atexit.register(notifier.close)
 
     def on_save(instance: Change, **_: object) -> None:
-        transaction.on_commit(lambda: notifier.notify(instance.pk))
+        transaction.on_commit(lambda: notify(instance.pk))
 
     post_save.connect(on_save, sender=Change, weak=False, dispatch_uid="live-notifier")
