@@ -8,6 +8,8 @@ PYTEST := $(PY) -m pytest
 CORES := $(shell nproc 2>/dev/null || echo 2)
 WORKERS ?= $(shell echo $$(( ($(CORES) * 3 + 1) / 2 )))
 DIST := --dist worksteal
+# What a round used of the processors, which is what it waits for.
+HEAVIEST := --cpu-seconds=25
 PARALLEL = -n $(WORKERS) $(DIST)
 # More words for the command: make test ARGS="-k question", make up ARGS=--help
 ARGS ?=
@@ -32,8 +34,8 @@ needs-git:
 # fewer workers. pytest ends with 5 if ARGS chose nothing.
 test: $(VENV)/.installed-dev ## every test that this machine can run; says what is skipped and why
 	@export CATHERDER_TEST_ROUNDS=2; status=0; report=$$(mktemp); trap 'rm -f "$$report"' EXIT; \
-	CATHERDER_TEST_DATABASE=postgres $(PYTEST) -n $(CORES) $(DIST) -m django_db $(ARGS) >"$$report" 2>&1 & \
-	$(PYTEST) $(PARALLEL) $(ARGS) || [ "$$?$(if $(ARGS),,!)" = 5 ] || status=1; \
+	CATHERDER_TEST_DATABASE=postgres $(PYTEST) -n $(CORES) $(DIST) $(HEAVIEST) -m django_db $(ARGS) >"$$report" 2>&1 & \
+	$(PYTEST) $(PARALLEL) $(HEAVIEST) $(ARGS) || [ "$$?$(if $(ARGS),,!)" = 5 ] || status=1; \
 	wait $$! || [ $$? = 5 ] || status=1; \
 	echo "── On PostgreSQL:"; cat "$$report"; exit $$status
 

@@ -16,7 +16,7 @@ from pytest_django.plugin import DjangoDbBlocker
 from servestatic.middleware import ServeStaticMiddleware
 
 from tasks_app.api import limits
-from tests import bytecode, databases, machine, rounds, static_files
+from tests import bytecode, cpu_time, databases, machine, rounds, static_files
 from tests.git_servers import HttpsServer, SshServer, https_server, ssh_server
 
 #: The fixtures by which pytest-django opens the database; others lead to them.
@@ -29,7 +29,13 @@ TransactionTestCase._fixture_teardown = databases.empty_tables  # type: ignore[a
 ServeStaticMiddleware.add_files_from_finders = static_files.add_known_files
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    cpu_time.add_option(parser)
+
+
 def pytest_configure(config: pytest.Config) -> None:
+    if shown := config.getoption("cpu_seconds"):
+        config.pluginmanager.register(cpu_time.CpuTime(shown))
     # What is started in the background, as by `make test &`, ignores Ctrl+C, and so would its children.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if config.getoption("numprocesses", None) and not sys.dont_write_bytecode:

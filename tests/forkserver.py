@@ -328,7 +328,7 @@ def main(listener: socket.socket, alive: int) -> None:
     # Garbage collection would visit every object of these modules in each fork, which copies its memory, and
     # at the end of a fork alone takes 0.4 s of CPU time.
     gc.freeze()
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # forks that wait for processes are not waited for
+    signal.signal(signal.SIGCHLD, _reap)
     watched: list[socket.socket | int] = [listener, alive]
     while alive not in (ready := select.select(watched, [], [])[0]):
         if listener not in ready:
@@ -341,6 +341,13 @@ def main(listener: socket.socket, alive: int) -> None:
             return
         connection.close()
     sys.exit()
+
+
+def _reap(*_: object) -> None:
+    """Wait for all forks that have ended: only then what they used counts for the server, too."""
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
 
 
 def serve_modules(listener: int, alive: int, modules: str) -> None:
