@@ -7,10 +7,12 @@ starts from a copy of it.
 
 from __future__ import annotations
 
+import atexit
 import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -38,14 +40,18 @@ def sqlite_template() -> Path:
         if not _SQLITE_TEMPLATE.exists():
             data_dir = shared.FOLDER / "data"
             data_dir.mkdir()
-            subprocess.run(
-                [sys.executable, "manage.py", "migrate", "--verbosity=0"],
-                cwd=REPOSITORY,
-                env={"PATH": os.environ["PATH"], "CATHERDER_DATA_DIR": str(data_dir)},
-                check=True,
-            )
+            _migrate(data_dir)
             (data_dir / "catherder.sqlite3").rename(_SQLITE_TEMPLATE)
     return _SQLITE_TEMPLATE
+
+
+def _migrate(data_dir: Path, **variables: str) -> None:
+    subprocess.run(
+        [sys.executable, "manage.py", "migrate", "--verbosity=0"],
+        cwd=REPOSITORY,
+        env={"PATH": os.environ["PATH"], "CATHERDER_DATA_DIR": str(data_dir), **variables},
+        check=True,
+    )
 
 
 def copy_migrated(data_dir: Path) -> None:
@@ -54,11 +60,20 @@ def copy_migrated(data_dir: Path) -> None:
     shutil.copyfile(sqlite_template(), data_dir / "catherder.sqlite3")
 
 
+def copy_migrated_to_postgres(url: str) -> None:
+    """Replace a test's empty PostgreSQL database by a migrated one."""
+    _make_postgres_template()
+    name = sql.Identifier(urlsplit(url).path.removeprefix("/"))
+    template = sql.Identifier(_POSTGRES_TEMPLATE)
+    with psycopg.connect(machine.POSTGRES, autocommit=True) as server:
+        server.execute(sql.SQL("DROP DATABASE {}").format(name))
+        server.execute(sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(name, template))
+
+
 def set_up() -> Any:
     """Make this worker's test database from the template; what `tear_down` takes."""
     if machine.ON_POSTGRES:
-        with shared.alone():
-            _make_postgres_template()
+        _make_postgres_template()
         connection.settings_dict["TEST"]["TEMPLATE"] = _POSTGRES_TEMPLATE
     else:
         shutil.copyfile(sqlite_template(), connection.settings_dict["TEST"]["NAME"])
@@ -77,6 +92,7 @@ def drop_templates() -> None:
             server.execute(
                 sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(_POSTGRES_TEMPLATE))
             )
+        _postgres_template_made().unlink()
 
 
 def empty_tables(self: Any) -> None:
@@ -100,7 +116,7 @@ def empty_postgres() -> Iterator[str]:
     with psycopg.connect(machine.POSTGRES, autocommit=True) as server:
         server.execute(sql.SQL("CREATE DATABASE {}").format(name))
         try:
-            yield urlsplit(machine.POSTGRES)._replace(path=f"/{found}").geturl()
+            yield _url_of(found)
         finally:
             server.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(name))
 
@@ -114,15 +130,23 @@ def undone() -> Iterator[None]:
 
 
 def _make_postgres_template() -> None:
-    if _postgres_template_made().exists():
-        return
-    settings = connection.settings_dict["TEST"]
-    own = settings["NAME"]
-    settings["NAME"] = _POSTGRES_TEMPLATE
-    made = setup_databases(verbosity=0, interactive=False)
-    teardown_databases(made, verbosity=0, keepdb=True)
-    settings["NAME"] = own
-    _postgres_template_made().touch()
+    with shared.alone(), tempfile.TemporaryDirectory() as data_dir:
+        if _postgres_template_made().exists():
+            return
+        name = sql.Identifier(_POSTGRES_TEMPLATE)
+        with psycopg.connect(machine.POSTGRES, autocommit=True) as server:
+            server.execute(
+                sql.SQL("DROP DATABASE IF EXISTS {}").format(name)
+            )  # of a worker that failed half-way
+            server.execute(sql.SQL("CREATE DATABASE {}").format(name))
+        _migrate(Path(data_dir), DATABASE_URL=_url_of(_POSTGRES_TEMPLATE))
+        _postgres_template_made().touch()
+        if "PYTEST_XDIST_WORKER" not in os.environ:
+            atexit.register(drop_templates)  # `make bench` runs outside pytest
+
+
+def _url_of(name: str) -> str:
+    return urlsplit(machine.POSTGRES)._replace(path=f"/{name}").geturl()
 
 
 def _postgres_template_made() -> Path:

@@ -13,7 +13,7 @@ from typing import Self
 
 from tasks_app.agent.orphaned_processes import WORKSPACE_VARIABLE
 from tests import forkserver
-from tests.databases import copy_migrated
+from tests.databases import copy_migrated, copy_migrated_to_postgres
 from tests.forkserver import PATIENCE
 from tests.installation import Installation
 
@@ -28,7 +28,7 @@ class WebServer(Installation):
         self._server: forkserver.Forked | None = None
         self.address = ""
         if "DATABASE_URL" in variables:
-            assert self.manage("migrate", "--verbosity=0").returncode == 0
+            copy_migrated_to_postgres(variables["DATABASE_URL"])
         else:
             copy_migrated(data_dir)
 

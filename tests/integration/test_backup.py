@@ -27,7 +27,7 @@ from tasks_app.core.errors import BackupError
 from tasks_app.models import Publication, PublicationState
 from tasks_app.operations import loading
 from tasks_app.operations.restore import open_backup
-from tests.databases import copy_migrated
+from tests.databases import copy_migrated, copy_migrated_to_postgres
 from tests.factories import TaskFactory
 from tests.forkserver import PATIENCE, REPOSITORY
 from tests.installation import PLAIN_CONFIG, Installation
@@ -100,7 +100,9 @@ def test_a_waiting_task_resumes_in_another_portal_from_a_backup(
     """With the real agent program: the same session, with the answer, in another folder and another kind of
     database. The first question was answered before the backup, the second one after the restore."""
     source = GitRepository.make(tmp_path / "plain", **{"cat-herder.yaml": PLAIN_CONFIG})
-    if not databases[0]:
+    if databases[0]:
+        copy_migrated_to_postgres(databases[0]["DATABASE_URL"])
+    else:
         copy_migrated(tmp_path / "old")
     old = UpPortal(tmp_path / "old", **databases[0]).start()
     file = tmp_path / "portal.tar.gz"

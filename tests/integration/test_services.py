@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.installation import Installation
 from tests.portal import WebServer
 
 PUBLISH = """
@@ -23,7 +24,8 @@ result = async_to_sync(there_and_back)()
 
 @pytest.mark.postgres
 def test_the_tables_are_made_and_used_in_postgresql(postgres_url: str, tmp_path: Path) -> None:
-    portal = WebServer(tmp_path, DATABASE_URL=postgres_url)
+    portal = Installation(tmp_path, DATABASE_URL=postgres_url)
+    assert portal.manage("migrate", "--verbosity=0").returncode == 0
     assert portal.rows(
         "from django.db import connection;"
         "Project.objects.create(name='p', source='/p', branch='main');"
