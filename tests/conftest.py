@@ -57,7 +57,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
         return None
     database = rounds.only_round(collection_path)
     if database is not None and machine.leaves_to_the_other_round(database):
-        return True
+        return None if rounds.has_tests_for_both(collection_path) else True
     only_rows = machine.ON_POSTGRES and config.option.markexpr == "django_db"
     return True if only_rows and not rounds.may_use_rows(collection_path) else None
 
@@ -86,8 +86,7 @@ def _mark_as_using_rows(item: pytest.Item) -> None:
 
 
 def _is_of_the_other_round(item: pytest.Item) -> bool:
-    marker = item.get_closest_marker("once")
-    database = marker.kwargs["on"] if marker else rounds.only_round(item.path)
+    database = rounds.round_of(item)
     return database is not None and machine.leaves_to_the_other_round(database)
 
 

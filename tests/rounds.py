@@ -5,7 +5,8 @@ Models, services, the engine, the queue, live updates and everything about datab
 so does each test module that is not listed here. A page, a form or a command is a thin layer over these and
 needs one database. `test_query_counts` and `test_api_lists` request every page and every list on both.
 
-The marker `once` says the same of a single test, in a module that is not listed.
+The marker `once` says the same of a single test, in a module that is not listed. In one that is listed, the
+marker `both` names the tests that need both databases all the same: races, leases, searches.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from __future__ import annotations
 import re
 from functools import cache
 from pathlib import Path
+
+import pytest
 
 TESTS = Path(__file__).parent
 
@@ -37,6 +40,7 @@ ON_POSTGRES = (
     "integration/test_diff_page.py",
     "integration/test_first_steps.py",
     "integration/test_forge_webhooks.py",
+    "integration/test_history.py",
     "integration/test_hot_queries.py",
     "integration/test_inbox.py",
     "integration/test_invitations.py",
@@ -54,8 +58,10 @@ ON_POSTGRES = (
     "integration/test_reviews_outside.py",
     "integration/test_reviews_pages.py",
     "integration/test_sessions.py",
+    "integration/test_task_log.py",
     "integration/test_task_result.py",
     "integration/test_time_zones.py",
+    "integration/test_web_push.py",
     "security/test_numbers.py",
     "security/test_web.py",
 )
@@ -67,6 +73,7 @@ ON_SQLITE = (
     "integration/test_admin_audit_by_hand.py",
     "integration/test_commands_bad_input.py",
     "integration/test_commands_validate.py",
+    "integration/test_doctor.py",
     "integration/test_engine_git.py",
     "integration/test_file_guard.py",
     "integration/test_forges.py",
@@ -75,14 +82,25 @@ ON_SQLITE = (
     "integration/test_lfs_publishing.py",
     "integration/test_lost_repository.py",
     "integration/test_merging.py",
+    "integration/test_merging_sequences.py",
     "integration/test_moving_a_project.py",
+    "integration/test_plans.py",
+    "integration/test_probes.py",
     "integration/test_project_settings.py",
     "integration/test_projects_pages.py",
+    "integration/test_prompts_of_steps.py",
+    "integration/test_pull_requests.py",
+    "integration/test_recording.py",
     "integration/test_reviews_real_agent.py",
     "integration/test_setting_descriptors.py",
+    "integration/test_setup.py",
+    "integration/test_setup_cache.py",
+    "integration/test_step_network.py",
     "integration/test_submodules.py",
     "integration/test_tokens_page.py",
     "integration/test_toolchains.py",
+    "integration/test_traces.py",
+    "integration/test_worker_host_start.py",
     "security/test_accounts.py",
     "security/test_audit_log.py",
     "security/test_check_home.py",
@@ -96,6 +114,8 @@ ON_SQLITE = (
 #: The mark of tests that use the database, and the fixtures that most of the others get it from.
 _ROWS = re.compile(r"\b(?:django_db|transactional_db|runner)\b")
 
+_BOTH = re.compile(r"\bpytest\.mark\.both\b")
+
 _ROUNDS = dict.fromkeys(ON_POSTGRES, "postgres") | dict.fromkeys(ON_SQLITE, "sqlite")
 
 
@@ -104,6 +124,20 @@ def only_round(module: Path) -> str | None:
     if not module.is_relative_to(TESTS):
         return None
     return _ROUNDS.get(module.relative_to(TESTS).as_posix())
+
+
+def round_of(test: pytest.Item) -> str | None:
+    """Return the database that is enough for this test, or None if it needs both."""
+    if test.get_closest_marker("both"):
+        return None
+    once = test.get_closest_marker("once")
+    return once.kwargs["on"] if once else only_round(test.path)
+
+
+@cache
+def has_tests_for_both(module: Path) -> bool:
+    """Return whether tests of a listed module are marked as `both`."""
+    return _BOTH.search(module.read_text("utf-8")) is not None
 
 
 @cache

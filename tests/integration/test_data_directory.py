@@ -135,6 +135,7 @@ def test_directories_of_several_hosts_belong_to_one_database(runner: Runner, set
 
 
 @pytest.mark.bubblewrap
+@pytest.mark.once(on="sqlite")
 def test_an_older_installation_resumes_its_waiting_task(
     real: Runner, before_keys: pytest.MonkeyPatch
 ) -> None:

@@ -36,6 +36,7 @@ def reply(real: Runner, question: Question, text: str, given: ForDecisions) -> N
     answer_question(question, answer, by=acting(real.user), via=Channel.WEB)
 
 
+@pytest.mark.once(on="sqlite")
 def test_one_task_asks_the_next_knows_and_the_third_meets_a_contradiction(real: Runner) -> None:
     project = real.project()
 
@@ -66,6 +67,7 @@ def test_one_task_asks_the_next_knows_and_the_third_meets_a_contradiction(real: 
     assert decision.state == DecisionState.ACTIVE
 
 
+@pytest.mark.once(on="sqlite")
 def test_in_the_terminal_an_answer_holds_for_the_next_task(installation: Installation) -> None:
     def run(what: str, typed: str) -> str:
         path = installation.task_file(TEXT.format(what=what))
@@ -85,6 +87,7 @@ def test_in_the_terminal_an_answer_holds_for_the_next_task(installation: Install
     assert exception == ["D-2", ["src/refunds/**"]]
 
 
+@pytest.mark.once(on="postgres")
 def test_a_confirmed_decision_answers_the_same_question_until_that_is_taken_back(real: Runner) -> None:
     project = real.project()
     first = real.advance(real.task(text=TEXT.format(what="prices"), project=project))

@@ -37,7 +37,6 @@ def only(findings: Iterator[Finding]) -> Finding:
     return finding
 
 
-@pytest.mark.once(on="sqlite")
 @pytest.mark.bubblewrap
 class TestCommand:
     def test_a_sound_installation_has_no_problems(self, installation: Installation) -> None:
@@ -171,6 +170,7 @@ def test_a_low_limit_of_open_files_is_reported(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.django_db
+@pytest.mark.both
 class TestServices:
     def test_the_database_is_sound_and_its_clock_is_ours(self) -> None:
         assert {finding.level for finding in services.database()} == {Level.OK}

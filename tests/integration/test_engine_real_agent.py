@@ -45,6 +45,7 @@ def prompts(server: RehearsalServer) -> list[str]:
     return found
 
 
+@pytest.mark.once(on="sqlite")
 def test_a_question_and_its_answer_stand_in_the_next_steps_prompt(
     real: Runner, server: RehearsalServer
 ) -> None:
@@ -60,6 +61,7 @@ def test_a_question_and_its_answer_stand_in_the_next_steps_prompt(
     assert "Go on, but gently" in later
 
 
+@pytest.mark.once(on="sqlite")
 def test_with_a_threshold_of_nought_the_model_hears_no_word_of_asking(
     real: Runner, server: RehearsalServer
 ) -> None:
@@ -74,6 +76,7 @@ def test_with_a_threshold_of_nought_the_model_hears_no_word_of_asking(
         assert "AskUserQuestion" not in {tool["name"] for tool in request.get("tools", [])}
 
 
+@pytest.mark.once(on="postgres")
 def test_a_session_that_is_gone_is_replayed_with_the_answer(real: Runner, server: RehearsalServer) -> None:
     """H9, at the Messages API."""
     task = real.advance(real.task(text=playing("ask-beside-tools")))
@@ -89,6 +92,7 @@ def test_a_session_that_is_gone_is_replayed_with_the_answer(real: Runner, server
     assert runs(task)[1].session_id != runs(task)[0].session_id
 
 
+@pytest.mark.once(on="postgres")
 def test_an_agent_that_never_falls_silent_can_be_cancelled(real: Runner) -> None:
     """R3: within seconds, and nothing is left of it."""
     task = real.task(text=playing("chatty"))
@@ -210,6 +214,7 @@ def test_an_agent_that_takes_all_memory_fails_with_the_reason(real: Runner) -> N
 CLARIFIED = TWO_STEPS.replace("clarify: false", "clarify: true")
 
 
+@pytest.mark.once(on="sqlite")
 def test_d8_two_questions_stand_on_one_card_before_planning_and_none_comes_later(
     real: Runner, server: RehearsalServer
 ) -> None:
@@ -230,6 +235,7 @@ def test_d8_two_questions_stand_on_one_card_before_planning_and_none_comes_later
         assert "The goal is a greeting, as answered:" in later and "Who reads the greeting?" in later
 
 
+@pytest.mark.once(on="sqlite")
 def test_a_pass_that_finds_nothing_unclear_asks_nothing(real: Runner, server: RehearsalServer) -> None:
     task = real.advance(real.task(config=CLARIFIED, text="# Paint it\n\nIn blue.\n"))
     assert task.phase == Phase.WAITING_FOR_INPUT and not task.questions.filter(step__name="clarify").exists()
@@ -239,6 +245,7 @@ def test_a_pass_that_finds_nothing_unclear_asks_nothing(real: Runner, server: Re
     assert "AskUserQuestion" in tools and not tools & {"Write", "Edit", "NotebookEdit", "WebFetch"}
 
 
+@pytest.mark.once(on="sqlite")
 def test_a_pass_cannot_write(real: Runner) -> None:
     """Neither a tool that it does not have nor its shell changes a file."""
     task = real.advance(real.task(config=CLARIFIED, text=playing("clarify-writes")))

@@ -166,11 +166,13 @@ def test_an_unusable_value_is_reported_and_left_out(
         "before=9223372036854775808", "sequence=9223372036854775807",
     ],
 )  # fmt: skip
+@pytest.mark.both
 def test_garbage_in_the_address_is_no_error(client: Client, varied: dict[str, Task], query: str) -> None:
     assert client.get(f"/history/?{query}").status_code == 200
     assert client.get(f"/history/?{query}", headers={"HX-Request": "true"}).status_code == 200
 
 
+@pytest.mark.both
 def test_words_found_are_marked_where_they_are(client: Client, project: Project) -> None:
     TaskFactory.create(
         project=project, title="Round <b>prices</b>", body="x " * 500 + "the café’s quokka & co"
@@ -180,6 +182,7 @@ def test_words_found_are_marked_where_they_are(client: Client, project: Project)
     assert "<mark>prices</mark>" in client.get("/history/?q=prices").text
 
 
+@pytest.mark.both
 def test_a_hit_in_a_question_shows_the_question(client: Client, project: Project) -> None:
     question = QuestionFactory.create(task__project=project)
     page = client.get("/history/?q=half+cents")
@@ -198,6 +201,7 @@ def quokka(): ...
 """
 
 
+@pytest.mark.both
 def test_what_is_found_in_markdown_is_shown_without_its_signs(client: Client, project: Project) -> None:
     title = "Mend `quokka.py` at once"
     TaskFactory.create(project=project, title=title, body="# Long\n\n" + "x\n" * 5000 + MARKDOWN)
@@ -262,6 +266,7 @@ def test_nobody_has_tasks_yet(client: Client) -> None:
 # ---- pages ----
 
 
+@pytest.mark.both
 def test_pages_lead_on_and_back_and_nothing_is_listed_twice(
     client: Client, project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -417,6 +422,7 @@ def test_an_export_asks_the_same_for_each_part(client: Client, project: Project)
     ["", "phase=failed", "phase=failed&phase=done", "person=ann", "project=shop", "project=shop&phase=done",
      "from=2026-03-01&to=2026-03-09", "sequence=1", "q=totals", "project=shop&q=totals"],
 )  # fmt: skip
+@pytest.mark.both
 def test_no_filter_reads_the_whole_table(project: Project, query: str) -> None:
     """On SQLite; PostgreSQL knows how large a table is, and reads small ones whole."""
     if connection.vendor != "sqlite":

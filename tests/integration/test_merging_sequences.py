@@ -215,6 +215,7 @@ def test_v5_an_approval_of_the_result_before_does_not_count(runner: Runner) -> N
 
 
 @pytest.mark.parametrize("point", ["claimed", "work-recorded"])
+@pytest.mark.both
 def test_r2_a_worker_that_dies_meanwhile(runner: Runner, point: str) -> None:
     work = finished(runner, *RESOLVED)
     before = work.last.head_commit
@@ -268,6 +269,7 @@ def test_a_viewer_may_not(runner: Runner) -> None:
 
 
 @ROWS
+@pytest.mark.both
 def test_asked_twice_it_is_resumed_once(runner: Runner) -> None:
     work = finished(runner, *RESOLVED)
     work.ask_to_merge()

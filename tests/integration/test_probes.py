@@ -106,6 +106,7 @@ async def test_an_error_of_the_probe_itself_does_not_leak_its_text(caplog: pytes
 
 
 @pytest.mark.django_db
+@pytest.mark.both
 def test_a_prepared_database_costs_one_query() -> None:
     health.needed_migrations()
     with CaptureQueriesContext(
@@ -116,6 +117,7 @@ def test_a_prepared_database_costs_one_query() -> None:
 
 
 @pytest.mark.django_db
+@pytest.mark.both
 def test_a_database_that_lacks_a_migration_is_not_ready(monkeypatch: pytest.MonkeyPatch) -> None:
     needed = health.needed_migrations() | {("tasks_app", "9999_of_tomorrow")}
     monkeypatch.setattr(health, "needed_migrations", lambda: needed)
@@ -138,7 +140,6 @@ def test_a_redis_that_is_away_is_named_without_its_address(settings: Any) -> Non
     assert list(health._reasons()) == ["Redis cannot be used."]
 
 
-@pytest.mark.once(on="sqlite")
 def test_a_running_server_says_so_over_http_and_logs_nothing(tmp_path: Path) -> None:
     """A database that is gone is a reason; the process lives on."""
     from http.client import HTTPConnection

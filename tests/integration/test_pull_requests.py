@@ -133,6 +133,7 @@ def test_a_publication_does_not_reopen_what_was_seen_to_end_meanwhile(
     assert (opened.state, opened.ended_by) == ("merged", "ann")
 
 
+@pytest.mark.both
 def test_taken_over_from_a_killed_worker_it_is_opened_once(done: Result, forge: FakeForge) -> None:
     publication = publish(done.task, by=done.by, pull_request=True)
     done.publish(pull_request=True)  # the same one, carried out
@@ -382,6 +383,7 @@ def test_what_people_wrote_around_the_portals_part_stays() -> None:
     assert replace_own_part("Mine alone", f"{BEGIN}new{END}") == "Mine alone"
 
 
+@pytest.mark.both
 def test_comments_there_become_threads_here_once(opened: PullRequest, forge: FakeForge) -> None:
     task = opened.task
     line = forge.comment(1, "Why blue?", path="paint.txt", line=1, commit=task.head_commit)
@@ -431,6 +433,7 @@ def test_comments_from_there_ride_along_when_changes_are_requested(
     assert "Make it red." in text and "octocat on GitHub" in text and "paint.txt" in text
 
 
+@pytest.mark.both
 def test_the_agents_replies_are_posted_once(done: Result, opened: PullRequest, forge: FakeForge) -> None:
     forge.comment(1, "Why blue?")
     look_now(opened)
@@ -457,6 +460,7 @@ def reply(opened: PullRequest, forge: FakeForge) -> ThreadComment:
     return ThreadComment.objects.create(thread=ReviewThread.objects.get(), run=run, text="Because.", key="1")
 
 
+@pytest.mark.both
 def test_a_reply_outside_of_its_discussion_is_posted_once(
     done: Result, reply: ThreadComment, forge: FakeForge
 ) -> None:
@@ -471,6 +475,7 @@ def test_a_reply_outside_of_its_discussion_is_posted_once(
     assert ReviewThread.objects.count() == 1
 
 
+@pytest.mark.both
 def test_a_worker_that_lost_its_claim_posts_no_more(
     done: Result, reply: ThreadComment, forge: FakeForge
 ) -> None:
@@ -491,6 +496,7 @@ def test_a_worker_that_lost_its_claim_posts_no_more(
     assert forge.calls.count("reply") == 2
 
 
+@pytest.mark.both
 def test_a_worker_that_lost_its_claim_opens_nothing(done: Result, forge: FakeForge) -> None:
     def lose_claim(head: str, base: str) -> None:
         done.task.publications.update(claim=uuid4(), claimed_until=None)
@@ -538,6 +544,7 @@ def test_beyond_the_most_threads_known_discussions_go_on(
     assert [one.text for one in ReviewThread.objects.get().comments.all()] == ["Why blue?", "Why not red?"]
 
 
+@pytest.mark.both
 def test_git_is_not_run_in_the_transaction(
     opened: PullRequest, forge: FakeForge, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -682,6 +689,7 @@ def test_a_look_that_fails_is_said_and_waits_for_the_rate_limit(
     assert opened.fault == ""
 
 
+@pytest.mark.both
 def test_two_workers_do_not_look_at_the_same_time(opened: PullRequest, forge: FakeForge) -> None:
     PullRequest.objects.update(next_look_at=timezone.now() - timedelta(seconds=1))
     assert PullRequest.objects.claim(opened.pk) is not None
@@ -722,6 +730,7 @@ def time_passes(row: PullRequest, seconds: float) -> None:
     row.save()
 
 
+@pytest.mark.both
 def test_what_the_later_look_was_told_stays(opened: PullRequest, slow: WhileReading) -> None:
     """The first look ends last: it does not open the pull request again, nor is there a second end."""
     Task.objects.update(phase=Phase.RUNNING, queued_at=timezone.now())
@@ -739,6 +748,7 @@ def test_what_the_later_look_was_told_stays(opened: PullRequest, slow: WhileRead
     assert Task.objects.get(pk=opened.task_id).phase == Phase.RUNNING
 
 
+@pytest.mark.both
 def test_the_fault_of_an_earlier_look_is_not_that_of_the_later(
     opened: PullRequest, slow: WhileReading
 ) -> None:
@@ -751,6 +761,7 @@ def test_the_fault_of_an_earlier_look_is_not_that_of_the_later(
     assert slow.calls.count("read") == 2 and opened.fault == ""
 
 
+@pytest.mark.both
 def test_a_call_during_a_look_begins_no_other_one(opened: PullRequest, slow: WhileReading) -> None:
     seen = []
 
@@ -764,6 +775,7 @@ def test_a_call_during_a_look_begins_no_other_one(opened: PullRequest, slow: Whi
     assert seen == [False] * 3
 
 
+@pytest.mark.both
 def test_a_call_during_a_look_is_not_lost(opened: PullRequest, slow: WhileReading) -> None:
     PullRequest.objects.update(changed_at=timezone.now() - timedelta(days=2))
     slow.happens = [lambda: called(opened)]

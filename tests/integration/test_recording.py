@@ -399,6 +399,7 @@ def test_what_tools_and_checks_write_is_no_violation(runner: Runner, command: st
     assert task.phase == Phase.DONE, task.failure
 
 
+@pytest.mark.both
 def test_who_lost_the_task_during_a_recording_publishes_nothing(
     runner: Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:

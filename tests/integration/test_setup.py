@@ -163,6 +163,7 @@ def test_a_setup_is_stopped_with_its_worker_and_goes_on_with_the_next(
     assert [outcome for outcome, _ in setups(task)] == ["stopped", "done"]
 
 
+@pytest.mark.both
 def test_a_task_that_is_cancelled_during_its_setup_ends(runner: Runner) -> None:
     task = runner.task(DONE, config=configured("sleep 60"))
 
@@ -177,6 +178,7 @@ def test_a_task_that_is_cancelled_during_its_setup_ends(runner: Runner) -> None:
 
 
 @pytest.mark.parametrize("point", SETUP_POINTS)
+@pytest.mark.both
 def test_r2_a_worker_that_dies_during_the_setup_is_replaced(runner: Runner, point: str) -> None:
     task = runner.task(DONE, config=configured("['echo one', 'echo ready >ready']", check="cat ready"))
     assert dies_at(point, lambda: runner.advance(task)) == 137
@@ -187,6 +189,7 @@ def test_r2_a_worker_that_dies_during_the_setup_is_replaced(runner: Runner, poin
     assert len(runs(task)) == 1
 
 
+@pytest.mark.both
 def test_r2_a_setup_in_which_every_worker_dies_fails_the_task(runner: Runner) -> None:
     task = runner.task(DONE, config=configured("echo one"))
     for _ in range(DEATHS):

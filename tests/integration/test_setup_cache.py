@@ -133,6 +133,7 @@ def await_setups(number: int, **states: str) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.both
 def test_m5_two_tasks_at_the_same_moment_fill_the_cache_once(runner: Runner) -> None:
     """The second waits for the first, which works until somebody lets it go on."""
     go = runner.folder / "go"
@@ -147,6 +148,7 @@ def test_m5_two_tasks_at_the_same_moment_fill_the_cache_once(runner: Runner) -> 
     assert sorted(caches(task)[0] for task in tasks) == ["filled", "used", "used"]
 
 
+@pytest.mark.both
 def test_a_waiting_task_takes_over_from_a_worker_that_is_killed(runner: Runner) -> None:
     project = project_with(
         runner,

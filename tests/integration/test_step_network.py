@@ -51,7 +51,6 @@ def service() -> Iterator[socket.socket]:
 
 @pytest.mark.bubblewrap
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.once(on="sqlite")
 @pytest.mark.parametrize("network", ["model", "none"])
 def test_a_step_reaches_its_model_and_nothing_else(
     metered: Runner, server: RehearsalServer, service: socket.socket, network: str
@@ -75,7 +74,6 @@ def test_a_step_reaches_its_model_and_nothing_else(
 
 @pytest.mark.bubblewrap
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.once(on="sqlite")
 def test_with_the_whole_network_loopback_is_reached(metered: Runner, service: socket.socket) -> None:
     """What the default means, and that the test above tries the right thing."""
     addresses = [["127.0.0.1", service.getsockname()[1]]]

@@ -79,6 +79,7 @@ def test_earlier_and_later_parts_fit_together(browser: Client) -> None:
     assert shown(again) == shown(part(browser, task, after=facts(beginning)["last"])) == list(range(50, 150))
 
 
+@pytest.mark.both
 def test_new_events_come_once_and_in_order(browser: Client) -> None:
     run = RunFactory.create()
     task = run.step.task
@@ -299,6 +300,7 @@ def found(browser: Client, task: Task, words: str, **query: str | int) -> list[s
     return [known["target"], known["place"], known["total"]]
 
 
+@pytest.mark.both
 def test_words_are_found_one_after_the_other_and_round_the_end(browser: Client) -> None:
     """W2: whatever its kind and its case, and however far away it is."""
     run = RunFactory.create()
@@ -323,6 +325,7 @@ def test_words_are_found_one_after_the_other_and_round_the_end(browser: Client) 
 @pytest.mark.parametrize(
     "words", ["naïve “Café”", "NAÏVE", 'say "hi"', "C:\\new", "100%_sure", "☃", "two\nlines"]
 )
+@pytest.mark.both
 def test_any_characters_are_found(browser: Client, words: str) -> None:
     run = RunFactory.create()
     text = 'A naïve “Café”: say "hi" to C:\\new, 100%_sure ☃ two\nlines.'
@@ -332,6 +335,7 @@ def test_any_characters_are_found(browser: Client, words: str) -> None:
 
 
 @pytest.mark.parametrize("words", ["absent", "tool_use_id", "text", "toolu_17", "%", "\\u2603"])
+@pytest.mark.both
 def test_what_no_reader_sees_is_not_found(browser: Client, words: str) -> None:
     run = RunFactory.create()
     say(run, (EventKind.TOOL_RESULT, {"tool_use_id": "toolu_17", "text": "☃"}))
@@ -352,6 +356,7 @@ def test_many_finds_are_counted_up_to_a_bound(browser: Client, monkeypatch: pyte
     assert found(browser, run.step.task, "line", before=numbers[0]) == [f"event-{numbers[5]}", "0", "3"]
 
 
+@pytest.mark.both
 def test_a_search_reads_the_log_once(browser: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     run = RunFactory.create()
     numbers = lines(run, *range(6))

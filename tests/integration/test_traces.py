@@ -276,7 +276,6 @@ class TestWithoutAnEndpoint:
         assert task.traceparent == "" == runner.fake.runs[0].traceparent
         assert not Span.objects.exists() and start_exporter() is None
 
-    @pytest.mark.once(on="sqlite")
     def test_o3_nothing_that_sends_spans_is_imported(self, installation: Installation) -> None:
         code = """
 import sys
@@ -371,6 +370,7 @@ class TestUnavailableEndpoint:
         assert {span.kind for span in Span.objects.all()} == {SpanKind.TASK, SpanKind.STEP, SpanKind.WAIT}
 
 
+@pytest.mark.both
 class TestOnce:
     def test_o3_of_two_processes_one_takes_a_span(self, waiting: Task) -> None:
         Span.objects.end_with_runs()
@@ -463,7 +463,6 @@ def test_o3_the_real_agents_shell_has_the_context_and_no_credentials(
     assert len(collector.spans()) == 5
 
 
-@pytest.mark.once(on="sqlite")
 def test_o3_a_trace_goes_on_in_other_processes(
     installation: Installation, collector: Collector, tmp_path: Path
 ) -> None:

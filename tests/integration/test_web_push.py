@@ -281,6 +281,7 @@ class TestDecidingInANotification:
         approval.refresh_from_db()
         assert approval.verdict == "denied" and "no reason can be given" in approval.notes
 
+    @pytest.mark.both
     def test_what_was_decided_already_stays_and_is_told(
         self, service: Receiver, approval: Question, ann: User
     ) -> None:

@@ -85,7 +85,6 @@ class TestDataDirectory:
         assert Installation.objects.count() == 0
 
 
-@pytest.mark.once(on="sqlite")
 class TestCommands:
     def test_a_worker_without_its_portals_files_does_not_start(
         self, installation: Portals, tmp_path: Path
@@ -127,6 +126,7 @@ class TestCommands:
         assert installation.manage("worker_token", "build-3", "--as", "bob").returncode == 2
 
 
+@pytest.mark.both
 def test_a_worker_host_has_its_name_in_leases(on_worker_host: Any) -> None:
     assert worker_beat.host_name().startswith("build-2@")
     assert worker_beat.process_name().startswith("build-2@")

@@ -86,3 +86,28 @@ def test_no_listed_module_has_a_test_with_a_mark_of_its_own() -> None:
 )
 def test_a_module_that_is_not_listed_runs_in_both_rounds(module: str, database: str | None) -> None:
     assert table.only_round(table.TESTS / module) == database
+
+
+def test_a_test_says_more_precisely_than_its_module_which_database_it_needs(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(table, "only_round", lambda module: "sqlite")
+    assert table.round_of(request.node) == "sqlite"
+    request.node.add_marker(pytest.mark.once(on="postgres"))
+    assert table.round_of(request.node) == "postgres"
+    request.node.add_marker(pytest.mark.both)
+    assert table.round_of(request.node) is None
+
+
+def test_the_other_round_imports_a_listed_module_for_its_tests_for_both(tmp_path: Path) -> None:
+    for text, needed in (("@pytest.mark.both\n", True), ("@pytest.mark.browser\n", False)):
+        module = tmp_path / f"test_{needed}.py"
+        module.write_text(text)
+        assert table.has_tests_for_both(module) is needed
+
+
+def test_only_listed_modules_have_tests_for_both() -> None:
+    """Elsewhere the marker says nothing: all tests there are for both."""
+    for module in table.TESTS.rglob("test_*.py"):
+        if table.has_tests_for_both(module) and module != Path(__file__):
+            assert table.only_round(module) is not None, module
