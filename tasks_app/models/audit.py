@@ -28,6 +28,8 @@ class Action(models.TextChoices):
     DECISION_MADE = "decision_made", "made the decision"
     DECISION_PROPOSED = "decision_proposed", "proposed the decision"
     DECISION_CONFIRMED = "decision_confirmed", "confirmed the decision"
+    DECISION_KEPT = "decision_kept", "kept the decision"
+    DECISION_SUPERSEDED = "decision_superseded", "replaced the decision"
     DECISION_CHANGED = "decision_changed", "changed the decision"
     DECISION_RETIRED = "decision_retired", "retired the decision"
     TASK_CREATED = "task_created", "created the task"

@@ -1,7 +1,8 @@
 """The index of answered questions: writing it, and finding candidates by full text on both databases.
 
-The index is filled when a question is answered, so it holds neither open questions nor approvals. Words are
-stored as digests with the project's id: hostile text is no query, and words of other projects are not read.
+Each item of a question has an entry of its own. The index is filled when a question is answered, so it holds
+neither open questions nor approvals. Words are stored as digests with the project's id: hostile text is no
+query, and words of other projects are not read.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from django.db import connection
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 from django.db.models.expressions import RawSQL
 
 from tasks_app.core.similar_questions import Items, Profile, profile_of, question_digest
@@ -42,8 +43,16 @@ def index_answer(question: Question) -> None:
     """Put a clarification that a person answered into the index, in the transaction of the answer."""
     by_person = question.state == QuestionState.ANSWERED and question.answered_by_id is not None
     if question.kind == QuestionKind.CLARIFICATION and by_person:
-        values = index_values(question.task.project_id, question.items)
-        IndexedAnswer.objects.update_or_create(question=question, defaults=values)
+        project = question.task.project_id
+        IndexedAnswer.objects.bulk_create(
+            [
+                IndexedAnswer(question=question, place=place, **index_values(project, [item]))
+                for place, item in enumerate(question.items)
+            ],
+            update_conflicts=True,
+            unique_fields=["question", "place"],
+            update_fields=["project", "question_key", "words"],
+        )
 
 
 def forget_answer(question: Question) -> None:
@@ -52,7 +61,7 @@ def forget_answer(question: Question) -> None:
 
 
 def index_values(project_id: int, items: Items) -> dict[str, object]:
-    """Return the columns of an `IndexedAnswer`."""
+    """Return the columns of an `IndexedAnswer` to a question with these items, mostly one."""
     words = " ".join(sorted(indexed_words(project_id, profile_of(items))))
     return {"project_id": project_id, "question_key": question_digest(items), "words": words}
 
@@ -68,10 +77,11 @@ def _digest(project_id: int, word: str) -> str:
     return "w" + hashlib.blake2b(f"{project_id}:{word}".encode(), digest_size=6).hexdigest()
 
 
-def same_questions(project_id: int, key: str) -> QuerySet[Question]:
-    """Return the questions with this key that people of the project answered, the newest first."""
-    same = answered_by_people().filter(indexed_answer__project=project_id, indexed_answer__question_key=key)
-    return same.order_by("-indexed_answer__question_id")
+def same_answers(project_id: int, key: str) -> QuerySet[IndexedAnswer]:
+    """Return the answers of people of the project to items with this key, the newest question first."""
+    answered = Q(question__state=QuestionState.ANSWERED, question__kind=QuestionKind.CLARIFICATION)
+    same = IndexedAnswer.objects.filter(answered, project=project_id, question_key=key)
+    return same.exclude(question__answered_by=None).order_by("-question_id")
 
 
 def answered_by_people() -> QuerySet[Question]:
@@ -85,6 +95,7 @@ class Entry:
     """A row of the index."""
 
     question_id: int
+    place: int
     question_key: str
     words: frozenset[str]
 
@@ -96,13 +107,13 @@ def newest_answers(question: Question) -> list[Entry]:
 
 
 def same_entry(question: Question, key: str) -> list[Entry]:
-    """Return the newest answer to a question with this key, if there is one."""
+    """Return the newest answer to an item with this key, if there is one."""
     rows = IndexedAnswer.objects.filter(project=question.task.project_id, question_key=key)
     return _entries(rows.exclude(question=question.pk).order_by("-question_id")[:1])
 
 
 def find_by_full_text(question: Question, words: Sequence[str], sample: Iterable[Entry]) -> list[Entry]:
-    """Return answers with two of the question's rare words.
+    """Return answers with two of these words, rare ones.
 
     How rare words are is counted in the sample, the same on both databases.
     """
@@ -114,8 +125,8 @@ def find_by_full_text(question: Question, words: Sequence[str], sample: Iterable
 
 
 def _entries(rows: QuerySet[IndexedAnswer]) -> list[Entry]:
-    columns = rows.values_list("question_id", "question_key", "words")
-    return [Entry(pk, key, frozenset(words.split())) for pk, key, words in columns]
+    columns = rows.values_list("question_id", "place", "question_key", "words")
+    return [Entry(pk, place, key, frozenset(words.split())) for pk, place, key, words in columns]
 
 
 def _rare_pairs(words: Sequence[str], sample: list[frozenset[str]]) -> list[tuple[str, str]]:

@@ -33,7 +33,7 @@ from tasks_app.models import (
 )
 from tasks_app.reporting.search import schema
 from tasks_app.services import answer_index, earlier_answers
-from tasks_app.services.answer_index import index_answer, same_questions
+from tasks_app.services.answer_index import index_answer, same_answers
 from tasks_app.services.answers import Reply, answer_question, dismiss_question
 from tasks_app.services.earlier_answers import EarlierAnswer, nearest
 from tasks_app.services.undo import undo_answer
@@ -180,8 +180,8 @@ def test_d4_equal_questions_count_once_with_the_latest_answer(project: Project, 
 def test_d4_the_same_question_is_one_look_up(project: Project, user: User) -> None:
     rows = [answered(project, user, *STORE) for _ in range(2)]
     key = answer_index.question_key(rows[0])
-    assert list(same_questions(project.pk, key)) == rows[::-1]
-    assert not same_questions(project.pk + 1, key)
+    assert [one.question for one in same_answers(project.pk, key)] == rows[::-1]
+    assert not same_answers(project.pk + 1, key)
 
 
 def test_d4_the_work_does_not_grow_with_the_answers(
@@ -343,17 +343,75 @@ def test_d4_another_answer_is_not_taken_from_anywhere(project: Project, user: Us
         assert answer_question(new, reply, by=acting(user), via=Channel.API).question.taken_from is None
 
 
-def test_d4_answers_to_several_items_are_taken_by_their_place(project: Project, user: User) -> None:
+def test_d4_each_item_takes_the_answer_to_the_most_similar_one(project: Project, user: User) -> None:
     items = [item("Which columns?", "id", "name", "mail", several=True), item("Which name?")]
     earlier = answered(project, user, *STORE)
     earlier.items, earlier.answers = items, {"Which columns?": "id, Mail, notes", "Which name?": "Orders"}
-    later = [item("Which columns are shown?", "ID", "mail", several=True), item("What name?")]
+    later = [item("What name?"), item("Which columns are shown?", "ID", "mail", several=True)]
     new = ask(project, *STORE)
     new.items = later
     taken = {"Which columns are shown?": "ID, mail, notes", "What name?": "Orders"}
     assert earlier_answers.answers_for(new, earlier) == taken
-    new.items = later[:1]
-    assert earlier_answers.answers_for(new, earlier) == {}
+    new.items = [*later[:1], item("How long are sessions kept?")]
+    assert earlier_answers.answers_for(new, earlier) == {"What name?": "Orders"}
+
+
+def answered_card(project: Project, by: User, *items: dict[str, Any], **answers: str) -> Question:
+    """An answered card of several items; `answers` by their places, as in `a0`."""
+    row = ask(project, "?", state=QuestionState.ANSWERED, answered_by=by, answered_at=timezone.now())
+    row.items = list(items)
+    row.answers = {str(one["question"]): answers[f"a{place}"] for place, one in enumerate(items)}
+    row.save()
+    index_answer(row)
+    return row
+
+
+def test_d4_what_a_card_of_several_items_answered_is_found_for_one_of_them(
+    project: Project, user: User
+) -> None:
+    fonts = item("Which font should the headings have?", "Serif", "Sans")
+    earlier = answered_card(project, user, fonts, item(*STORE), a0="Sans", a1="Redis")
+    one = only(ask(project, *STORE))
+    assert (one.question, one.same, one.times) == (earlier, True, 1)
+    assert (one.headline, one.text, one.answers) == (STORE[0], "Redis", {STORE[0]: "Redis"})
+    assert IndexedAnswer.objects.filter(question=earlier).count() == 2
+
+
+def test_d4_each_item_of_a_card_has_its_own_earlier_answers(project: Project, user: User) -> None:
+    stored = answered(project, user, *STORE)
+    fonts = answered(project, user, "Which font should the headings have?", "Sans", "Serif")
+    new = ask(project, *STORE)
+    new.items = [item("Which colours?"), item(*STORE), *fonts.items]
+    new.save()
+    assert [(one.question, dict(one.answers)) for one in nearest(new)] == [
+        (stored, {STORE[0]: "Redis"}),
+        (fonts, {fonts.headline: "Sans"}),
+    ]
+    reply = Reply(
+        {"Which colours?": "Red", STORE[0]: "PostgreSQL", fonts.headline: "Sans"}, taken_from=fonts.pk
+    )
+    assert answer_question(new, reply, by=acting(user), via=Channel.WEB).question.taken_from == fonts
+
+
+def test_d4_the_migration_gives_each_item_its_own_entry(
+    project: Project, user: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fonts = item("Which font should the headings have?", "Serif", "Sans")
+    cards = [answered_card(project, user, fonts, item(*STORE), a0="Sans", a1="Redis") for _ in range(3)]
+    answered(project, user, *STORE)
+    columns = ("question", "place", "question_key", "words")
+    made = list(IndexedAnswer.objects.order_by("question", "place").values(*columns))
+    IndexedAnswer.objects.exclude(place=0).delete()
+    for card in cards:
+        old = answer_index.index_values(project.pk, card.items)
+        IndexedAnswer.objects.filter(question=card).update(**old)
+    migration = importlib.import_module("tasks_app.migrations.0073_answers_by_item")
+    monkeypatch.setattr(migration, "BATCH", 2)
+    migration.index_items(apps, SimpleNamespace(connection=connection))
+    assert list(IndexedAnswer.objects.order_by("question", "place").values(*columns)) == made
+    assert only(ask(project, *STORE)).times == 4
+    migration.forget_items(apps, SimpleNamespace(connection=connection))
+    assert IndexedAnswer.objects.count() == 4
 
 
 def test_d4_the_card_shows_the_nearest_answer_and_fills_it_in_without_scripts(
