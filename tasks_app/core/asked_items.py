@@ -5,13 +5,15 @@ An item is an object with `question`, `header`, `options` (each with a `label`) 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from tasks_app.core.similar_questions import question_digest
+from tasks_app.core.similar_questions import normalised_label, question_digest
 
 #: Claude writes this at the end of the label of the option that it would choose.
 RECOMMENDED = "(recommended)"
+_RECOMMENDED_MARK = re.compile(r"\s*[(\[]\s*recommended\s*[)\]]", re.IGNORECASE)
 _KEY_LENGTH = 16
 
 Item = Mapping[str, Any]
@@ -29,6 +31,41 @@ def item_key(item: Item) -> str:
 def item_keys(items: Iterable[Item]) -> str:
     """Return the keys of all items, as a question stores them."""
     return " ".join(map(item_key, items))
+
+
+def without_recommended(text: str) -> str:
+    """Return the text without the mark “(Recommended)”."""
+    return _RECOMMENDED_MARK.sub("", text)
+
+
+def says_same(item: Item, one: str, other: str) -> bool | None:
+    """Return whether two answers to an item say the same: a set of choices if several are possible.
+
+    Ignored are: case, white space, punctuation around words, “(Recommended)” and the order of choices. None
+    if the answers differ and one of them is a free text: nobody can compare what it means.
+    """
+    (mine, are_options), (theirs, are_options_too) = _choices_in(item, one), _choices_in(item, other)
+    if mine == theirs:
+        return True
+    return False if are_options and are_options_too else None
+
+
+def _choices_in(item: Item, answer: str) -> tuple[frozenset[str], bool]:
+    """Return what was answered, normalised, and whether all of it are options of the item."""
+    labels = {normalised_label(label) for label in _labels(item)}
+    parts = _split(answer, labels) if item.get("multiSelect") else [answer]
+    chosen = frozenset(normalised_label(part) or part.strip() for part in parts)
+    return chosen, chosen <= labels
+
+
+def _split(answer: str, labels: set[str]) -> Iterator[str]:
+    """Yield the choices of an answer. A label may have a comma itself, so the longest one is taken."""
+    words = answer.split(", ")
+    while words:
+        ends = range(len(words), 1, -1)
+        end = next((end for end in ends if normalised_label(", ".join(words[:end])) in labels), 1)
+        yield ", ".join(words[:end])
+        words = words[end:]
 
 
 def recommended_items(items: Iterable[Item]) -> int:

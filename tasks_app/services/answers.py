@@ -10,7 +10,8 @@ from django.db import transaction
 from tasks_app.core.errors import AnswerEmpty, BadInput
 from tasks_app.models import VERDICTS, Action, Channel, Question, QuestionKind, QuestionState, Verdict
 from tasks_app.permissions import Principal, require_actor
-from tasks_app.services.decisions.answering import ForDecisions, prepare, store_with_answer
+from tasks_app.services.decisions.answering import ForDecisions, prepare
+from tasks_app.services.decisions.storing import store_with_answer
 from tasks_app.services.earlier_answers import find_taken
 from tasks_app.services.question_outcomes import (
     Answered,
@@ -60,6 +61,7 @@ def answer_question(question: Question, reply: Reply, *, by: Principal, via: Cha
         "taken_from": find_taken(question, reply.answers, reply.taken_from),
     }  # fmt: skip
     if question.is_about_cost:
+        _require_no_decision(reply)
         chosen = cost_answer_in(question, reply.answers[question.headline])
         outcome["answers"] = {question.headline: chosen.answer}
         outcome |= {"allowed_usd": chosen.allowed_usd, "finishes": chosen.finishes}
@@ -127,6 +129,14 @@ _EXPECTED = {
 
 def _not_what_is_expected(question: Question) -> str:
     return f"Question {question.number} is {_EXPECTED[QuestionKind(question.kind)]}."
+
+
+def _require_no_decision(reply: Reply) -> None:
+    if not reply.for_decisions.is_empty:
+        raise BadInput(
+            "an answer about costs holds for its task only: send neither remember nor decisions",
+            where="remember",
+        )
 
 
 def _verdict_for(question: Question, verdict: str) -> Verdict:

@@ -29,8 +29,8 @@ from tasks_app.models import (
 )
 from tasks_app.permissions import Principal
 from tasks_app.services.answer_index import forget_answer
-from tasks_app.services.decisions.answering import withdraw_with_answer
 from tasks_app.services.decisions.changes import note_event
+from tasks_app.services.decisions.storing import withdraw_with_answer
 
 #: What a question has before anybody answers it.
 _OPEN: dict[str, Any] = {

@@ -172,11 +172,14 @@ class TestDecidingWhileAnswering:
         again = remembered(question, ada, "Half to even")
         assert again.label == "D-2"
 
-    def test_the_statement_has_each_question_with_its_answer(self, project: Project) -> None:
+    def test_the_statement_has_the_question_with_its_answer(self) -> None:
         columns = {"question": "Which columns?\n\nThe file is long.", "options": []}
-        question = asked(project, ROUNDING, columns)
-        answers = {ASKED: "Half up", columns["question"]: "Name, E-mail"}
-        assert statement_for(question, answers) == f"{STATEMENT}\nWhich columns? Name, E-mail"
+        assert statement_for(columns, " Name,  E-mail") == "Which columns? Name, E-mail"
+        assert statement_for(columns, "") == ""
+
+    def test_d2_a_prepared_statement_does_not_say_what_was_recommended(self) -> None:
+        assert statement_for(ROUNDING, "Half up (Recommended)") == STATEMENT
+        assert statement_for(ROUNDING, "A [recommended], B") == f"{ASKED} A, B"
 
 
 class TestContradictions:
@@ -261,12 +264,29 @@ class TestContradictions:
         made = answer(question, ada, "Half down", stances={1: StanceOn("supersede")})
         assert made is not None and made.replaces == first
 
-    def test_nothing_is_confirmed_silently_if_it_cannot_be_compared(
+    def test_d6_of_a_decision_that_the_agent_names_it_must_be_said_what_the_answer_means(
         self, project: Project, ada: User, first: Decision
     ) -> None:
+        """Nothing is confirmed silently: question and decision cannot be compared."""
         question = asked(project, {"question": "Does D-1 hold for refunds?", "options": []})
-        answer(question, ada, "No")
-        assert kinds(first) == ["decided"]
+        with pytest.raises(BadInput, match="say what this answer means for D-1") as refused:
+            answer(question, ada, "No")
+        assert refused.value.where == "decisions"
+        question.refresh_from_db()
+        assert question.is_open
+
+    def test_d6_an_answer_may_leave_the_decision_that_the_agent_names_as_it_is(
+        self, project: Project, ada: User, first: Decision
+    ) -> None:
+        question = asked(project, {"question": "D-1 is followed. Which currency?", "options": []})
+        answer(question, ada, "Euros", stances={1: StanceOn("unaffected")})
+        assert (kinds(first), state_of(first)) == (["decided"], DecisionState.ACTIVE)
+
+    def test_d6_a_contradiction_affects_the_decision(
+        self, project: Project, ada: User, first: Decision
+    ) -> None:
+        with pytest.raises(BadInput, match="the answer contradicts D-1, so it affects it"):
+            answer(asked(project), ada, "Half to even", stances={1: StanceOn("unaffected")})
 
     def test_a_decision_that_the_question_does_not_concern_is_refused(
         self, project: Project, ada: User, first: Decision

@@ -84,7 +84,10 @@ def confirm_by(decision: Decision, user: User, *, question: Question | None = No
 
 
 def revise(decision: Decision, content: DecisionContent, *, by: Principal) -> Decision:
-    """Replace the decision by a new one and return that. Raises NotAllowed, BadInput or DecisionChanged."""
+    """Replace the decision by a new one and return that. With another statement it has no answer any more.
+
+    Raises NotAllowed, BadInput or DecisionChanged.
+    """
     require_actor(by, decision.project)
     content = content.checked()
     cites = _cites_after(decision, content)
@@ -94,9 +97,11 @@ def revise(decision: Decision, content: DecisionContent, *, by: Principal) -> De
             raise _not_current(decision)
         if content == DecisionContent.of(decision):
             raise BadInput("nothing is different", where="statement")
+        # A new statement may say something else than the answer, which must not be given in its name.
+        answers = decision.answers if content.statement == decision.statement else {}
         return replace_by(
             decision, content, by=by.user, cites=cites,
-            question=decision.question, question_key=decision.question_key, answers=decision.answers,
+            question=decision.question, question_key=decision.question_key, answers=answers,
         )  # fmt: skip
 
 
@@ -113,7 +118,7 @@ def replace_by(
 
     `answered` is the question whose answer replaces it.
     """
-    new = store(decision.project, content, by=by, replaces=decision, **values)
+    new = store(decision.project, content, by=by, replaces=decision, answered=answered, **values)
     supersede(decision, new, by=by, kind=kind, answered=answered)
     return new
 
@@ -125,12 +130,19 @@ def supersede(
     end(decision, DecisionState.SUPERSEDED)
     task = answered.task if answered else None
     note_event(decision, kind, by=by, task=task, question=answered, note=f"{new.label} holds instead.")
+    record(
+        Action.DECISION_SUPERSEDED, by=by, project=decision.project, task=task, subject=subject_of(decision),
+        decision=decision.number, replaced_by=new.number,
+    )  # fmt: skip
 
 
 def end(decision: Decision, state: DecisionState) -> None:
-    """Store that a locked decision does not hold any more; nobody needs to review it then."""
-    decision.state, decision.review_reason, decision.review_note = state, "", ""
-    decision.save(update_fields=["state", "review_reason", "review_note"])
+    """Store that a locked decision does not hold any more.
+
+    Why it was to be reviewed stays, for the case that it is restored.
+    """
+    decision.state = state
+    decision.save(update_fields=["state"])
 
 
 def retire(decision: Decision, *, by: Principal, reason: str = "") -> Decision:
@@ -180,19 +192,20 @@ def keep(decision: Decision, *, by: Principal, note: str = "") -> Decision:
             decision.review_after = None
         decision.save(update_fields=["review_reason", "review_note", "cites", "review_after"])
         note_event(decision, DecisionEventKind.KEPT, by=by.user, note=note)
-        record(Action.DECISION_CONFIRMED, by=by.user, project=decision.project, subject=subject_of(decision))
+        record(Action.DECISION_KEPT, by=by.user, project=decision.project, subject=subject_of(decision))
     return decision
 
 
 def store(
-    project: Project, content: DecisionContent, *, by: User, question: Question | None = None, **values: Any
+    project: Project, content: DecisionContent, *, by: User, answered: Question | None = None, **values: Any
 ) -> Decision:
-    """Store an active decision with checked content. Call it in a transaction."""
-    decision = _insert(
-        project, content, decided_by=by, decided_at=timezone.now(), question=question, **values
-    )  # fmt: skip
-    task = question.task if question else None
-    note_event(decision, DecisionEventKind.DECIDED, by=by, task=task, question=question)
+    """Store an active decision with checked content. Call it in a transaction.
+
+    `answered` is the question in whose answer it is made. The decision may be about an earlier `question`.
+    """
+    decision = _insert(project, content, decided_by=by, decided_at=timezone.now(), **values)
+    task = answered.task if answered else None
+    note_event(decision, DecisionEventKind.DECIDED, by=by, task=task, question=answered)
     record(
         Action.DECISION_MADE, by=by, project=project, task=task, subject=subject_of(decision),
         decision=decision.number,
