@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tasks_app.models import AuditEntry, Question, QuestionKind, Task
+from tasks_app.models import AuditEntry, Decision, Question, QuestionKind, Task
+from tasks_app.services.answer_index import question_key
 from tests.api import PROBLEM, Script
-from tests.factories import COLUMNS, FILE_NAME, MembershipFactory, UserFactory
+from tests.factories import COLUMNS, FILE_NAME, DecisionFactory, MembershipFactory, UserFactory
 
 pytestmark = pytest.mark.django_db
 
@@ -152,3 +153,108 @@ def test_whatever_is_wrong_below_api_is_a_problem(ann: Script) -> None:
     ):  # fmt: skip
         answer = ann.send(method, path)
         assert (answer.status_code, answer["Content-Type"]) == (status, PROBLEM), path
+
+
+COLUMNS_ASKED, NAME_ASKED = str(COLUMNS["question"]), str(FILE_NAME["question"])
+BOTH = {COLUMNS_ASKED: ["Name"], NAME_ASKED: "a.csv"}
+
+
+def with_two_items(question: Question) -> Question:
+    question.items = [COLUMNS, FILE_NAME]
+    question.save()
+    return question
+
+
+def test_d2_each_item_that_is_remembered_becomes_a_decision(question: Question, ann: Script) -> None:
+    with_two_items(question)
+    body = {"answers": BOTH, "remember": {"scope": "project"}}
+    assert ann.post(address(question), body).status_code == 200
+    made = ann.get(f"/projects/{question.task.project.name}/decisions").json()["items"]
+    assert [one["question"] for one in made] == [question.pk] * 2
+    assert {one["statement"] for one in made} == {f"{COLUMNS_ASKED} Name", f"{NAME_ASKED} a.csv"}
+
+
+def test_d2_statements_say_which_items_are_remembered(question: Question, ann: Script) -> None:
+    with_two_items(question)
+    remember = {"scope": "project", "statements": {NAME_ASKED: "Files are called a.csv."}}
+    assert ann.post(address(question), {"answers": BOTH, "remember": remember}).status_code == 200
+    assert Decision.objects.get().statement == "Files are called a.csv."
+
+
+@pytest.mark.parametrize(
+    ("remember", "where"),
+    [
+        ({"statement": "One."}, "remember.statement"),
+        ({"statements": {"Which?": "One."}}, "remember.statements"),
+        ({"statement": "One.", "statements": {NAME_ASKED: ""}}, "remember.statements"),
+    ],
+)
+def test_d2_a_statement_without_its_item_is_400(
+    question: Question, ann: Script, remember: dict[str, object], where: str
+) -> None:
+    with_two_items(question)
+    refused = ann.post(address(question), {"answers": BOTH, "remember": {"scope": "project", **remember}})
+    assert refused.status_code == 400 and where in refused.json()["detail"]
+    assert Question.objects.get().is_open and not Decision.objects.exists()
+
+
+@pytest.mark.parametrize(
+    "said",
+    [{"remember": {"scope": "project"}}, {"decisions": [{"decision": 1, "stance": "agree"}]}],
+    ids=["remember", "decisions"],
+)
+def test_d2_an_answer_about_costs_is_not_remembered(
+    question: Question, ann: Script, said: dict[str, object]
+) -> None:
+    Question.objects.update(kind=QuestionKind.COST, tool_input={"spent_usd": 1.0})
+    refused = ann.post(address(question), {"answer": "2.50", **said})
+    assert refused.status_code == 400
+    assert "an answer about costs holds for its task only" in refused.json()["detail"]
+    assert Question.objects.get().is_open
+    assert ann.post(address(question), {"answer": "2.50", "remember": {"scope": "task"}}).status_code == 200
+
+
+@pytest.mark.parametrize("kind", [QuestionKind.APPROVAL, QuestionKind.PLAN])
+def test_d2_a_verdict_is_not_remembered(question: Question, ann: Script, kind: QuestionKind) -> None:
+    Question.objects.update(kind=kind)
+    remember = {"remember": {"scope": "project"}}
+    refused = ann.post(f"/questions/{question.pk}/decide", {"verdict": "approved", **remember})
+    assert refused.status_code == 400 and "remember" in str(refused.json()["errors"])
+    refused = ann.post(address(question), {"answer": "Yes", **remember})
+    assert refused.status_code == 400 and f"is {'an approval' if kind == 'approval' else 'a plan'}" in str(
+        refused.json()["detail"]
+    )
+    assert Question.objects.get().is_open
+
+
+def test_d6_a_question_says_which_decisions_it_concerns(question: Question, ann: Script) -> None:
+    asked = str(question.items[0]["question"])
+    project = question.task.project
+    DecisionFactory.create(
+        project=project,
+        statement="Round up.",
+        question_key=question_key(question),
+        answers={asked: "Half up"},
+    )
+    (shown,) = ann.get(f"/questions/{question.pk}").json()["decisions"]
+    assert shown == {
+        "decision": 1, "statement": "Round up.", "items": [asked], "same": True, "named": False,
+        "holds_here": True,
+    }  # fmt: skip
+    refused = ann.post(address(question), {"answer": "Half to even"})
+    assert refused.status_code == 400 and "contradicts D-1" in refused.json()["detail"]
+    stance = {"decisions": [{"decision": 1, "stance": "exception"}]}
+    assert ann.post(address(question), {"answer": "Half to even", **stance}).status_code == 200
+    assert ann.get(f"/questions/{question.pk}").json()["decisions"] == []
+
+
+def test_d6_it_must_be_said_what_an_answer_means_for_a_decision_that_is_named(
+    question: Question, ann: Script
+) -> None:
+    DecisionFactory.create(project=question.task.project)
+    question.items = [{**question.items[0], "question": "D-1 says so. And refunds?"}]
+    question.save()
+    refused = ann.post(address(question), {"answer": "Half up"})
+    assert refused.status_code == 400 and "(unaffected)" in refused.json()["detail"]
+    stance = {"decisions": [{"decision": 1, "stance": "unaffected"}]}
+    assert ann.post(address(question), {"answer": "Half up", **stance}).status_code == 200

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import date
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from ninja import Schema
 from pydantic import Field
@@ -25,7 +25,7 @@ class DecisionPage(Schema):
 
 
 class RememberIn(Input):
-    """How far an answer holds."""
+    """How far an answer holds. Each item of a question that is remembered becomes a decision of its own."""
 
     scope: Literal["task", "paths", "step", "project"] = Field(
         description="`task`: this task only; the others make a decision.", examples=["project"]
@@ -35,13 +35,21 @@ class RememberIn(Input):
         "", max_length=100, description="For the scope `step`: its name; empty is the step that asked."
     )
     statement: Storable = Field(
-        "", max_length=MAX_STATEMENT, description="What is decided; empty is made of question and answer."
+        "",
+        max_length=MAX_STATEMENT,
+        description="What is decided; empty is made of question and answer. For a question with one item.",
+    )
+    statements: dict[Storable, Annotated[Storable, Field(max_length=MAX_STATEMENT)]] | None = Field(
+        None,
+        description="Which items are remembered, by the item's question, each with its statement; an empty "
+        "one is made of question and answer. Left out: all items.",
+        examples=[{"How should half cents be rounded?": "Half cents are rounded up."}],
     )
     reason: Storable = Field("", max_length=MAX_REASON, description="Why it is decided so.")
     review_after: date | None = Field(None, description="The day after which somebody should look again.")
 
     def remember(self) -> Remember:
-        return Remember(**self.model_dump())
+        return Remember(**self.model_dump(exclude={"statements"}))
 
 
 class StanceIn(Input):
@@ -50,7 +58,8 @@ class StanceIn(Input):
     decision: int = Field(ge=1, le=2**31 - 1, strict=True, description="The decision's number.")
     stance: Stance = Field(
         description="`agree`; `supersede`: the answer holds in its place; `narrow`: the decision holds for "
-        "`paths` only; `exception`: it holds, but not here."
+        "`paths` only; `exception`: it holds, but not here; `unaffected`: the answer does not contradict it, "
+        "and does not confirm it."
     )
     paths: list[Storable] = Field([], max_length=MAX_PATHS, description=f"For `narrow`. {_PATHS}")
 

@@ -35,10 +35,15 @@ class AnswerIn(Input):
         "recorded if the answer equals that one.",
     )
     remember: RememberIn | None = Field(
-        None, description="Makes the answer a decision of the project; left out, it is for this task only."
+        None,
+        description="Makes the answer a decision of the project; left out, it is for this task only. Not for "
+        "questions of the kind `cost`.",
     )
     decisions: list[StanceIn] = Field(
-        [], max_length=50, description="What the answer means for decisions that it concerns."
+        [],
+        max_length=50,
+        description="What the answer means for decisions that it concerns (`decisions` of the question): "
+        "needed for each that the agent names, and for each that the answer contradicts.",
     )
 
     def reply(self, question: Question) -> Reply:
@@ -50,11 +55,14 @@ class AnswerIn(Input):
             {asked: _joined(given) for asked, given in answers.items()},
             self.notes,
             taken_from=self.taken_from,
-            for_decisions=ForDecisions(
-                self.remember.remember() if self.remember else Remember(),
-                {one.decision: one.stance_on() for one in self.decisions},
-            ),
+            for_decisions=self._for_decisions(),
         )
+
+    def _for_decisions(self) -> ForDecisions:
+        remember = self.remember.remember() if self.remember else Remember()
+        statements = self.remember.statements if self.remember else None
+        stances = {one.decision: one.stance_on() for one in self.decisions}
+        return ForDecisions.with_statements(remember, statements, stances)
 
 
 def _joined(given: str | list[str]) -> str:

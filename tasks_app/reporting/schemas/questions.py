@@ -9,6 +9,7 @@ from pydantic import ConfigDict, Field
 from tasks_app.models import Channel, Question, QuestionKind, QuestionState, Verdict
 from tasks_app.reporting.commands import answer_command, question_url
 from tasks_app.reporting.schemas.base import DateTime, Out, UserOut, user_or_none
+from tasks_app.services.decisions.concerning import Concerned, decisions_concerning
 from tasks_app.services.earlier_answers import EarlierAnswer, nearest
 from tasks_app.services.undo import undo_until
 
@@ -140,13 +141,13 @@ class QuestionOut(Out):
 
 
 class EarlierAnswerOut(Out):
-    """An earlier answer in the same project to a question like this one."""
+    """An earlier answer in the same project to a question like an item of this one."""
 
     question: int = Field(description="The earlier question's id; send it as `taken_from` to use its answer.")
     task: int = Field(description="The id of its task.")
     step: str = Field(description="The step in which it was asked.")
     headline: str = Field(description="What was asked.")
-    answers: dict[str, str] = Field(description="Its answer, by the items of this question.")
+    answers: dict[str, str] = Field(description="Its answer, by the item of this question.")
     notes: str = Field(description="What was added to it.")
     answered_by: UserOut | None = Field(description="Who answered.")
     answered_at: DateTime | None = Field(description="When it was answered.")
@@ -163,7 +164,7 @@ class EarlierAnswerOut(Out):
             question=question.pk,
             task=question.task_id,
             step=question.step.name,
-            headline=question.headline,
+            headline=earlier.headline,
             answers=dict(earlier.answers),
             notes=question.notes,
             answered_by=user_or_none(question.answered_by),
@@ -176,20 +177,50 @@ class EarlierAnswerOut(Out):
         )
 
 
+class ConcernedDecisionOut(Out):
+    """A decision that holds, and what it has to do with a question."""
+
+    decision: int = Field(description="Its number; send it in `decisions` of the answer.")
+    statement: str = Field(description="What is decided.")
+    items: list[str] = Field(description="The items that it is about.")
+    same: bool = Field(description="Whether it answered the same question: the same answer confirms it.")
+    named: bool = Field(description="Whether the agent names it: the answer must say what it means for it.")
+    holds_here: bool = Field(
+        description="Whether it holds for this step and a file of the task. If not, and the agent does not "
+        "name it, an answer need not say anything."
+    )
+
+    @classmethod
+    def of(cls, one: Concerned) -> Self:
+        return cls(
+            decision=one.decision.number,
+            statement=one.decision.statement,
+            items=[str(item["question"]) for item in one.items],
+            same=one.same,
+            named=one.named,
+            holds_here=one.holds_here,
+        )
+
+
 class QuestionDetailOut(QuestionOut):
-    """A question with the earlier answers to questions like it."""
+    """A question with the earlier answers to questions like it, and the decisions that it concerns."""
 
     earlier: list[EarlierAnswerOut] = Field(
-        [], description="While it is open: the nearest earlier answers of the project, at most three."
+        [],
+        description="While it is open: the nearest earlier answers to each item, at most three.",
+    )
+    decisions: list[ConcernedDecisionOut] = Field(
+        [], description="While it is open: the active decisions that it concerns."
     )
 
     @classmethod
     def of(cls, question: Question) -> Self:
         shown = super().of(question)
-        if question.is_open:
-            earlier = [EarlierAnswerOut.of(one) for one in nearest(question)]
-            return shown.model_copy(update={"earlier": earlier})
-        return shown
+        if not question.is_open or question.kind != QuestionKind.CLARIFICATION:
+            return shown
+        earlier = [EarlierAnswerOut.of(one) for one in nearest(question)]
+        concerned = [ConcernedDecisionOut.of(one) for one in decisions_concerning(question)]
+        return shown.model_copy(update={"earlier": earlier, "decisions": concerned})
 
 
 class AnswerOutcome(Out):
