@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass, replace
 from typing import Any
 
 from django.core.management.base import CommandParser
 
 from tasks_app.core.errors import BadInput
+from tasks_app.models import Question
 from tasks_app.services.decisions.answering import ForDecisions, Remember, Stance, StanceOn
 
 
@@ -24,7 +26,12 @@ def add_decision_arguments(parser: CommandParser) -> None:
         "--path", metavar="GLOB", action="append", default=[], help="for --remember paths; repeated for more"
     )
     parser.add_argument(
-        "--statement", metavar="TEXT", default="", help="what is decided; else question and answer"
+        "--statement",
+        metavar="TEXT",
+        action="append",
+        default=[],
+        help="what is decided; else question and answer. Of a question with several items N=TEXT, repeated: "
+        "only these items are remembered",
     )
     parser.add_argument("--reason", metavar="TEXT", default="", help="why it is decided so")
     parser.add_argument(
@@ -32,40 +39,78 @@ def add_decision_arguments(parser: CommandParser) -> None:
         metavar="D-N=STANCE",
         action="append",
         default=[],
-        help="what the answer means for a decision: agree, supersede, exception, or narrow:GLOB,… (where it "
-        "still holds)",
+        help="what the answer means for a decision: agree, supersede, exception, narrow:GLOB,… (where it "
+        "still holds), or unaffected (it contradicts nothing)",
     )
 
 
-def for_decisions(options: dict[str, Any]) -> ForDecisions:
+def says_something(options: dict[str, Any]) -> bool:
+    """Return whether the options say something about decisions."""
+    return options["remember"] != "task" or any(options[one] for one in ("path", "statement", "decision"))
+
+
+def for_decisions(question: Question, options: dict[str, Any]) -> ForDecisions:
     """Return what the options say about decisions. Raises BadInput, which names the option."""
     scope, paths = options["remember"], options["path"]
     if paths and scope != "paths":
         raise BadInput("goes with --remember paths", where="--path")
     if scope == "task" and (options["statement"] or options["reason"]) and not options["decision"]:
         raise BadInput("say how far the answer holds: project, paths or step", where="--remember")
-    remember = Remember(scope, paths=paths, statement=options["statement"], reason=options["reason"])
-    return ForDecisions(remember, dict(_stance(text) for text in options["decision"]))
+    remember = Remember(scope, paths=paths, reason=options["reason"])
+    stances = dict(_stance(text) for text in options["decision"])
+    given = options["statement"]
+    if len(question.items) == 1:
+        if len(given) > 1:
+            raise BadInput("give one", where="--statement")
+        return ForDecisions(replace(remember, statement="".join(given)), stances)
+    statements = dict(_statement(question, text) for text in given) if given else None
+    return ForDecisions.with_statements(remember, statements, stances)
+
+
+def _statement(question: Question, text: str) -> tuple[str, str]:
+    """Return an item's question and its statement."""
+    found = re.fullmatch(r"([0-9]{1,3})=(.*)", text, re.DOTALL)
+    number = int(found[1]) if found else 0
+    if found is None or not 1 <= number <= len(question.items):
+        raise BadInput(
+            f"“{text[:60]}” must be N=TEXT with N from 1 to {len(question.items)}", where="--statement"
+        )
+    return str(question.items[number - 1]["question"]), found[2]
 
 
 def remember_hint() -> str:
     return "With @project, or @paths src/**, at its end an answer holds for later tasks, too."
 
 
-def answer_and_scope(typed: str, remember: Remember) -> tuple[str, Remember]:
-    """Split what was typed at a prompt into the answer and how far it holds; else `remember` stays."""
-    if found := re.fullmatch(r"(.*\S)\s+@project", typed, re.DOTALL):
-        return found[1], Remember("project")
-    if found := re.fullmatch(r"(.*\S)\s+@paths\s+([^\n]*\S)", typed, re.DOTALL):
-        return found[1], Remember("paths", paths=re.split(r"[,\s]+", found[2]))
-    return typed, remember
+@dataclass(frozen=True)
+class Marked:
+    """An answer that ends with a mark such as `@project`, and how far it then holds.
+
+    `is_apart`: the mark stands on a line of its own. Otherwise it may be a part of a free text.
+    """
+
+    answer: str
+    mark: str
+    remember: Remember
+    is_apart: bool
+
+
+def marked(typed: str) -> Marked | None:
+    """Return the answer without the mark at its end; None if it has none."""
+    found = re.fullmatch(r"(.*\S)(\s+)(@project|@paths[^\S\n]+([^\n]*\S))\s*", typed, re.DOTALL)
+    if found is None:
+        return None
+    answer, blank, mark, globs = found.groups()
+    remember = Remember("paths", paths=re.split(r"[,\s]+", globs)) if globs else Remember("project")
+    return Marked(answer, mark, remember, is_apart="\n" in blank)
 
 
 def _stance(text: str) -> tuple[int, StanceOn]:
     found = re.fullmatch(r"(?:[Dd]-)?([0-9]{1,9})=([a-z]+)(?::(.+))?", text)
     if found is None or found[2] not in list(Stance):
         raise BadInput(
-            f"“{text[:60]}” must be like D-17=supersede, with agree, supersede, exception or narrow:src/**",
+            f"“{text[:60]}” must be like D-17=supersede, with agree, supersede, exception, unaffected or "
+            "narrow:src/**",
             where="--decision",
         )
     paths = [path for path in (found[3] or "").split(",") if path]

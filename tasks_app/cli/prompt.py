@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from tasks_app.cli.choices import amount_with_sign, resolve_choice
-from tasks_app.cli.decision_options import answer_and_scope, remember_hint
+from tasks_app.cli.decision_options import marked, remember_hint
+from tasks_app.cli.decision_prompt import DecisionPrompt
 from tasks_app.cli.keyboard import Keyboard
 from tasks_app.cli.questions import (
     amount_hint,
     answer_hint,
     decision_hint,
+    earlier_to,
     show_concerned,
     show_earlier,
     show_item,
@@ -23,15 +25,8 @@ from tasks_app.cli.questions import (
 from tasks_app.cli.screen import Screen
 from tasks_app.models import VERDICTS, Question, Verdict
 from tasks_app.services.answers import Reply
-from tasks_app.services.decisions.answering import (
-    Concerned,
-    ForDecisions,
-    Remember,
-    Stance,
-    StanceOn,
-    decisions_concerning,
-)
-from tasks_app.services.earlier_answers import nearest
+from tasks_app.services.decisions.answering import Remember, decisions_concerning
+from tasks_app.services.earlier_answers import EarlierAnswer, nearest
 
 #: Seconds between two checks whether the question is still open.
 _POLL_SECONDS = 0.2
@@ -39,6 +34,15 @@ _POLL_SECONDS = 0.2
 
 class AnsweredElsewhere(Exception):
     """The question was closed while the prompt was open."""
+
+
+@dataclass(frozen=True)
+class _Given:
+    """The answer to an item, how far it holds if that was said, and the earlier answer that it is."""
+
+    answer: str
+    remember: Remember | None = None
+    taken: EarlierAnswer | None = None
 
 
 class Prompt:
@@ -52,71 +56,57 @@ class Prompt:
     def reply_to(self, question: Question) -> Reply:
         """Read one answer for each item. Raises AnsweredElsewhere, EOFError, or what the check raises."""
         answers: dict[str, str] = {}
-        remember, taken, earlier = Remember(), None, nearest(question)
-        concerned = [] if question.is_about_cost else decisions_concerning(question)
-        show_concerned(self._screen, concerned)
-        for position, item in enumerate(question.items, start=1):
-            if str(item["question"]) in answers:  # of the earlier answer
-                continue
+        if question.is_about_cost:
+            (item,) = question.items
             show_item(self._screen, item)
-            if earlier and not answers:
-                show_earlier(self._screen, earlier)
-                self._screen.say(take_hint(len(earlier)), indent=2, style="dim")
-            if not question.is_about_cost:
-                self._screen.say(remember_hint(), indent=2, style="dim")
-            hint = amount_hint() if question.is_about_cost else answer_hint(item)
+            text = self._ask(question, item, amount_hint())
+            return Reply.to(question, amount_with_sign(resolve_choice(item, text)))
+        remembered: dict[str, Remember] = {}
+        taken, earlier, concerned = None, nearest(question), decisions_concerning(question)
+        show_concerned(self._screen, concerned)
+        for item in question.items:
+            given = self._answer_to(question, item, earlier_to(item, earlier))
+            answers[str(item["question"])] = given.answer
+            taken = given.taken or taken
+            if given.remember:
+                remembered[str(item["question"])] = given.remember
+        decisions = self._decisions(question).read_all(question, concerned, answers, remembered)
+        return Reply(answers, taken_from=taken.question.pk if taken else None, for_decisions=decisions)
+
+    def _answer_to(
+        self, question: Question, item: Mapping[str, Any], earlier: Sequence[EarlierAnswer]
+    ) -> _Given:
+        """Read the answer to an item, which may end with how far it holds."""
+        show_item(self._screen, item)
+        if earlier:
+            show_earlier(self._screen, earlier)
+            self._screen.say(take_hint(len(earlier)), indent=2, style="dim")
+        text = self._ask(question, item, remember_hint(), answer_hint(item))
+        mark = marked(text)
+        used = taken_number(mark.answer if mark else text, item, len(earlier))
+        if mark and not used and not self._decisions(question).is_meant(mark, item):
+            mark = None
+        remember = mark.remember if mark else None
+        if used:
+            taken = earlier[used - 1]
+            return _Given(taken.answers[str(item["question"])], remember, taken)
+        return _Given(resolve_choice(item, mark.answer if mark else text), remember)
+
+    def _ask(self, question: Question, item: Mapping[str, Any], *hints: str) -> str:
+        for hint in hints:
             self._screen.say(hint, indent=2, style="dim")
-            prompt = "> " if len(question.items) == 1 else f"{position} of {len(question.items)} > "
-            text = self._read_answer(question, item, prompt)
-            if not question.is_about_cost:
-                text, remember = answer_and_scope(text, remember)
-            if not answers and (number := taken_number(text, item, len(earlier))):
-                taken = earlier[number - 1]
-                answers.update(taken.answers)
-                if str(item["question"]) in answers:
-                    continue
-                text = self._read_answer(question, item, prompt)
-            typed = resolve_choice(item, text)
-            answers[str(item["question"])] = typed if not question.is_about_cost else amount_with_sign(typed)
-        stances = {one.decision.number: self._stance_on(one, question, answers) for one in concerned}
-        given = ForDecisions(remember, {number: said for number, said in stances.items() if said})
-        return Reply(answers, taken_from=taken.question.pk if taken else None, for_decisions=given)
-
-    def _stance_on(
-        self, concerned: Concerned, question: Question, answers: Mapping[str, str]
-    ) -> StanceOn | None:
-        """Read what the answer means for a decision; None if it agrees, or says nothing about it.
-
-        An answer that contradicts must say what holds.
-        """
-        agrees, decision = concerned.agrees(answers), concerned.decision
-        if agrees:
-            return None
-        label = decision.label
-        choices = (
-            f"1: your answer holds instead, 2: an exception, or the paths for which {label} still holds."
+        several = len(question.items) > 1
+        position = 1 + [*map(id, question.items)].index(id(item))
+        return self._read_answer(
+            question, item, f"{position} of {len(question.items)} > " if several else "> "
         )
-        if agrees is False:
-            self._screen.say(f"Your answer contradicts {label}: {decision.statement}", indent=2, style="bold")
-            self._screen.say(f"Type {choices}", indent=2, style="dim")
-            return self._stance(self._read_answer(question, {}, "> "))
-        self._screen.say(
-            f"What does it mean for {label}? Nothing: press Enter. Else type", indent=2, style="dim"
-        )
-        self._screen.say(f"{choices} 3: {label} is right.", indent=2, style="dim")
-        self._screen.prompt("> ")
-        try:
-            typed = self._read_lines(question)
-        except EOFError:  # a pipe without a line for it: the answer is there
-            return None
-        return StanceOn(Stance.AGREE) if typed.strip() == "3" else self._stance(typed)
 
-    @staticmethod
-    def _stance(typed: str) -> StanceOn | None:
-        said = typed.strip()
-        if said in ("1", "2"):
-            return StanceOn(Stance.SUPERSEDE if said == "1" else Stance.EXCEPTION)
-        return StanceOn(Stance.NARROW, re.split(r"[,\s]+", said)) if said else None
+    def _decisions(self, question: Question) -> DecisionPrompt:
+        def read() -> str:
+            self._screen.prompt("> ")
+            return self._read_lines(question)
+
+        return DecisionPrompt(self._screen, read)
 
     def verdict_on(self, question: Question) -> tuple[Verdict, str]:
         """Read a verdict, and the reason if it needs one. Raises the same as `reply_to`."""

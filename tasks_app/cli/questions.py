@@ -37,10 +37,11 @@ def show_question(screen: Screen, question: Question) -> None:
     """Print the evidence and the items of a question."""
     show_evidence(screen, question)
     if question.takes_answer:
+        earlier = nearest(question)
         for item in question.items:
             show_item(screen, item)
+            show_earlier(screen, earlier_to(item, earlier))
         show_concerned(screen, decisions_concerning(question))
-        show_earlier(screen, nearest(question))
     else:
         show_item(screen, {**question.items[0], "question": question.headline_by_evidence})
 
@@ -66,20 +67,27 @@ def show_item(screen: Screen, item: Mapping[str, Any]) -> None:
                 screen.say(f"│ {line}", indent=7, wrap=False)
 
 
+def earlier_to(item: Mapping[str, Any], earlier: Sequence[EarlierAnswer]) -> list[EarlierAnswer]:
+    """Return the earlier answers to one of the items."""
+    return [one for one in earlier if str(item["question"]) in one.answers]
+
+
 def show_concerned(screen: Screen, concerned: Sequence[Concerned]) -> None:
     """Print the decisions that the question concerns: who decided what, for where, and what is in doubt."""
     for one in concerned:
         decision = one.decision
         who = decision.decided_by.shown_name if decision.decided_by else "nobody yet"
-        said = "Decided before" if one.same else "The agent names"
+        said = "The agent names" if one.named else "Decided before"
         screen.say(f"{said} {decision.label} ({who}; {decision.scope_in_words})", indent=2)
         screen.say(decision.statement, indent=4, style="bold")
+        if not one.must_be_judged:
+            screen.say("It does not hold here, as far as the portal can tell.", indent=4, style="dim")
         if decision.why_review:
             screen.say(f"To be reviewed: {decision.why_review}", indent=4, style="dim")
 
 
 def show_earlier(screen: Screen, earlier: Sequence[EarlierAnswer]) -> None:
-    """Print the earlier answers to questions like this one, by number: who, when, where and what differs."""
+    """Print the earlier answers to an item, by number: who, when, where and what differs."""
     for number, one in enumerate(earlier, start=1):
         other = one.question
         at = timezone.localtime(other.answered_at)
@@ -87,8 +95,8 @@ def show_earlier(screen: Screen, earlier: Sequence[EarlierAnswer]) -> None:
         place = f"task {other.task.title}, step {other.step.name}"
         screen.say(f"Asked before ({number}): {who}, {at:%Y-%m-%d %H:%M}, {place}", indent=2)
         if not one.same:
-            screen.say(other.headline, indent=4, style="dim")
-        screen.say(other.answer_text, indent=4, style="bold")
+            screen.say(one.headline, indent=4, style="dim")
+        screen.say(one.text, indent=4, style="bold")
         screen.say(_likeness(one), indent=4, style="dim")
 
 

@@ -16,7 +16,7 @@ from django.utils import timezone
 from tasks_app.cli.acting_user import acting_principal, add_user_argument
 from tasks_app.cli.choices import amount_with_sign, resolve_choice
 from tasks_app.cli.command import Exit, TerminalCommand
-from tasks_app.cli.decision_options import add_decision_arguments, for_decisions
+from tasks_app.cli.decision_options import add_decision_arguments, for_decisions, says_something
 from tasks_app.cli.lookup import find_question
 from tasks_app.core.errors import AnswerEmpty, BadInput
 from tasks_app.models import Channel, Question, Verdict
@@ -154,6 +154,8 @@ def _reply_as_told(question: Question, options: dict[str, Any], *, by: Principal
     if _given(options) > 1:
         raise BadInput("Give one of TEXT or --item, --take, --approve, --deny, --send-back and --dismiss.")
     notes = options["notes"]
+    if (refusals or options["approve"] or options["dismiss"]) and says_something(options):
+        raise BadInput("goes with an answer: nothing else is remembered", where="--remember")
     if options["dismiss"]:
         return dismiss_question(question, by=by, via=Channel.TERMINAL, notes=notes)
     if options["approve"]:
@@ -164,24 +166,26 @@ def _reply_as_told(question: Question, options: dict[str, Any], *, by: Principal
         return decide(question, verdict, by=by, via=Channel.TERMINAL, notes=reason)
     if not question.takes_answer:
         raise BadInput(f"Question {question.pk} needs a decision: {answer_command(question)}")
-    taken = _earlier_answer(question, options["take"]) if options["take"] is not None else None
-    answers = dict(taken.answers) if taken else _read_answers(question, options["text"], options["item"])
-    taken_from = taken.question.pk if taken else None
-    reply = Reply(answers, notes, taken_from=taken_from, for_decisions=for_decisions(options))
+    taken = _earlier_answers(question, options["take"]) if options["take"] is not None else []
+    answers = {asked: answer for one in taken for asked, answer in one.answers.items()}
+    answers = answers or _read_answers(question, options["text"], options["item"])
+    taken_from = taken[0].question.pk if taken else None
+    reply = Reply(answers, notes, taken_from=taken_from, for_decisions=for_decisions(question, options))
     return answer_question(question, reply, by=by, via=Channel.TERMINAL)
 
 
-def _earlier_answer(question: Question, number: int) -> EarlierAnswer:
-    """Return the Nth earlier answer, which must answer everything. Raises BadInput."""
-    earlier = nearest(question)
-    if not 1 <= number <= len(earlier):
-        raise BadInput(
-            f"question {question.pk} has {len(earlier)} earlier answer{'s' * (len(earlier) != 1)}",
-            where="--take",
-        )
-    if len(earlier[number - 1].answers) < len(question.items):
-        raise BadInput("the earlier answer leaves items open; answer with --item", where="--take")
-    return earlier[number - 1]
+def _earlier_answers(question: Question, number: int) -> list[EarlierAnswer]:
+    """Return the Nth earlier answer to each item. Raises BadInput if one has less."""
+    earlier, taken = nearest(question), []
+    for item in question.items:
+        found = [one for one in earlier if str(item["question"]) in one.answers]
+        if not 1 <= number <= len(found):
+            which = f"question {question.pk}" if len(question.items) == 1 else f"“{item['question']}”"
+            raise BadInput(
+                f"{which} has {len(found)} earlier answer{'s' * (len(found) != 1)}", where="--take"
+            )
+        taken.append(found[number - 1])
+    return taken
 
 
 def _read_answers(question: Question, text: str | None, items: list[str]) -> dict[str, str]:
