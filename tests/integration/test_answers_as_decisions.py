@@ -107,6 +107,74 @@ class TestCard:
         assert send(client, question, **{"item-0": "Half up", name: "agree"}).status_code == 200
 
 
+class TestCardOfSeveralQuestions:
+    ITEMS = (ROUNDING, {"question": "What file name?", "header": "Name", "options": []})
+    SENT: dict[str, str] = {"item-0": "Half up", "item-1-other": "a.csv", "remember": "project"}
+
+    @pytest.fixture
+    def question(self) -> Question:
+        return QuestionFactory.create(items=list(self.ITEMS))
+
+    def test_d2_each_question_has_a_statement_of_its_own(self, client: Client, question: Question) -> None:
+        page = client.get(f"/questions/{question.pk}/").content.decode()
+        for name in ("remember-item-0", "remember-item-1", "statement-0", "statement-1"):
+            assert page.count(f'name="{name}"') == 1
+        assert 'name="statement"' not in page and page.count('name="remember-item-1" checked') == 1
+
+    def test_d2_the_chosen_ones_become_decisions(self, client: Client, question: Question) -> None:
+        said = {"remember-item-0": "on", "remember-item-1": "on", "statement-0": "Round up."}
+        assert send(client, question, **self.SENT, **said).status_code == 200
+        statements = list(Decision.objects.order_by("number").values_list("statement", flat=True))
+        assert statements == ["Round up.", "What file name? a.csv"]
+
+    def test_d2_the_others_are_for_this_task(self, client: Client, question: Question) -> None:
+        assert send(client, question, **self.SENT, **{"remember-item-1": "on"}).status_code == 200
+        assert Decision.objects.get().statement == "What file name? a.csv"
+
+    def test_d2_none_is_refused_and_nothing_is_lost(self, client: Client, question: Question) -> None:
+        refused = send(client, question, htmx=False, **self.SENT, **{"statement-1": "My sentence."})
+        page = refused.content.decode()
+        assert refused.status_code == 400 and "Choose at least one answer that holds" in page
+        assert "My sentence." in page and 'name="remember-item-1" checked' not in page
+        question.refresh_from_db()
+        assert question.is_open
+
+    def test_d4_an_earlier_answer_fills_in_its_question(
+        self, client: Client, admin: User, question: Question
+    ) -> None:
+        earlier = QuestionFactory.create(task__project=question.task.project, items=[self.ITEMS[1]])
+        send(client, earlier, **{"item-0-other": "b.csv"})
+        page = client.get(f"/questions/{question.pk}/?use={earlier.pk}").content.decode()
+        assert page.count("Asked before") == 1
+        assert page.index("Asked before") > page.index("What file name?")
+        assert "b.csv</textarea>" in page and 'value="Half up" checked' not in page
+        sent = {"item-0": "Half up", "item-1-other": "b.csv", "taken_from": str(earlier.pk)}
+        assert "As in task" in send(client, question, **sent).content.decode()
+
+
+class TestConcerned:
+    def test_d6_a_decision_that_the_agent_names_must_be_judged(
+        self, client: Client, question: Question
+    ) -> None:
+        DecisionFactory.create(project=question.task.project)
+        question.items = [{"question": "D-1 says so. And refunds?", "options": []}]
+        question.save()
+        page = client.get(f"/questions/{question.pk}/").content.decode()
+        assert "The agent names" in page and "Say what your answer means for it (required):" in page
+        refused = send(client, question, **{"item-0-other": "Yes"})
+        assert refused["HX-Retarget"] == f"#question-{question.pk}-refusal-decisions"
+        assert "Say what this answer means for D-1" in refused.content.decode()
+        done = send(client, question, **{"item-0-other": "Yes", "stance-1": "unaffected"})
+        assert done.status_code == 200 and Decision.objects.get().is_active
+
+    def test_d6_one_that_does_not_hold_here_need_not(self, client: Client, question: Question) -> None:
+        old = decided_before(question)
+        Decision.objects.filter(pk=old.pk).update(scope="paths", paths=["docs/**"])
+        page = client.get(f"/questions/{question.pk}/").content.decode()
+        assert "It does not hold here, as far as the portal can tell." in page
+        assert send(client, question, **{"item-0": "Half to even"}).status_code == 200
+
+
 class TestCommand:
     def answer(self, question: Question, *words: str) -> str:
         out = StringIO()

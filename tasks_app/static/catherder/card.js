@@ -16,17 +16,19 @@
 
   function fieldsOf(card) {
     const fields = [...answersOf(card)].flatMap((form) => [...form.elements]);
-    return fields.filter((field) => /^(item-\d+(-other)?|notes|taken_from|remember(-paths)?|statement|stance-\d+(-paths)?)$/.test(field.name || ""));
+    return fields.filter((field) => /^(item-\d+(-other)?|notes|taken_from|remember(-paths|-item-\d+)?|statement(-\d+)?|stance-\d+(-paths)?)$/.test(field.name || ""));
   }
 
   function written(card) {
     return fieldsOf(card).map((field) =>
       field.type === "radio" || field.type === "checkbox"
-        ? { name: field.name, value: field.value, on: field.checked && !(field.defaultChecked && field.name === "remember") }
+        ? { name: field.name, value: field.value, on: field.checked, ...asBefore(field) }
         : { name: field.name, text: field.value });
   }
 
-  const isBlank = (draft) => draft.every((part) => !part.on && !(part.text || "").trim());
+  // How far an answer holds is chosen from the start: as long as it is the same, nothing was entered.
+  const asBefore = (field) => field.name.startsWith("remember") ? { same: field.checked === field.defaultChecked } : {};
+  const isBlank = (draft) => draft.every((part) => part.same ?? (!part.on && !(part.text || "").trim()));
 
   function keep(card) {
     const draft = written(card);
@@ -167,25 +169,26 @@
 
   function use(button) {
     const card = cardOf(button);
-    JSON.parse(button.dataset.entered).forEach((entered, place) => {
+    for (const [place, entered] of Object.entries(JSON.parse(button.dataset.entered))) {
       const item = card.querySelector(`.item[data-item="${place}"]`);
       for (const choice of choicesOf(item)) {
         choice.checked = choice.value ? entered.chosen.includes(choice.value) : Boolean(entered.other);
       }
       const own = item.querySelector(".own-text");
       if (own) own.value = entered.other;
-    });
+    }
     card.querySelector("[name=taken_from]").value = button.dataset.use;
-    for (const said of card.querySelectorAll(".earlier-said")) said.textContent = "";
+    for (const said of button.closest(".item").querySelectorAll(".earlier-said")) said.textContent = "";
     button.parentElement.querySelector(".earlier-said").textContent = "Filled in. Nothing is sent yet.";
     settle(card);
-    keep(card);
+    button.closest(".item").dispatchEvent(new Event("input", { bubbles: true })); // as if it was entered by hand
     return true;
   }
 
+  // Of the question in hand, else of the first one without an answer.
   function useNearest() {
     const card = cardOf(document.activeElement) || openCards()[0];
-    const button = card?.querySelector("[data-use]");
+    const button = itemInHand()?.querySelector("[data-use]") || card?.querySelector("[data-use]");
     return Boolean(button && use(button));
   }
 

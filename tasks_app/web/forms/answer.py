@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from django.http import QueryDict
@@ -27,10 +27,16 @@ class TwoAnswers(BadInput):
 
 @dataclass(frozen=True)
 class ItemInput:
-    """What was entered for one item: the chosen options and the free text."""
+    """What was entered for one item: the chosen options and the free text.
+
+    `statement` is that of the decision which the answer becomes, of a card with several items; `remembered`
+    says whether it does.
+    """
 
     chosen: list[str] = field(default_factory=list)
     other: str = ""
+    statement: str = ""
+    remembered: bool = True
 
 
 @dataclass(frozen=True)
@@ -64,6 +70,8 @@ class CardInput:
                 ItemInput(
                     [value for value in data.getlist(f"item-{place}") if value],
                     data.get(f"item-{place}-other", ""),
+                    data.get(f"statement-{place}", ""),
+                    f"remember-item-{place}" in data,
                 )
                 for place in range(len(question.items))
             ],
@@ -86,10 +94,11 @@ class CardInput:
         return cls([_entered(item, question.answers) for item in question.items], notes=question.notes)
 
     @classmethod
-    def from_earlier(cls, question: Question, earlier: EarlierAnswer) -> CardInput:
-        """Return what has to be entered to give an earlier answer to this question."""
-        entered = [_entered(item, dict(earlier.answers)) for item in question.items]
-        return cls(entered, taken_from=str(earlier.question.pk))
+    def from_earlier(cls, question: Question, *earlier: EarlierAnswer) -> CardInput:
+        """Return what has to be entered to give earlier answers, of one question, to items of this one."""
+        answers = {asked: answer for one in earlier for asked, answer in one.answers.items()}
+        entered = [_entered(item, answers) for item in question.items]
+        return cls(entered, taken_from=str(earlier[0].question.pk))
 
     @property
     def text(self) -> str:
@@ -128,12 +137,18 @@ class CardInput:
             parts = [*given.chosen, given.other] if given.other.strip() else given.chosen
             answers[str(item["question"])] = ", ".join(parts)
         taken_from = _id(self.taken_from)
-        return Reply(answers, self.notes, taken_from=taken_from, for_decisions=self._for_decisions())
+        return Reply(answers, self.notes, taken_from=taken_from, for_decisions=self._for_decisions(question))
 
-    def _for_decisions(self) -> ForDecisions:
-        remember = Remember(self.remember, paths=_paths(self.remember_paths), statement=self.statement)
+    def _for_decisions(self, question: Question) -> ForDecisions:
+        remember = Remember(self.remember, paths=_paths(self.remember_paths))
         stances = {number: StanceOn(said, _paths(paths)) for number, (said, paths) in self.stances.items()}
-        return ForDecisions(remember, stances)
+        if len(question.items) == 1:
+            return ForDecisions(replace(remember, statement=self.statement), stances)
+        pairs = zip(question.items, self.items, strict=True)
+        statements = {str(item["question"]): given.statement for item, given in pairs if given.remembered}
+        if remember.makes_decision and not statements:
+            raise BadInput("choose at least one answer that holds for later tasks", where="remember.items")
+        return ForDecisions.with_statements(remember, statements, stances)
 
 
 def _id(text: str) -> int | None:

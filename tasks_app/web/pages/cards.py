@@ -51,6 +51,9 @@ class CardItem:
     several: bool
     choices: list[OptionChoice]
     other: str = ""
+    #: Of the decision that its answer becomes, if the card has several items.
+    statement: str = ""
+    remembered: bool = True
 
     @property
     def classes(self) -> str:
@@ -64,7 +67,7 @@ class CardItem:
 
 @dataclass(frozen=True)
 class EarlierEntry:
-    """An earlier answer on the card. `entered`: what the button fills in, for the script."""
+    """An earlier answer on the card. `entered`: what the button fills in, for the script, by item."""
 
     found: EarlierAnswer
     entered: str
@@ -93,11 +96,14 @@ class Card:
     find_concerned: Callable[[], dict[int, list[Concerned]]] = dict
 
     @cached_property
-    def earlier(self) -> list[EarlierEntry]:
-        """The nearest earlier answers, looked up only when the card is rendered."""
-        if not (self.looks_back and self.may_act and self.question.is_open):
-            return []
-        return [_entry(self, one) for one in nearest(self.question) if one.answers]
+    def earlier(self) -> dict[str, list[EarlierEntry]]:
+        """The nearest earlier answers by the item's question, looked up only when the card is rendered."""
+        found: dict[str, list[EarlierEntry]] = {}
+        if self.looks_back and self.may_act and self.question.is_open:
+            for one in nearest(self.question):
+                for asked in one.answers:
+                    found.setdefault(asked, []).append(_entry(self, one))
+        return found
 
     @cached_property
     def concerned(self) -> list[Concerned]:
@@ -167,14 +173,18 @@ def _may_decide(question: Question) -> bool:
 def filled_in(question: Question, earlier_id: str) -> CardInput | None:
     """Return the answer of an earlier question, if it is one of those that the card shows."""
     shown = nearest(question) if earlier_id and question.is_open else []
-    found = next((one for one in shown if str(one.question.pk) == earlier_id), None)
-    return CardInput.from_earlier(question, found) if found else None
+    found = [one for one in shown if str(one.question.pk) == earlier_id]
+    return CardInput.from_earlier(question, *found) if found else None
 
 
 def _entry(card: Card, earlier: EarlierAnswer) -> EarlierEntry:
-    items = CardInput.from_earlier(card.question, earlier).items
-    entered = json.dumps([{"chosen": item.chosen, "other": item.other} for item in items])
-    return EarlierEntry(earlier, entered, str(earlier.question.pk) == card.typed.taken_from)
+    entered = CardInput.from_earlier(card.question, earlier).items
+    places = {
+        place: {"chosen": given.chosen, "other": given.other}
+        for place, (item, given) in enumerate(zip(card.question.items, entered, strict=True))
+        if str(item["question"]) in earlier.answers
+    }
+    return EarlierEntry(earlier, json.dumps(places), str(earlier.question.pk) == card.typed.taken_from)
 
 
 def show(request: HttpRequest, card: Card, *, status: int = 200) -> HttpResponse:
@@ -212,6 +222,8 @@ def _item(number: int, item: dict[str, Any], typed: ItemInput) -> CardItem:
         several=bool(item.get("multiSelect")),
         choices=_choices(item, typed),
         other=typed.other,
+        statement=typed.statement,
+        remembered=typed.remembered,
     )
 
 
