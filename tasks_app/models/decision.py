@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from typing import NotRequired, Self, TypedDict
 
 from django.db import models
@@ -261,6 +262,16 @@ class Decision(models.Model):
         return f"step {self.step}" if self.scope == DecisionScope.STEP else "whole project"
 
 
+class DecisionEventQuerySet(models.QuerySet["DecisionEvent"]):
+    def followed_by(self, tasks: Collection[Task]) -> dict[int, list[int]]:
+        """Return the numbers of the decisions that agents of the tasks followed, by task id."""
+        found: dict[int, list[int]] = {task.pk: [] for task in tasks}
+        rows = self.filter(kind=DecisionEventKind.FOLLOWED, task__in=list(found)).order_by("decision__number")
+        for task_id, number in rows.values_list("task", "decision__number"):
+            found[task_id or 0].append(number)
+        return found
+
+
 class DecisionEvent(models.Model):
     """One thing that happened to a decision. Append-only.
 
@@ -287,6 +298,8 @@ class DecisionEvent(models.Model):
         max_length=64, blank=True, editable=False,
         help_text="Tells apart what is read twice, such as a document of an agent.",
     )  # fmt: skip
+
+    objects = DecisionEventQuerySet.as_manager()
 
     class Meta:
         ordering = ["decision", "at", "pk"]

@@ -13,6 +13,8 @@ from tasks_app.services.decisions import scope
 from tasks_app.services.decisions.changes import make_decision, revise
 from tasks_app.services.decisions.content import DecisionContent
 from tasks_app.services.decisions.scope import PROMPT_TOKENS
+from tests.api import Script
+from tests.integration.conftest import Manage
 from tests.people import acting
 from tests.runner import TWO_STEPS, Runner
 
@@ -132,6 +134,22 @@ def test_the_decisions_that_the_agent_says_it_followed(runner: Runner) -> None:
     assert [one.kind for one in first.events.filter(task=task)] == [DecisionEventKind.FOLLOWED]
     assert not other.events.filter(task=task).exists()
     assert Decision.objects.with_counts().get(number=1).uses == 1
+
+
+def test_d3_what_was_followed_is_in_the_task_for_programs_and_in_the_terminal(
+    runner: Runner, manage: Manage
+) -> None:
+    project = runner.project()
+    for statement in ("Cents.", "Tabs.", "Tuples."):
+        decide(runner, project, statement)
+    task = runner.advance(runner.task([say("I followed D-3 and D-1.")], project=project))
+    other = runner.advance(runner.task([say("Done.")], project=project))
+    script = Script(runner.user)
+    assert script.get(f"/tasks/{task.pk}").json()["followed_decisions"] == [1, 3]
+    listed = {one["task"]: one["followed_decisions"] for one in script.get("/tasks").json()["items"]}
+    assert listed == {task.pk: [1, 3], other.pk: []}
+    assert "Followed D-1, D-3\n" in manage("status", task.pk)[1]
+    assert "Followed" not in manage("status", other.pk)[1]
 
 
 def test_an_unfit_decision_is_opened_for_a_review_and_stays_in_force(runner: Runner) -> None:

@@ -49,6 +49,7 @@ from tests.factories import (
     TaskFactory,
     UserFactory,
 )
+from tests.integration.conftest import Manage
 from tests.people import acting
 
 pytestmark = pytest.mark.django_db
@@ -166,3 +167,22 @@ def test_a_thing_of_the_api_asks_no_more_for_more_rows(
     for where in places:
         with subtests.test(where):
             assert cost_when_warm(script, where) <= few[where]
+
+
+def test_d7_decisions_as_json_ask_no_more_for_more_rows(
+    question: Question, admin: User, manage: Manage
+) -> None:
+    more(question, admin)
+
+    def looked() -> tuple[int, str]:
+        with CaptureQueriesContext(connection) as captured:
+            code, out, err = manage("decisions", "--project", "shop", "--json", "--as", admin.username)
+        assert code == 0, err
+        return len(captured), out
+
+    looked()  # fills caches
+    few, _ = looked()
+    for _ in range(3):
+        more(question, admin)
+    many, out = looked()
+    assert many == few and out.count('"followed"') == 4

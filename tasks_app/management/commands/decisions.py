@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from django.core.management.base import CommandParser
+from django.db.models import prefetch_related_objects
 
 from tasks_app.cli.acting_user import acting_principal, add_user_argument
 from tasks_app.cli.command import Exit, TerminalCommand
@@ -69,6 +70,7 @@ examples:
             return self._export(project, principal)
         found = _decisions(project, options)
         if options["json"]:
+            prefetch_related_objects(found, "events__user")
             self.write_json([DecisionWithHistory.of(one).model_dump(mode="json") for one in found])
             return Exit.DONE
         if not found:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import date
 from typing import Any, Self
 
+from django.db.models import prefetch_related_objects
 from pydantic import Field
 
 from tasks_app.models import Decision, DecisionEvent, DecisionEventKind, DecisionScope, DecisionState
@@ -104,5 +105,6 @@ class DecisionWithHistory(DecisionOut):
 
     @classmethod
     def of(cls, decision: Decision, **more: Any) -> Self:
-        events = decision.events.select_related("user")
-        return super().of(decision, history=[DecisionEventOut.of(event) for event in events], **more)
+        prefetch_related_objects([decision], "events__user")  # a list has prefetched them for all
+        history = [DecisionEventOut.of(event) for event in decision.events.all()]
+        return super().of(decision, history=history, **more)

@@ -14,6 +14,7 @@ from tasks_app.core.phases import Phase
 from tasks_app.history import statistics
 from tasks_app.history.statistics import Metrics
 from tasks_app.models import (
+    DecisionEvent,
     Event,
     EventKind,
     Outcome,
@@ -89,6 +90,9 @@ class TaskOut(HasTimes, HasMetrics):
     left_out: list[str] = Field(
         description="What is in its workspace and not in its commit, or was lost, one sentence each."
     )
+    followed_decisions: list[int] = Field(
+        description="The numbers of the project's decisions that its agents named as followed."
+    )
 
     @classmethod
     def of(
@@ -98,6 +102,7 @@ class TaskOut(HasTimes, HasMetrics):
         metrics: Metrics | None = None,
         open_questions: Collection[Question] | None = None,
         pull_requests: Mapping[int, PullRequest] | None = None,
+        followed: Collection[int] | None = None,
         **more: Any,
     ) -> Self:
         """Make a model; callers with many tasks pass what is known of all of them, to save queries."""
@@ -105,6 +110,8 @@ class TaskOut(HasTimes, HasMetrics):
             open_questions = Question.objects.open_of(task)
         if pull_requests is None:
             pull_requests = PullRequest.objects.newest_of([task])
+        if followed is None:
+            followed = DecisionEvent.objects.followed_by([task])[task.pk]
         questions = [QuestionOut.of(question) for question in open_questions]
         pull_request = pull_requests.get(task.pk)
         return cls(
@@ -136,6 +143,7 @@ class TaskOut(HasTimes, HasMetrics):
             pull_request=PullRequestOut.of(pull_request) if pull_request else None,
             fetch=fetch_command_for(task),
             left_out=task.left_out,
+            followed_decisions=list(followed),
             **more,
         )
 
@@ -144,12 +152,14 @@ def tasks_out(tasks: Collection[Task]) -> list[TaskOut]:
     """Make models of many tasks, with as many queries as for one."""
     metrics, questions = statistics.of_tasks(tasks), Question.objects.open_by_task(tasks)
     pull_requests = PullRequest.objects.newest_of(tasks)
+    followed = DecisionEvent.objects.followed_by(tasks)
     return [
         TaskOut.of(
             task,
             metrics=metrics[task.pk],
             open_questions=questions.get(task.pk, ()),
             pull_requests=pull_requests,
+            followed=followed[task.pk],
         )
         for task in tasks
     ]
