@@ -169,6 +169,24 @@ def test_files_of_what_ended_say_so_and_keep_what_people_wrote(
     assert export(shop, ada).task is None
 
 
+def test_keys_and_line_ends_of_people_stay_in_a_file_that_changes(
+    shop: Project, ada: User, source: GitRepository
+) -> None:
+    """D7."""
+    old = decide(shop, ada, "Money is in cents.")
+    merge(exported(shop, ada), source)
+    name = "docs/decisions/d-1-money-is-in-cents.md"
+    text = (source.path / name).read_text().replace("date:", "consulted: [Grace]\ndate:")
+    (source.path / name).write_bytes(b"\xef\xbb\xbf" + text.replace("\n", "\r\n").encode())
+    source.commit()
+    changes.retire(old, by=acting(ada))
+    task = exported(shop, ada)
+    ended = text.replace("accepted", "deprecated").replace("\n", "\r\n")
+    assert files_of(task) == {name: "\ufeff" + ended}
+    merge(task, source)
+    assert export(shop, ada).task is None
+
+
 def test_an_import_of_its_own_export_offers_nothing_but_another_project_takes_all(
     shop: Project, ada: User, source: GitRepository
 ) -> None:

@@ -191,3 +191,64 @@ def test_only_the_front_matter_of_a_file_is_renewed() -> None:
     written = record_text(record, path="adr/1.md") + "\n## Notes\n\nMine.\n"
     ended = with_front_matter(replace(record, status="deprecated"), written)
     assert ended == written.replace("accepted", "deprecated") and "date: '2026-05-03'" in ended
+
+
+class TestFrontMatterOfPeople:
+    """D7: an export keeps what it did not write."""
+
+    RECORD = DecisionRecord("D-7", "Cents.", "accepted", decided_by="Ada", decided_on=date(2026, 5, 3))
+    FRONT = """\
+# Ask Grace before you change this.
+status: accepted
+consulted:
+- Grace
+- Bob
+date: '2026-05-03'
+"informed": everybody  # by mail
+decision-makers:
+- Ada
+decision: D-7
+notes: |
+  status: not a key
+"""
+    BODY = "\n# Cents\n\n## Decision Outcome\n\nCents.\n\n---\n\nMine.\n"
+
+    def file(self, front: str = FRONT) -> str:
+        return f"---\n{front}---\n{self.BODY}"
+
+    def test_a_file_that_says_the_same_stays_byte_for_byte(self) -> None:
+        for written in (self.file(), self.file().replace("\n", "\r\n"), "\ufeff" + self.file()):
+            assert with_front_matter(self.RECORD, written) == written
+
+    @pytest.mark.parametrize("end", ["\n", "\r\n"])
+    def test_keys_comments_and_line_ends_stay(self, end: str) -> None:
+        text = self.file().replace("\n", end)
+        changed = with_front_matter(replace(self.RECORD, status="deprecated", paths=["src/**"]), text)
+        assert changed == text.replace(f"status: accepted{end}", f"status: deprecated{end}").replace(
+            f"not a key{end}", f"not a key{end}paths:{end}- src/**{end}"
+        )
+        (found,) = read_decisions("adr/1.md", changed.encode())
+        assert (found.label, found.ended, found.paths, found.statement[:6]) == (
+            "D-7", "deprecated", ("src/**",), "Cents.",
+        )  # fmt: skip
+
+    def test_a_body_with_other_line_ends_stays(self) -> None:
+        text = self.file().replace("Mine.\n", "Mine.\r\n")
+        assert with_front_matter(self.RECORD, text) == text
+
+    @pytest.mark.parametrize(
+        "front",
+        ["{status: accepted, decision: D-7, consulted: [Grace]}\n",
+         "decision: D-7\nconsulted: [Grace]\ndecision-makers:\n# the board\n- Ada\n"],
+        ids=["braces", "a comment in a list"],
+    )  # fmt: skip
+    def test_in_other_forms_the_keys_are_written_anew(self, front: str) -> None:
+        changed = with_front_matter(self.RECORD, self.file(front))
+        assert changed == self.file(f"{self.RECORD.front_matter}consulted:\n- Grace\n")
+        assert with_front_matter(self.RECORD, changed) == changed
+
+    def test_a_key_that_does_not_apply_any_more_goes(self) -> None:
+        narrowed = replace(self.RECORD, step="plan")
+        text = record_text(narrowed, path="adr/1.md")
+        assert "step: plan" in text
+        assert with_front_matter(self.RECORD, text) == text.replace("step: plan\n", "")

@@ -214,7 +214,7 @@ class _Records:
                 found = read_decisions(file.path, contents.get(file.blob, b""))
             except ValueError:  # it is no text
                 continue
-            yield from ((one, contents[file.blob].decode("utf-8-sig")) for one in found)
+            yield from ((one, contents[file.blob].decode()) for one in found)
 
     def states(self, decision: Decision) -> bool:
         """Return whether the record from which the decision was imported still states it."""
