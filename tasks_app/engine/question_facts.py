@@ -10,24 +10,40 @@ from typing import Any
 from django.db.models import Q
 from django.utils import timezone
 
+from tasks_app.agent.gate.patterns import WRITING
 from tasks_app.core.asked_items import item_keys, recommended_items
 from tasks_app.core.types import Ask
-from tasks_app.models import Question, Step, Task
+from tasks_app.models import Event, EventKind, Question, Step, Task
 
 #: A question is compared with this many of the newest ones of its project, so that asking stays quick.
 MOST_COMPARED = 2_000
 
 
 def facts_of_question(task: Task, step: Step, ask: Ask, items: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return the columns of a new question. Everything that is asked before the work is about the goal."""
+    """Return the columns of a new question. Everything that is asked before the work is about the goal.
+
+    The events of its run must be stored by then.
+    """
     keys = item_keys(items)
     return {
         "about_goal": ask.about_goal or step.is_clarifying,
+        "is_late": ask.about_goal and not step.is_clarifying and _has_worked(step),
         "worked_seconds": _worked_seconds(task),
         "recommended": recommended_items(items),
         "item_keys": keys,
         "asked_before": _asked_before(task, keys),
     }
+
+
+def _has_worked(step: Step) -> bool:
+    """Return whether work was done: in a step before, or in this one with a tool that writes files.
+
+    What an agent writes with shell commands is not seen.
+    """
+    if step.position > 1:
+        return True
+    calls = Event.objects.filter(run__in=step.current_runs, kind=EventKind.TOOL_USE)
+    return calls.filter(payload__name__in=list(WRITING)).exists()
 
 
 def _worked_seconds(task: Task) -> float | None:

@@ -161,6 +161,10 @@ class Question(models.Model):
     about_goal = models.BooleanField(
         default=False, db_default=False, help_text="About the goal of the task, not about the way to it."
     )
+    is_late = models.BooleanField(
+        default=False, db_default=False, editable=False,
+        help_text="Whether it is about the goal and came when work was already based on a guess.",
+    )  # fmt: skip
     worked_seconds = models.FloatField(
         null=True, blank=True, editable=False,
         help_text="How long the task had been worked on when it was asked, without pauses.",
@@ -290,11 +294,6 @@ class Question(models.Model):
     def takes_answer(self) -> bool:
         """Whether it is answered in words or options, not decided by a verdict."""
         return not VERDICTS[self.kind]
-
-    @property
-    def is_late(self) -> bool:
-        """Whether it is about the goal and came after the first step, when work was based on a guess."""
-        return self.about_goal and self.step.position > 1
 
     @property
     def is_about_cost(self) -> bool:

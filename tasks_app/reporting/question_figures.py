@@ -23,7 +23,7 @@ SHARES = (
     ("Last 30 %", 0.7, None),
 )
 _BEFORE = Q(step__kind=StepKind.CLARIFY)
-_LATE = Q(about_goal=True, step__position__gt=1) & ~_BEFORE
+_LATE = Q(is_late=True)
 _ANSWERED = Q(state=QuestionState.ANSWERED)
 COLUMNS = ["figure", "part", "count", "of"]
 
@@ -46,13 +46,15 @@ class Timing:
 class QuestionFigures:
     """Figures of the clarifications that agents asked in a period: `questions` cards.
 
-    `before_work` and `late` count those about the goal. `timings` count those of done tasks. `recommended`
-    are the answered items that recommended an option. `compared` are the questions that were looked for among
-    earlier ones of their project, `asked_before` those of which an item was found.
+    `before_work` and `late` count those about the goal; `tasks_before_work` are the tasks that asked before
+    work: more cards than tasks mean that some did not ask all at once. `timings` count those of done tasks.
+    `recommended` are the answered items that recommended an option. `compared` are the questions that were
+    looked for among earlier ones of their project, `asked_before` those of which an item was found.
     """
 
     questions: int = 0
     before_work: int = 0
+    tasks_before_work: int = 0
     late: int = 0
     timings: tuple[Timing, ...] = field(default=())
     recommended: int = 0
@@ -81,6 +83,7 @@ def question_figures(principal: Principal, period: Period, project: str) -> Ques
     counted: dict[str, Any] = visible.annotate(share=_share_of_work()).aggregate(
         questions=Count("pk"),
         before_work=Count("pk", filter=_BEFORE),
+        tasks_before_work=Count("task", filter=_BEFORE, distinct=True),
         late=Count("pk", filter=_LATE),
         recommended=Sum("recommended", filter=_ANSWERED),
         recommended_taken=Sum("recommended_taken", filter=_ANSWERED),
@@ -118,6 +121,10 @@ def figure_rows(figures: QuestionFigures) -> Iterator[dict[str, Any]]:
     parts = {"before work": figures.before_work, "late": figures.late, "others": figures.others}
     for part, count in parts.items():
         yield {"figure": "asked", "part": part, "count": count, "of": figures.questions}
+    yield {
+        "figure": "tasks asked before work", "part": "",
+        "count": figures.tasks_before_work, "of": figures.before_work,
+    }  # fmt: skip
     for timing in figures.timings:
         kinds = {"before work": timing.before_work, "late": timing.late, "others": timing.others}
         for kind, count in kinds.items():

@@ -39,7 +39,7 @@ _OPEN: dict[str, Any] = {
     "answered_at": None, "answered_by": None, "answered_via": "",
 }  # fmt: skip
 #: What a question keeps that is asked again because the answer of a decision was taken back.
-_KEPT = ("kind", "items", "about_goal", "recommended")
+_KEPT = ("kind", "items", "about_goal", "is_late", "recommended")
 #: How it was asked: by no tool of an agent.
 _WAY = "portal"
 

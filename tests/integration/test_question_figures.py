@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import csv
+import importlib
 from datetime import UTC, date, datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from django.apps import apps
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
@@ -63,10 +66,10 @@ def test_d8_questions_are_counted_by_the_share_of_the_work(viewer: User, project
     task = task_of(project, **DONE)
     asked(task, "clarify", 2, about_goal=True)
     asked(task, "clarify", 10.5, about_goal=True)
-    asked(task, "plan", 39.5, about_goal=True)
+    asked(task, "plan", 39.5, about_goal=True, is_late=True)
     asked(task, "implement", 40.5)
     asked(task, "implement", 70.5)
-    asked(task, "implement", 99.5, about_goal=True)
+    asked(task, "implement", 99.5, about_goal=True, is_late=True)
     found = figures(viewer)
     assert (found.questions, found.before_work, found.late, found.others) == (6, 2, 2, 2)
     assert found.timings == (
@@ -76,6 +79,25 @@ def test_d8_questions_are_counted_by_the_share_of_the_work(viewer: User, project
         Timing("Last 30 %", late=1, others=1),
     )
     assert found.timed == 6
+
+
+def test_d8_the_page_says_if_tasks_asked_on_more_than_one_card(viewer: User, project: Project) -> None:
+    for task in (task_of(project, **DONE), task_of(project, **DONE)):
+        asked(task, "clarify", 2, about_goal=True)
+    asked(task, "clarify", 3, about_goal=True)
+    found = figures(viewer)
+    assert (found.before_work, found.tasks_before_work) == (3, 2)
+    assert "cards before the first step, in 2 tasks" in signed_in(viewer).get(f"/usage/?{URL}").text
+
+
+def test_d8_an_update_marks_what_was_late_before(project: Project) -> None:
+    task = task_of(project)
+    for step in ("clarify", "plan", "implement"):
+        asked(task, step, 1, about_goal=True)
+    asked(task, "plan", 1)
+    migration = importlib.import_module("tasks_app.migrations.0074_late_questions")
+    migration.mark_late(apps, SimpleNamespace(connection=connection))
+    assert list(task.questions.order_by("pk").values_list("is_late", flat=True)) == [False, True, True, False]
 
 
 def test_only_done_tasks_say_how_early_a_question_came(viewer: User, project: Project) -> None:
@@ -121,7 +143,7 @@ def test_the_figures_take_one_query(viewer: User, project: Project) -> None:
 def test_the_page_shows_them(viewer: User, project: Project) -> None:
     task = task_of(project, **DONE)
     asked(task, "clarify", 2, about_goal=True, answered=True, recommended=1, recommended_taken=1)
-    asked(task, "implement", 80, about_goal=True, item_keys="a", asked_before=True)
+    asked(task, "implement", 80, about_goal=True, is_late=True, item_keys="a", asked_before=True)
     page = signed_in(viewer).get(f"/usage/?{URL}").text
     for words in ("When agents asked", "100 %", "1 of 1 answer<", "2 questions of done tasks", "First 10 %"):
         assert words in page, words
@@ -141,7 +163,8 @@ def test_the_csv_has_the_same_numbers(viewer: User, project: Project) -> None:
     asked(task, "clarify", 2, about_goal=True, answered=True, recommended=2, recommended_taken=1)
     text = text_of(signed_in(viewer).get(f"/usage/questions.csv?{URL}"))
     rows = list(csv.DictReader(text.lstrip("\ufeff").splitlines()))
-    assert len(rows) == 17 and rows[0] == {"figure": "asked", "part": "before work", "count": "1", "of": "1"}
+    assert len(rows) == 18 and rows[0] == {"figure": "asked", "part": "before work", "count": "1", "of": "1"}
+    assert {"figure": "tasks asked before work", "part": "", "count": "1", "of": "1"} in rows
     assert {"figure": "when asked", "part": "first 10 %, before work", "count": "1", "of": "1"} in rows
     assert {"figure": "recommended option taken", "part": "", "count": "1", "of": "2"} in rows
     entry = AuditEntry.objects.filter(action=Action.EXPORTED).latest("pk")
@@ -150,7 +173,7 @@ def test_the_csv_has_the_same_numbers(viewer: User, project: Project) -> None:
 
 def test_the_api_returns_them(viewer: User, project: Project) -> None:
     task = task_of(project, **DONE)
-    late = asked(task, "implement", 80, about_goal=True)
+    late = asked(task, "implement", 80, about_goal=True, is_late=True)
     script = Script(viewer)
     said = script.get("/usage", **{"from": "2026-03-01", "to": "2026-03-31"}).json()["asked"]
     assert (said["questions"], said["late"], said["timings"][3]) == (

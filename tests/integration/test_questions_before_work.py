@@ -242,6 +242,25 @@ def test_without_a_pass_a_question_of_the_first_step_is_not_late(runner: Runner)
     assert question.worked_seconds is not None
 
 
+def test_d8_in_the_first_step_a_question_is_late_once_the_agent_has_written(runner: Runner) -> None:
+    """A pipeline of one step: nothing is late because of its step alone."""
+    goal = {"header": "Goal", "options": []}
+    play: list[Act] = [
+        Turn(calls=(shell("ls"),)),
+        Turn(calls=(ask({"question": "For whom?", **goal}),)),
+        Turn(calls=(write("door.txt", "red\n"),)),
+        Turn(calls=(ask("Blue?"),)),
+        Turn(calls=(ask({"question": "And when?", **goal}),)),
+        say("Painted."),
+    ]
+    task = runner.advance(runner.task(play))
+    while task.phase == Phase.WAITING_FOR_INPUT:
+        runner.answer_all(task, "Staff")
+        runner.advance(task)
+    late = [(question.headline, question.is_late) for question in task.questions.all()]
+    assert late == [("For whom?", False), ("Blue?", False), ("And when?", True)]
+
+
 def test_an_answer_that_is_taken_back_took_no_recommendation(runner: Runner, settings: Any) -> None:
     task = runner.advance(runner.task([Turn(calls=(ask(READERS),)), say("Done.")]))
     (question,) = task.questions.all()

@@ -54,7 +54,7 @@ class QuestionOut(Out):
         description="Whether it is about the goal of the task: the agent said so, or it was asked before the "
         "work."
     )
-    late: bool = Field(description="Whether it is about the goal, but was asked after the first step.")
+    late: bool = Field(description="Whether it is about the goal, but came when work was done.")
     evidence: list[dict[str, str]] = Field(
         description="What to judge by: objects with kind (command, file, diff, text), title and text."
     )

@@ -51,7 +51,7 @@ class TimingOut(Out):
 
     share: str = Field(description="The share, such as “First 10 %”.")
     before_work: int = Field(description="In the questions before work.")
-    late: int = Field(description="About the goal, after the first step.")
+    late: int = Field(description="About the goal, when work was done already.")
     others: int = Field(description="All others.")
 
 
@@ -60,7 +60,8 @@ class QuestionsAsked(Out):
 
     questions: int = Field(description="Questions that were asked.")
     before_work: int = Field(description="Those before work.")
-    late: int = Field(description="Those about the goal after the first step.")
+    tasks_before_work: int = Field(description="The tasks of those before work.")
+    late: int = Field(description="Those about the goal when work was done already.")
     timings: list[TimingOut] = Field(description="When those of done tasks were asked.")
     recommended: int = Field(description="Answered items that recommended an option.")
     recommended_taken: int = Field(description="Those answered with it.")
