@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import os
+import select
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -47,6 +49,7 @@ from tasks_app.models import (
     paths,
 )
 from tasks_app.notifications.notices import create_notifications
+from tasks_app.services import question_outcomes
 from tasks_app.services.answer_index import question_key
 from tasks_app.services.answers import Reply, answer_question
 from tasks_app.services.decisions import applying, missed
@@ -570,13 +573,36 @@ def begun(question: Question) -> Question:
     return fresh(question)
 
 
-def otherwise(rows: Rows, question: Question) -> None:
-    """Answer “No”, as an exception to the decision."""
+def otherwise(rows: Rows, question: Question, stance: str = "exception") -> None:
+    """Answer “No”, as an exception to the decision or in its place."""
     given = ForDecisions(
-        stances={one.decision.number: StanceOn("exception") for one in decisions_concerning(question)}
+        stances={one.decision.number: StanceOn(stance) for one in decisions_concerning(question)}
     )
     reply = Reply({"Red?": "No"}, for_decisions=given)
     answer_question(question, reply, by=acting(rows.user), via=Channel.WEB)
+
+
+def in_the_middle(
+    first: Callable[[], object], second: Callable[[], object]
+) -> tuple[Callable[[], object], Callable[[], object]]:
+    """Return contenders of which the second begins once the first has locked the task and not yet written."""
+    locked, says_so = os.pipe()
+
+    def leads() -> object:
+        store = question_outcomes._store_if_open
+
+        def says_so_and_stores(*args: Any, **more: Any) -> bool:
+            os.write(says_so, b"!")
+            return store(*args, **more)
+
+        question_outcomes._store_if_open = says_so_and_stores  # in the process of this contender only
+        return first()
+
+    def follows() -> object:
+        assert select.select([locked], [], [], 60)[0], "the first contender wrote nothing"
+        return second()
+
+    return leads, follows
 
 
 class TestUndo:
@@ -770,6 +796,43 @@ class TestRaces:
             Task.objects.update(undo_until=None)
             assert rows.advance(question.task).phase == Phase.DONE
             assert told(question.task).count('="Yes') == 1
+
+    def test_d5_a_decision_and_a_human_who_supersedes_it(
+        self, rows: Rows, project: Project, decision: Decision
+    ) -> None:
+        """In two of three rounds one of them is in the middle of its transaction when the other begins."""
+        winners = []
+        for number in range(max(ROUNDS, 3)):
+            question = waiting(rows, project)
+            applies = partial(apply_decision, question)
+            answers = partial(otherwise, rows, question, "supersede")
+            if number % 3 == 1:
+                outcomes = race(number, *in_the_middle(applies, answers))
+            elif number % 3 == 2:
+                outcomes = race(number, *in_the_middle(answers, applies))[::-1]
+            else:
+                outcomes = race(number, applies, answers)
+            by_decision = outcomes[0].said == "True"
+            winners.append(by_decision)
+            assert number % 3 == 0 or by_decision == (number % 3 == 1), outcomes
+            assert (outcomes[0].refused, outcomes[1].refused) == ("", "NotOpen" if by_decision else ""), (
+                outcomes
+            )
+            question = fresh(question)
+            assert question.answers == {"Red?": "Yes" if by_decision else "No"}
+            assert (question.applied, question.answered_by) == (
+                (decision, None) if by_decision else (None, rows.user)
+            )
+            assert question.run.events.filter(kind=EventKind.ANSWER).count() == 1
+            decision.refresh_from_db()
+            assert decision.is_active == by_decision
+            new = Decision.objects.active().exclude(pk=decision.pk)
+            assert [one.answers for one in new] == ([] if by_decision else [{"Red?": "No"}])
+            Task.objects.update(undo_until=None)
+            assert rows.advance(question.task).phase == Phase.DONE
+            new.delete()
+            Decision.objects.update(state=DecisionState.ACTIVE)
+        assert set(winners) == {True, False}
 
     def test_a_decision_and_a_cancellation(self, rows: Rows, project: Project, decision: Decision) -> None:
         for number in range(ROUNDS):
