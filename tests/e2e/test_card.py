@@ -511,3 +511,85 @@ def test_a_question_that_reaches_an_empty_inbox_comes_with_its_row(portal: UpPor
         portal.rows(f"Change.objects.create(task_id={task}, kind='question')")
     assert "first" not in later.value.url
     expect(card.get_by_role("radio", name="Now")).to_be_checked()
+
+
+#: One question that was asked and answered before, and one more that is open; the number of the open one.
+ASKED_BEFORE = """
+from tasks_app.services.answers import Reply, answer_question
+from tasks_app.models import Channel, Decision
+from tasks_app.permissions import Principal
+Decision.objects.all().delete()
+admin = Principal.unrestricted(User.objects.get(username="admin"))
+options = [{{"label": label, "description": ""}} for label in ("Half up (Recommended)", "Half to even")]
+rounding = {{"question": "How are half cents rounded?", "header": "Rounding", "options": options}}
+name = {{"question": "What file name?", "header": "Name", "options": []}}
+earlier, asked = (Question.objects.get(pk=number) for number in {numbers})
+earlier.items, asked.items = [rounding], {items}
+earlier.save(), asked.save()
+answer_question(earlier, Reply.to(earlier, "Half to even"), by=admin, via=Channel.WEB)
+result = asked.pk
+"""
+DECIDED = "from tasks_app.models import Decision\nresult = [one.statement for one in Decision.objects.all()]"
+
+
+def asked_before(portal: UpPortal, items: str = "[rounding]") -> int:
+    """Ask a question again; its number."""
+    numbers = [portal.rows(ASK)[1] for _ in range(2)]
+    return int(portal.rows(ASKED_BEFORE.format(numbers=numbers, items=items)))
+
+
+def test_d2_a_prepared_statement_says_what_is_chosen_until_it_is_edited(
+    portal: UpPortal, sign_in: SignIn
+) -> None:
+    number = asked_before(portal)
+    page = sign_in(portal)
+    page.goto(f"{portal.url}/questions/{number}/")
+    card = page.locator(f"#question-{number}")
+    statement = card.get_by_label("Decision")
+    card.get_by_role("radio", name="Half up").check()
+    card.get_by_role("radio", name="whole project").check()
+    expect(statement).to_have_value("How are half cents rounded? Half up")  # without the recommendation
+    page.locator("body").press("r")  # takes the earlier answer
+    expect(card.get_by_role("radio", name="Half to even")).to_be_checked()
+    expect(statement).to_have_value("How are half cents rounded? Half to even")
+
+    page.reload()
+    expect(statement).to_have_value("How are half cents rounded? Half to even")
+    card.get_by_role("radio", name="Half up").check()
+    expect(statement).to_have_value("How are half cents rounded? Half up")
+    card.get_by_role("radio", name="Something else").check()
+    card.get_by_role("textbox", name="Something else: your answer").fill("Down")
+    expect(statement).to_have_value("How are half cents rounded? Down")
+
+    statement.fill("Half cents are cut off.")
+    page.reload()
+    expect(statement).to_have_value("Half cents are cut off.")
+    card.get_by_role("radio", name="Half up").check()
+    expect(statement).to_have_value("Half cents are cut off.")
+
+
+def test_d2_each_question_of_a_card_has_a_statement_and_an_earlier_answer_of_its_own(
+    portal: UpPortal, sign_in: SignIn
+) -> None:
+    number = asked_before(portal, "[name, rounding]")
+    page = sign_in(portal)
+    page.goto(f"{portal.url}/questions/{number}/")
+    card = page.locator(f"#question-{number}")
+    expect(card.locator(".item[data-item='0'] .asked-before")).to_have_count(0)
+    card.get_by_role("link", name="Use this answer").click()
+    expect(card.get_by_role("radio", name="Half to even")).to_be_checked()
+    expect(card.locator("[name=item-0-other]")).to_have_value("")
+    card.locator("[name=item-0-other]").fill("a.csv")
+    card.get_by_role("radio", name="whole project").check()
+    expect(card.locator("[name=statement-0]")).to_have_value("What file name? a.csv")
+    expect(card.locator("[name=statement-1]")).to_have_value("How are half cents rounded? Half to even")
+    card.get_by_role("checkbox", name="Name").uncheck()
+    expect(card.locator("[name=statement-0]")).not_to_be_visible()
+    page.reload()
+    expect(card.get_by_role("checkbox", name="Name")).not_to_be_checked()
+    expect(card.get_by_role("radio", name="whole project")).to_be_checked()
+    card.get_by_role("button", name="Answer all 2 and resume").click()
+    expect(card).to_contain_text("Answered by admin")
+    expect(card).to_contain_text("As in task")
+    assert portal.rows(DECIDED) == ["How are half cents rounded? Half to even"]
+    assert page.evaluate("localStorage.length") == 0

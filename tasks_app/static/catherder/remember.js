@@ -24,7 +24,9 @@
     for (const [item, field] of statementsOf(card)) {
       const isWanted = field.value || (scope && scope !== "task");
       if (!isWanted || (field.value && field.value !== field.dataset.made)) continue; // somebody has edited it
+      const before = field.value;
       field.value = field.dataset.made = statementOf(item);
+      if (field.value !== before) field.dispatchEvent(new Event("input", { bubbles: true })); // so that the draft has it
     }
   }
 
