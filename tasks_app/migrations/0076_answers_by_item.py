@@ -41,7 +41,7 @@ def leave(apps, editor):
 class Migration(migrations.Migration):
 
     dependencies = [
-        ("tasks_app", "0072_applied_decisions"),
+        ("tasks_app", "0075_late_questions"),
     ]
 
     operations = [
