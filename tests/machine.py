@@ -18,8 +18,11 @@ from tasks_app.sandbox import Sandbox, SandboxMode, detect
 
 POSTGRES = os.environ.get("CATHERDER_TEST_POSTGRES") or "postgresql://postgres@127.0.0.1:5432/postgres"
 REDIS = os.environ.get("CATHERDER_TEST_REDIS") or "redis://127.0.0.1:6379/15"
-#: Debian keeps it where only root's PATH leads.
-SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', os.defpath)}:/usr/sbin")
+#: Debian keeps these where only root's PATH leads.
+SSHD, NGINX = (
+    shutil.which(name, path=f"{os.environ.get('PATH', os.defpath)}:/usr/sbin") for name in ("sshd", "nginx")
+)
+CADDY = shutil.which("caddy")
 #: One of the two rounds of `make test`: what uses the database, on PostgreSQL.
 ON_POSTGRES = os.environ.get("CATHERDER_TEST_DATABASE") == "postgres"
 #: `make test` runs both rounds.
@@ -69,6 +72,14 @@ def missing_bubblewrap() -> str:
 
 def missing_git_lfs() -> str:
     return "" if shutil.which("git-lfs") else "Git LFS is not installed; on Debian: apt install git-lfs"
+
+
+def missing_caddy() -> str:
+    return "" if CADDY else "Caddy is not installed; on Debian: apt install caddy"
+
+
+def missing_nginx() -> str:
+    return "" if NGINX else "nginx is not installed; on Debian: apt install nginx-light"
 
 
 def missing_node() -> str:
@@ -146,9 +157,11 @@ def missing_hosts() -> str:
 MISSING: dict[str, Callable[[], str]] = {
     "browser": cache(missing_browser),
     "bubblewrap": cache(missing_bubblewrap),
+    "caddy": cache(missing_caddy),
     "disk": cache(missing_disk),
     "git_lfs": cache(missing_git_lfs),
     "hosts": cache(missing_hosts),
+    "nginx": cache(missing_nginx),
     "node": cache(missing_node),
     "postgres": cache(missing_postgres),
     "redis": cache(missing_redis),

@@ -91,9 +91,9 @@ class UpPortal(Installation):
         """The port of the address that it listens on."""
         return self.variables["CATHERDER_BIND"].rpartition(":")[2]
 
-    def start(self) -> Self:
+    def start(self, *options: str) -> Self:
         self.said = []
-        self.process = self.popen("up", stdin=subprocess.DEVNULL)
+        self.process = self.popen("up", *options, stdin=subprocess.DEVNULL)
         lines = self._lines()
         for line in lines:
             if "Cat Herder is ready at" in line:  # its public address, which a test may have made up
