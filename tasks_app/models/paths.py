@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 from uuid import UUID
 
@@ -15,6 +17,20 @@ from tasks_app.git import Repository, Workspace
 from tasks_app.git.mirror import Mirror, Portal
 from tasks_app.models import Project, Run, Sequence, Task
 from tasks_app.sandbox import UNCHANGED, Placement
+
+_Row = Project | Sequence | Task
+#: The folders of the data directory with those of rows.
+_KINDS: tuple[tuple[str, type[_Row]], ...] = (
+    ("repositories", Project),
+    ("setup-caches", Project),
+    ("submodules", Project),
+    ("tasks", Task),
+    ("sequences", Sequence),
+)
+#: The name of a folder, or of a file beside one, by `_folder_name`: it, and the id of its row.
+_FOLDER_NAME = re.compile(r"((\d{1,18})(?:-[^.]+)?)(?:\.|$)")
+#: Ids in one query; SQLite takes some thousands.
+_MOST_IDS = 500
 
 
 def data_dir() -> Path:
@@ -120,12 +136,32 @@ def shared_dir(task: Task) -> Path:
     return data_dir() / "sequences" / _folder_name(task.sequence) if task.sequence else task_dir(task)
 
 
-def _folder_name(row: Project | Sequence | Task) -> str:
+def _folder_name(row: _Row) -> str:
     """Return a unique name, also across databases: a new one counts its ids from 1 again.
 
     Old rows without a key keep their path, because the agent's session is stored under it.
     """
     return f"{row.pk}-{row.folder_key}" if row.folder_key else str(row.pk)
+
+
+def without_rows() -> list[Path]:
+    """Return the folders, and files beside them, of projects, sequences and tasks that have no row any more.
+
+    The folders are listed before the rows are read: a row is there before its folders are made.
+    """
+    found = [
+        (model, path, named)
+        for kind, model in _KINDS
+        for path in sorted((data_dir() / kind).glob("*"))
+        if (named := _FOLDER_NAME.match(path.name))
+    ]
+    known: set[tuple[type[_Row], str]] = set()
+    for model in (Project, Sequence, Task):
+        ids = sorted({int(named[2]) for kind, _, named in found if kind is model})
+        for start in range(0, len(ids), _MOST_IDS):
+            rows: Iterable[_Row] = model._default_manager.filter(pk__in=ids[start : start + _MOST_IDS])
+            known |= {(model, _folder_name(row)) for row in rows}
+    return [path for model, path, named in found if (model, named[1]) not in known]
 
 
 def workspace(task: Task) -> Workspace:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -11,6 +12,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from tasks_app.core.errors import CatHerderError
 from tasks_app.engine.cleaning import Cleaned, clean_workspaces
+from tasks_app.engine.leftovers import Freed, prune_repositories, remove_leftovers
 from tasks_app.operations import local_sandbox
 from tasks_app.services.data_directory import require_own_data_dir
 
@@ -18,7 +20,8 @@ from tasks_app.services.data_directory import require_own_data_dir
 class Command(BaseCommand):
     help = (
         "Removes the workspaces of tasks that ended long ago. Their work stays in the portal's repository, "
-        "and a task that is resumed later gets a new workspace."
+        "and a task that is resumed later gets a new workspace. Then removes what the repositories no longer "
+        "need and, on a worker host, the folders of removed projects."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -26,7 +29,9 @@ class Command(BaseCommand):
         parser.add_argument(
             "--dry-run", action="store_true", help="print what would be removed, and remove nothing"
         )
-        parser.add_argument("--json", action="store_true", help="one JSON object per workspace")
+        parser.add_argument(
+            "--json", action="store_true", help="one JSON object per workspace, folder or repository"
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
@@ -34,33 +39,36 @@ class Command(BaseCommand):
                 require_own_data_dir()
         except CatHerderError as error:
             raise CommandError(str(error), returncode=2) from None
-        looked_at = clean_workspaces(
-            older_than=timedelta(days=options["older_than"]),
-            sandbox=local_sandbox.sandbox(),
-            dry_run=options["dry_run"],
-        )
         total = 0
-        for cleaned in looked_at:
-            total += cleaned.freed
+        for found in self._freed(timedelta(days=options["older_than"]), dry_run=options["dry_run"]):
+            total += found.freed
             self.stdout.write(
-                _format_json(cleaned)
-                if options["json"]
-                else _format_line(cleaned, dry_run=options["dry_run"])
+                _format_json(found) if options["json"] else _format_line(found, dry_run=options["dry_run"])
             )
         if not options["json"]:
             self.stdout.write(f"{total / 1e6:,.1f} MB {'would be ' if options['dry_run'] else ''}freed.")
 
+    def _freed(self, older_than: timedelta, *, dry_run: bool) -> Iterator[Cleaned | Freed]:
+        sandbox = local_sandbox.sandbox()
+        yield from clean_workspaces(older_than=older_than, sandbox=sandbox, dry_run=dry_run)
+        yield from remove_leftovers(dry_run=dry_run)
+        if not dry_run:
+            yield from prune_repositories()
 
-def _format_line(cleaned: Cleaned, *, dry_run: bool) -> str:
-    if cleaned.kept:
-        return f"kept     task {cleaned.task.pk} “{cleaned.task}”: {cleaned.kept}"
-    verb = "would go" if dry_run else "removed "
-    line = f"{verb} task {cleaned.task.pk} “{cleaned.task}”: {cleaned.freed / 1e6:,.1f} MB"
-    if cleaned.late:
-        line += f"\n         Changes made after the last check are kept beside it: {cleaned.late}"
+
+def _format_line(found: Cleaned | Freed, *, dry_run: bool) -> str:
+    what = f"task {found.task.pk} “{found.task}”" if isinstance(found, Cleaned) else str(found.path)
+    if found.kept:
+        return f"kept     {what}: {found.kept}"
+    verb = "would go" if dry_run else "removed " if isinstance(found, Cleaned) else "freed   "
+    line = f"{verb} {what}: {found.freed / 1e6:,.1f} MB"
+    if isinstance(found, Cleaned) and found.late:
+        line += f"\n         Changes made after the last check are kept beside it: {found.late}"
     return line
 
 
-def _format_json(cleaned: Cleaned) -> str:
-    facts = {"path": str(cleaned.path), "freed": cleaned.freed, "kept": cleaned.kept, "late": cleaned.late}
-    return json.dumps({"task": cleaned.task.pk, **facts})
+def _format_json(found: Cleaned | Freed) -> str:
+    facts: dict[str, Any] = {"path": str(found.path), "freed": found.freed, "kept": found.kept}
+    if isinstance(found, Cleaned):
+        facts = {"task": found.task.pk, **facts, "late": found.late}
+    return json.dumps(facts)

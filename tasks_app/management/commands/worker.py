@@ -16,6 +16,7 @@ from huey.contrib.djhuey import HUEY
 from tasks_app import composition, tasks
 from tasks_app.core.errors import CatHerderError, WrongDataDirectory
 from tasks_app.engine.intake import STARTING, Intake, TakingConsumer
+from tasks_app.engine.leftovers import Housekeeper
 from tasks_app.engine.publisher import Publisher
 from tasks_app.engine.scheduled_jobs import PunctualScheduler
 from tasks_app.engine.span_exporter import start_exporter
@@ -86,8 +87,8 @@ class Command(BaseCommand):
             if not has_opened(intake):  # jobs are signed with a key that the portal gives to this host
                 heartbeat.stop()
                 return
-        others: list[Dispatcher | Publisher] = (
-            [] if settings.ENVIRONMENT.worker_token else [Dispatcher(), Publisher(intake)]
+        others: list[Dispatcher | Publisher | Housekeeper] = (
+            [Housekeeper()] if settings.ENVIRONMENT.worker_token else [Dispatcher(), Publisher(intake)]
         )
         exporter = start_exporter()
         sweeper.start()

@@ -1,0 +1,137 @@
+"""Freeing what no row needs any more: folders on worker hosts, and objects in repositories."""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+
+from django.db import close_old_connections
+from django.utils import timezone
+
+from tasks_app.core.errors import WorkspaceError
+from tasks_app.engine.temporary_faults import temporary_fault
+from tasks_app.git.pruning import prune
+from tasks_app.models import Project, paths
+from tasks_app.sandbox.watch import size_of_folder
+from tasks_app.services.named_commits import named_commits
+
+logger = logging.getLogger(__name__)
+
+#: How old an object must be before it is removed: a recording may still need younger ones.
+UNNAMED_KEPT = timedelta(days=14)
+#: Seconds between two looks at what is left over on a worker host.
+SECONDS = 3600.0
+
+
+@dataclass(frozen=True)
+class Freed:
+    """The outcome for one folder or repository: `freed` bytes, or why it was `kept`."""
+
+    path: Path
+    freed: int = 0
+    kept: str = ""
+
+
+def remove_leftovers(*, dry_run: bool = False) -> Iterator[Freed]:
+    """Remove folders of removed projects and tasks on a worker host, unless a process uses them.
+
+    Nothing on the portal's own host: there a restored database may be older than the repositories.
+    """
+    if paths.portal_of_worker_host() is None:
+        return
+    for path in paths.without_rows():
+        if dry_run:
+            yield Freed(path, freed=_size(path))
+            continue
+        with _unused(path) as unused:
+            yield _remove(path) if unused else Freed(path, kept="a process uses it")
+
+
+def _remove(path: Path) -> Freed:
+    size = _size(path)
+    try:
+        paths.remove_folder(path)
+    except WorkspaceError as error:
+        return Freed(path, kept=str(error))
+    return Freed(path, freed=size)
+
+
+@contextmanager
+def _unused(path: Path) -> Iterator[bool]:
+    """Hold all locks of a folder. Yield False if another process has one: an agent, a fetch or a setup."""
+    beside = path.with_name(f"{path.name}.lock")
+    with ExitStack() as held:
+        locks = [one for one in (path, beside, path / "lock", *path.glob("*.lock")) if one.is_file()]
+        yield all(_lock(one, held) for one in locks)
+
+
+def _lock(path: Path, held: ExitStack) -> bool:
+    try:
+        fcntl.flock(held.enter_context(path.open()), fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return True
+
+
+def _size(path: Path) -> int:
+    return size_of_folder(path) if path.is_dir() else path.lstat().st_blocks * 512
+
+
+def prune_repositories(*, older_than: timedelta = UNNAMED_KEPT) -> Iterator[Freed]:
+    """Remove old objects that no reference and no row names, from the repositories of this host.
+
+    Yields only those in which there is something to do.
+    """
+    for project in Project.objects.order_by("pk"):
+        repository = paths.repository(project)
+        if not repository.path.exists():
+            continue
+        try:
+            since = timezone.now() - older_than
+            done = prune(repository, unused_since=since, named=partial(named_commits, project))
+        except (WorkspaceError, OSError) as error:
+            yield Freed(repository.path, kept=str(error))
+            continue
+        if done.freed or done.kept:
+            yield Freed(repository.path, freed=done.freed, kept=done.kept)
+
+
+class Housekeeper(threading.Thread):
+    """Removes what is left over on a worker host, at the start and then every SECONDS until it is stopped."""
+
+    def __init__(self) -> None:
+        super().__init__(name="housekeeper", daemon=True)
+        self._stop_wanted = threading.Event()
+
+    def run(self) -> None:
+        while not self._stop_wanted.is_set():
+            try:
+                close_old_connections()
+                self._remove_all()
+            except Exception as error:
+                trace = None if temporary_fault(error) else error
+                logger.error("what is left over could not be removed (%s)", error, exc_info=trace)
+            finally:
+                close_old_connections()
+            self._stop_wanted.wait(SECONDS)
+
+    def _remove_all(self) -> None:
+        for one in remove_leftovers():
+            if one.kept:
+                logger.warning("%s is left over and was kept: %s", one.path, one.kept)
+            else:
+                logger.info("%s was left over and is removed: %s bytes", one.path, f"{one.freed:,}")
+            if self._stop_wanted.is_set():
+                return
+
+    def stop(self) -> None:
+        self._stop_wanted.set()

@@ -1,0 +1,322 @@
+"""What no row needs any more is freed: folders on worker hosts, and objects of repositories."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import threading
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.apps import apps
+from django.utils import timezone
+
+from tasks_app.agent.fake_script import Turn, say, write
+from tasks_app.engine.leftovers import Housekeeper, prune_repositories, remove_leftovers
+from tasks_app.git import Repository, pruning
+from tasks_app.git.pruning import KEPT, prune
+from tasks_app.models import paths
+from tasks_app.services import named_commits
+from tasks_app.services.fetching import fetch
+from tests.integration.conftest import Manage
+from tests.integration.git_repository import GitRepository
+from tests.runner import Runner
+from tests.waiting import wait_until
+
+PAINTS = [Turn(calls=(write("red.txt", "red"),)), say("Done.")]
+TOKEN = "cathw_build-2." + 43 * "A"
+
+
+@pytest.fixture
+def become_worker_host(settings: Any) -> Callable[[], None]:
+    """Make this host a worker host, once a test has made its project on the portal's."""
+
+    def become() -> None:
+        values = {"worker_token": TOKEN, "url": "https://herder.example.org"}
+        settings.ENVIRONMENT = settings.ENVIRONMENT.model_copy(update=values)
+
+    return become
+
+
+def remains_of_a_project(runner: Runner) -> set[Path]:
+    """Remove a project as the portal does: with its rows, and no folder of this host."""
+    task = runner.advance(runner.task(PAINTS))
+    folders = {
+        paths.repository(task.project).path,
+        paths.setup_caches_of(task.project),
+        paths.submodules_of(task.project),
+        paths.task_dir(task),
+    }
+    for folder in folders:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "file").write_text("left")
+    paths.repository(task.project).lock_file.touch()
+    task.project.delete()
+    return folders
+
+
+@pytest.mark.django_db
+class TestFoldersOnAWorkerHost:
+    def test_those_of_a_removed_project_go(
+        self, runner: Runner, become_worker_host: Callable[[], None]
+    ) -> None:
+        folders = remains_of_a_project(runner)
+        become_worker_host()
+        removed = list(remove_leftovers())
+        assert {one.path for one in removed if not one.path.name.endswith("lock")} == folders
+        assert not any(folder.exists() for folder in folders)
+        assert all(one.freed and not one.kept for one in removed if one.path in folders)
+        assert list(remove_leftovers()) == []
+
+    def test_those_of_others_stay(self, runner: Runner, become_worker_host: Callable[[], None]) -> None:
+        task = runner.advance(runner.task(PAINTS))
+        become_worker_host()
+        paths.setup_caches_of(task.project).mkdir(parents=True)
+        other = paths.data_dir() / "repositories" / ".workspace-x7"  # a recording in flight
+        other.mkdir(parents=True)
+        (paths.data_dir() / "tasks" / "notes").mkdir()
+        assert list(remove_leftovers()) == []
+        assert other.exists() and paths.workspace(task).path.exists()
+
+    def test_a_folder_of_another_database_with_the_same_id_goes(
+        self, runner: Runner, become_worker_host: Callable[[], None]
+    ) -> None:
+        task = runner.task(PAINTS)
+        become_worker_host()
+        stranger = paths.task_dir(task).with_name(f"{task.pk}-{16 * 'f'}")
+        stranger.mkdir(parents=True)
+        assert [one.path for one in remove_leftovers()] == [stranger]
+
+    @pytest.mark.parametrize("kind", ["agent", "fetch", "setup", "submodule"])
+    def test_one_that_a_process_uses_stays(
+        self, runner: Runner, become_worker_host: Callable[[], None], kind: str
+    ) -> None:
+        task = runner.advance(runner.task(PAINTS))
+        project = task.project
+        used, lock = {
+            "agent": (paths.task_dir(task), paths.lock_file(task)),
+            "fetch": (paths.repository(project).path, paths.repository(project).lock_file),
+            "setup": (paths.setup_caches_of(project), paths.setup_caches_of(project) / "key.lock"),
+            "submodule": (paths.submodules_of(project), paths.submodules_of(project) / "x.git.lock"),
+        }[kind]
+        used.mkdir(parents=True, exist_ok=True)
+        project.delete()
+        become_worker_host()
+        with lock.open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            (kept,) = [one for one in remove_leftovers() if one.path == used]
+            assert kept.kept == "a process uses it" and used.exists()
+        assert used in [one.path for one in remove_leftovers()] and not used.exists()
+
+    def test_a_dry_run_removes_nothing(
+        self, runner: Runner, become_worker_host: Callable[[], None], manage: Manage
+    ) -> None:
+        folders = remains_of_a_project(runner)
+        become_worker_host()
+        code, out, _ = manage("clean_workspaces", "--dry-run")
+        assert code == 0 and all(f"would go {folder}" in out for folder in folders)
+        assert all(folder.exists() for folder in folders)
+        code, out, _ = manage("clean_workspaces")
+        assert code == 0 and all(f"freed    {folder}" in out for folder in folders)
+        assert not any(folder.exists() for folder in folders)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_worker_host_removes_them_by_itself(runner: Runner, become_worker_host: Callable[[], None]) -> None:
+    folders = remains_of_a_project(runner)
+    become_worker_host()
+    keeper = Housekeeper()
+    keeper.start()
+    try:
+        wait_until(lambda: not any(folder.exists() for folder in folders))
+    finally:
+        keeper.stop()
+        keeper.join()
+
+
+@pytest.mark.django_db
+def test_the_portals_own_host_removes_no_folder(runner: Runner) -> None:
+    """A restored database may be older than the repositories."""
+    folders = remains_of_a_project(runner)
+    assert list(remove_leftovers()) == []
+    assert all(folder.exists() for folder in folders)
+
+
+class Objects:
+    """A repository of the portal, in which a test makes objects of some age."""
+
+    def __init__(self, runner: Runner) -> None:
+        self.project = runner.project()
+        fetch(self.project)
+        self.repository = paths.repository(self.project)
+
+    def commit(self, text: str, *, days: int = 0, pack: bool = True) -> str:
+        """Make a commit that no reference names, as old as this, as a push or a recording leaves it."""
+        git = self.repository.git
+        blob = git.run("hash-object", "-w", "--stdin", stdin=text.encode()).decode().strip()
+        tree = git.run("mktree", stdin=f"100644 blob {blob}\tpaint.txt\n".encode()).decode().strip()
+        names = ("-c", "user.name=A", "-c", "user.email=a@example.org")
+        made = git.run(*names, "commit-tree", "-m", text[:20], tree).decode().strip()
+        files = [self.repository.path / "objects" / one[:2] / one[2:] for one in (blob, tree, made)]
+        if pack:
+            target = str(self.repository.path / "objects" / "pack" / "pack")
+            order = "\n".join((blob, tree, made)).encode()
+            name = git.run("pack-objects", "--quiet", target, stdin=order).decode().strip()
+            for file in files:
+                file.unlink(missing_ok=True)  # a pruning at the same time may be first
+            files = [Path(f"{target}-{name}{end}") for end in (".pack", ".idx")]
+        then = time.time() - days * 24 * 3600
+        for file in files:
+            os.utime(file, (then, then))
+        return made
+
+    def prune(self) -> pruning.Pruned:
+        return prune(self.repository, unused_since=weeks_ago(2), named=lambda: ())
+
+
+def weeks_ago(number: int) -> datetime:
+    return timezone.now() - timedelta(weeks=number)
+
+
+@pytest.fixture
+def objects(db: None, runner: Runner) -> Objects:
+    return Objects(runner)
+
+
+@pytest.mark.parametrize("pack", [True, False], ids=["pushed", "loose"])
+def test_old_objects_without_a_reference_go(objects: Objects, pack: bool) -> None:
+    old = objects.commit(os.urandom(100_000).hex(), days=15, pack=pack)
+    assert objects.prune().freed > 50_000
+    assert not objects.repository.has(old) and objects.repository.problems() == []
+    assert objects.repository.head("main")
+
+
+def test_younger_objects_stay_and_what_a_reference_names(objects: Objects) -> None:
+    young = objects.commit("young", days=13)
+    named = objects.commit("named", days=100)
+    objects.repository.set_refs(named, "refs/cat-herder-incoming/1/1")
+    objects.commit("old", days=15)
+    objects.prune()
+    assert objects.repository.has(young) and objects.repository.has(named)
+    objects.repository.set_refs(young, "refs/heads/x")
+    assert objects.repository.problems() == []
+
+
+def test_objects_grow_older_in_the_pack_that_keeps_them(objects: Objects) -> None:
+    """Neither another pruning nor the packing of many recordings makes them young again."""
+    made = objects.commit("made", days=13)
+    objects.prune()
+    for number in range(60):
+        objects.repository.set_refs(objects.commit(f"{number}"), f"refs/heads/{number}")
+    assert objects.repository.tidy()
+    assert objects.repository.has(made)
+    later = timezone.now() + timedelta(days=2)
+    prune(objects.repository, unused_since=later - timedelta(weeks=2), named=lambda: ())
+    assert not objects.repository.has(made)
+
+
+def test_a_recording_in_flight_keeps_what_it_needs(objects: Objects) -> None:
+    """It imports its objects while another process prunes, and sets its reference afterwards."""
+    large = [objects.commit(os.urandom(20_000).hex(), days=20) for _ in range(5)]
+    made: list[str] = []
+    with pytest.MonkeyPatch.context() as patch:
+
+        def counting(repository: Repository) -> bool:
+            made.append(objects.commit("recorded meanwhile"))
+            return original(repository)
+
+        original = pruning._has_unnamed_objects
+        patch.setattr(pruning, "_has_unnamed_objects", counting)
+        objects.prune()
+    objects.repository.set_refs(made[0], "refs/cat-herder/x/1")
+    assert objects.repository.problems() == []
+    assert not any(objects.repository.has(one) for one in large)
+
+
+def test_recordings_and_prunings_at_once_lose_nothing(objects: Objects) -> None:
+    recorded: list[str] = []
+    ended = threading.Event()
+
+    def record() -> None:
+        try:
+            for number in range(20):
+                made = objects.commit(f"{number} {os.urandom(3000).hex()}")
+                objects.repository.set_refs(made, f"refs/cat-herder/x/{number}")
+                recorded.append(made)
+        finally:
+            ended.set()
+
+    thread = threading.Thread(target=record)
+    thread.start()
+    times = 0
+    while not ended.is_set():
+        objects.commit("old", days=20)
+        objects.prune()
+        times += 1
+    thread.join()
+    assert times and len(recorded) == 20 and objects.repository.problems() == []
+    assert all(objects.repository.has(one) for one in recorded)
+
+
+def test_nothing_is_removed_while_another_process_fetches(objects: Objects) -> None:
+    old = objects.commit("old", days=20)
+    with ExitStack() as held:
+        held.enter_context(objects.repository.exclusive())
+        assert "another process fetches" in objects.prune().kept
+    assert objects.repository.has(old)
+
+
+def test_what_a_killed_push_left_goes(objects: Objects) -> None:
+    left = objects.repository.path / "objects" / "pack" / "tmp_pack_x7"
+    left.write_bytes(b"half")
+    then = time.time() - 20 * 24 * 3600
+    os.utime(left, (then, then))
+    objects.prune()
+    assert not left.exists()
+
+
+def test_a_commit_that_a_row_names_stays_although_no_branch_leads_to_it(runner: Runner, db: None) -> None:
+    """The source's branch was rewritten, and its task has not begun."""
+    task = runner.task()
+    source = GitRepository(Path(task.project.source))
+    source.git("checkout", "--quiet", "--orphan", "anew")
+    source.commit(**{"new.txt": "another history"})
+    source.git("branch", "--force", "main", "anew")
+    fetch(task.project)
+    repository = paths.repository(task.project)
+    for file in (repository.path / "objects" / "pack").iterdir():
+        os.utime(file, (0, 0))
+    assert [one.kept for one in prune_repositories() if one.kept] == []
+    assert repository.has(task.base_commit) and repository.refs(f"{KEPT}/") == (task.base_commit,)
+    assert repository.problems() == []
+
+
+def test_the_command_says_what_it_freed(objects: Objects, manage: Manage) -> None:
+    objects.commit(os.urandom(100_000).hex(), days=15)
+    code, out, _ = manage("clean_workspaces")
+    assert code == 0 and f"freed    {objects.repository.path}: 0." in out
+
+
+def test_a_damaged_repository_does_not_end_the_cleaning(objects: Objects, runner: Runner) -> None:
+    other = runner.project()
+    fetch(other)
+    (objects.repository.path / "HEAD").write_text("nonsense")
+    found = {one.path: one.kept for one in prune_repositories()}
+    assert found[objects.repository.path]
+
+
+def test_every_commit_of_a_row_is_known() -> None:
+    """A new field with a commit must be listed, or what it names may be removed."""
+    listed = {(model, field) for model, _, fields in named_commits.FIELDS for field in fields}
+    there = {
+        (model, field.name)
+        for model in apps.get_app_config("tasks_app").get_models()
+        for field in model._meta.get_fields()
+        if field.name.endswith("commit") and getattr(field, "max_length", None) == 64
+    }
+    assert there <= listed
