@@ -52,7 +52,7 @@ _TASK = re.compile(
 _JSON_BYTES = 10_000
 #: Sources from which contents of Git LFS are fetched at the same time, for up to half an hour each.
 MOST_FETCHES = 2
-#: Threads that read or write whole repositories and uploads.
+#: Threads that read or write whole repositories and uploads, and as many that set references.
 MOST_SLOW = 3
 #: How much work may wait for one of these threads.
 MOST_WAITING = 32
@@ -76,6 +76,7 @@ class WorkerHosts:
         # Sources may be slow. They must not delay what is quick, and nothing here the check of a token.
         self._fetches = SlowThreads(most=MOST_FETCHES, waiting=MOST_WAITING)
         self._slow = SlowThreads(most=MOST_SLOW, waiting=MOST_WAITING)
+        self._references = SlowThreads(most=MOST_SLOW, waiting=MOST_WAITING)
         self._bundles = transfers.Bundles(self._background, self._slow)
         self._finished_uploads = upload_service.FinishedUploads(self._background, self._slow, self._processes)
         self._old_removed_at = -_REMOVE_OLD_SECONDS
@@ -135,7 +136,7 @@ class WorkerHosts:
                 await self._transfer(held, scope, receive, send)
         elif service := _git_service(held, method, rest.rpartition("repository.git/")[2], scope):
             if service.advertise and service.service == UPLOAD:
-                await self._slow.run(lambda: ensure_base_ref(held))
+                await self._references.run(lambda: ensure_base_ref(held))
             async with self._processes[held.worker.pk]:
                 await service.respond(scope, receive, send)
         else:
@@ -185,7 +186,7 @@ class WorkerHosts:
     async def _set_refs(self, held: HeldTask, scope: Message, receive: Receive, send: Send) -> None:
         body = b"".join([piece async for piece in body_pieces(scope, receive, limit=_JSON_BYTES)])
         target, refs = _target_and_refs(body)
-        if await self._slow.run(lambda: set_task_refs(held, target, refs)):
+        if await self._references.run(lambda: set_task_refs(held, target, refs)):
             await answer(scope, send, 200, b"set\n")
         else:
             await answer(scope, send, 404, b"Push this object first.\n")

@@ -20,6 +20,7 @@ from tasks_app.engine.temporary_faults import temporary_fault
 from tasks_app.git.pruning import prune
 from tasks_app.models import Project, paths
 from tasks_app.sandbox.watch import size_of_folder
+from tasks_app.services.data_directory import holds_portal
 from tasks_app.services.named_commits import named_commits
 
 logger = logging.getLogger(__name__)
@@ -44,7 +45,7 @@ def remove_leftovers(*, dry_run: bool = False) -> Iterator[Freed]:
 
     Nothing on the portal's own host: there a restored database may be older than the repositories.
     """
-    if paths.portal_of_worker_host() is None:
+    if paths.portal_of_worker_host() is None or holds_portal(paths.data_dir()):
         return
     for path in paths.without_rows():
         if dry_run:

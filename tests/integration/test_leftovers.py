@@ -17,6 +17,7 @@ from django.apps import apps
 from django.utils import timezone
 
 from tasks_app.agent.fake_script import Turn, say, write
+from tasks_app.engine import leftovers
 from tasks_app.engine.leftovers import Housekeeper, prune_repositories, remove_leftovers
 from tasks_app.git import Repository, pruning
 from tasks_app.git.pruning import KEPT, prune
@@ -143,6 +144,17 @@ def test_a_worker_host_removes_them_by_itself(runner: Runner, become_worker_host
 def test_the_portals_own_host_removes_no_folder(runner: Runner) -> None:
     """A restored database may be older than the repositories."""
     folders = remains_of_a_project(runner)
+    assert list(remove_leftovers()) == []
+    assert all(folder.exists() for folder in folders)
+
+
+@pytest.mark.django_db
+def test_a_token_does_not_make_a_portals_data_directory_that_of_a_worker_host(
+    runner: Runner, become_worker_host: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folders = remains_of_a_project(runner)
+    become_worker_host()
+    monkeypatch.setattr(leftovers, "holds_portal", lambda folder: True)
     assert list(remove_leftovers()) == []
     assert all(folder.exists() for folder in folders)
 
