@@ -20,7 +20,7 @@ import pytest
 TESTS = Path(__file__).parent
 
 #: Input from people and scripts: PostgreSQL is the stricter about NUL, numbers, lengths, and statements after
-#: an error in a transaction.
+#: an error in a transaction. Worker hosts need PostgreSQL anyway.
 ON_POSTGRES = (
     "integration/test_activity.py",
     "integration/test_answer_form.py",
@@ -52,6 +52,7 @@ ON_POSTGRES = (
     "integration/test_notifications_pages.py",
     "integration/test_pages.py",
     "integration/test_pages_sequence.py",
+    "integration/test_publishing.py",
     "integration/test_publishing_access.py",
     "integration/test_publishing_pages.py",
     "integration/test_publishing_sequences.py",
@@ -62,6 +63,7 @@ ON_POSTGRES = (
     "integration/test_task_result.py",
     "integration/test_time_zones.py",
     "integration/test_web_push.py",
+    "integration/test_worker_hosts.py",
     "security/test_numbers.py",
     "security/test_web.py",
 )
@@ -85,6 +87,7 @@ ON_SQLITE = (
     "integration/test_merging.py",
     "integration/test_merging_sequences.py",
     "integration/test_moving_a_project.py",
+    "integration/test_pipeline_publishing.py",
     "integration/test_plans.py",
     "integration/test_probes.py",
     "integration/test_project_settings.py",

@@ -86,6 +86,7 @@ def bare_target(runner: Runner, task: Task) -> GitRepository:
     return remote
 
 
+@pytest.mark.both
 def test_v7_a_task_that_is_done_is_published_once(runner: Runner) -> None:
     task = runner.task(WORK, config=CONFIG)
     remote = bare_target(runner, task)
@@ -287,6 +288,7 @@ def test_while_it_is_published_by_hand_the_pipeline_waits(done: Result) -> None:
     assert own.state == "pushed" and len(pushes.read_text().splitlines()) == 1
 
 
+@pytest.mark.both
 def test_two_workers_ask_for_it_once(done: Result) -> None:
     task = finish(done)
     assert ask_for_due(task.pk) is not None
@@ -294,6 +296,7 @@ def test_two_workers_ask_for_it_once(done: Result) -> None:
     assert ask_for_due(task.pk) is None
 
 
+@pytest.mark.both
 def test_a_task_that_cannot_be_looked_at_holds_up_no_other(
     done: Result, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

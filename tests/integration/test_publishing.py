@@ -111,6 +111,7 @@ def test_the_same_commit_is_pushed_once(done: Result, squash: bool) -> None:
     assert len(pushes.read_text().splitlines()) == 1
 
 
+@pytest.mark.both
 def test_asked_for_twice_it_is_one_publication(done: Result) -> None:
     first = publish(done.task, by=done.by)
     assert publish(done.task, by=done.by) == first
@@ -283,12 +284,14 @@ def test_a_url_that_changes_meanwhile_gets_nothing(done: Result) -> None:
     assert publication.state == PublicationState.REFUSED and "since then" in publication.answer
 
 
+@pytest.mark.both
 def test_a_publication_is_carried_out_by_one_worker(done: Result) -> None:
     publication = publish(done.task, by=done.by)
     assert Publication.objects.claim(publication.pk)
     assert not carry_out(publication.pk)
 
 
+@pytest.mark.both
 def test_a_worker_that_lost_its_claim_says_nothing(done: Result) -> None:
     slow = Publication.objects.claim(publish(done.task, by=done.by).pk)
     assert slow
@@ -300,6 +303,7 @@ def test_a_worker_that_lost_its_claim_says_nothing(done: Result) -> None:
     assert actions(done.task) == [Action.PUBLISH_REQUESTED, Action.PUBLISHED]
 
 
+@pytest.mark.both
 def test_a_claim_is_renewed_while_the_worker_pushes(done: Result, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tasks_app.engine.publisher._RENEW_SECONDS", 0.02)
     publication = Publication.objects.claim(publish(done.task, by=done.by).pk)
@@ -312,6 +316,7 @@ def test_a_claim_is_renewed_while_the_worker_pushes(done: Result, monkeypatch: p
     assert not Publication.objects.due().exists()
 
 
+@pytest.mark.both
 def test_a_claim_of_a_clock_that_was_set_back_does_not_count(done: Result) -> None:
     publication = Publication.objects.claim(publish(done.task, by=done.by).pk)
     assert publication
@@ -328,6 +333,7 @@ def test_a_fault_of_the_portal_ends_the_publication(done: Result, monkeypatch: p
     assert publication.state == PublicationState.REFUSED and "ZeroDivisionError" in publication.answer
 
 
+@pytest.mark.both
 def test_a_publication_whose_workers_die_ends_with_a_sentence(done: Result) -> None:
     publication = publish(done.task, by=done.by)
     for _ in range(MAX_ATTEMPTS):
@@ -364,6 +370,7 @@ def test_temporary_faults_are_not_counted_as_deaths(done: Result, monkeypatch: p
     assert publication.state == PublicationState.PUSHED
 
 
+@pytest.mark.both
 def test_what_was_never_tried_comes_before_what_had_a_fault(
     done: Result, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -379,6 +386,7 @@ def test_what_was_never_tried_comes_before_what_had_a_fault(
     assert begun == [fresh.pk, tried.pk]
 
 
+@pytest.mark.both
 def test_the_workers_thread_finds_what_is_due(done: Result) -> None:
     publication = publish(done.task, by=done.by)
     publisher = Publisher()

@@ -169,6 +169,7 @@ def test_an_older_epoch_is_out_of_reach(host: Host) -> None:
     ],
     ids=["released", "lapsed", "taken over"],
 )
+@pytest.mark.both
 def test_access_ends_with_the_lease(host: Host, lost: dict[str, Any]) -> None:
     with host.mirror.held_for(host.key, branch=host.task.branch):
         made = host.commit("late")
@@ -201,6 +202,7 @@ def test_a_lease_that_is_lost_during_a_push_sets_no_reference(
     assert host.repository.refs("refs/cat-herder/", "refs/heads/") == ()
 
 
+@pytest.mark.both
 def test_nobody_takes_the_task_while_its_references_are_set(
     host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
