@@ -72,6 +72,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if others:
         config.hook.pytest_deselected(items=others)
         items[:] = [item for item in items if not _is_of_the_other_round(item)]
+    items.sort(key=lambda item: not rounds.is_long(item.path))
 
 
 def _mark_as_using_rows(item: pytest.Item) -> None:

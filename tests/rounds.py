@@ -115,6 +115,13 @@ ON_SQLITE = (
     "security/test_tokens.py",
 )
 
+#: A test that takes a minute must not be the last one that begins: all workers but its own would wait for it.
+BEGUN_FIRST = (
+    "soak/test_soak.py",
+    "integration/test_package.py",
+    "integration/test_backup.py",
+)
+
 #: The mark of tests that use the database, and the fixtures that most of the others get it from.
 _ROWS = re.compile(r"\b(?:django_db|transactional_db|runner)\b")
 
@@ -128,6 +135,11 @@ def only_round(module: Path) -> str | None:
     if not module.is_relative_to(TESTS):
         return None
     return _ROUNDS.get(module.relative_to(TESTS).as_posix())
+
+
+def is_long(module: Path) -> bool:
+    """Return whether this test module is among those with which a run begins."""
+    return module.is_relative_to(TESTS) and module.relative_to(TESTS).as_posix() in BEGUN_FIRST
 
 
 def round_of(test: pytest.Item) -> str | None:

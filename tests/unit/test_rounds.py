@@ -70,7 +70,7 @@ def test_a_test_that_gets_the_database_from_a_fixture_has_the_mark(
 
 def test_each_listed_module_exists_and_is_listed_once() -> None:
     listed = [*table.ON_POSTGRES, *table.ON_SQLITE]
-    assert [name for name in listed if not (table.TESTS / name).is_file()] == []
+    assert [name for name in (*listed, *table.BEGUN_FIRST) if not (table.TESTS / name).is_file()] == []
     assert len(listed) == len(set(listed))
 
 
@@ -111,3 +111,8 @@ def test_only_listed_modules_have_tests_for_both() -> None:
     for module in table.TESTS.rglob("test_*.py"):
         if table.has_tests_for_both(module) and module != Path(__file__):
             assert table.only_round(module) is not None, module
+
+
+def test_a_run_begins_with_its_longest_tests(request: pytest.FixtureRequest) -> None:
+    long = [table.is_long(item.path) for item in request.session.items]
+    assert long == sorted(long, reverse=True)
