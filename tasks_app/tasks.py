@@ -72,10 +72,11 @@ def look_at(task_id: int) -> None:
 
 
 def labels_here() -> Labels:
-    """Return the labels of this worker, with one for each toolchain that it has now."""
-    from tasks_app.engine.toolchains import toolchains_here
+    """Return the labels of this worker, with those for everything else that it has now."""
+    from tasks_app.engine.machine import labels_of_machine
+    from tasks_app.operations import local_sandbox
 
-    return labels | toolchains_here()
+    return labels | labels_of_machine(local_sandbox.sandbox())
 
 
 def notify_worker(task_id: int) -> None:

@@ -1,7 +1,8 @@
 """Labels of workers, and which of them a step needs (M4).
 
 A toolchain that a worker has, or a task needs, is a label, too, in a form that nobody can enter:
-`toolchain:rust`. So a worker that lacks one leaves the task to others, as with any label.
+`toolchain:rust`. So are Git LFS and a sandbox that can take the network away. A worker that lacks one leaves
+the task to others, as with any label.
 """
 
 from __future__ import annotations
@@ -16,6 +17,12 @@ STORED_LENGTH = MOST_LABELS * 42
 
 Labels = frozenset[str]
 _TOOLCHAIN = "toolchain:"
+#: What a machine can do.
+GIT_LFS, OFFLINE = "machine:git-lfs", "machine:offline"
+_MACHINE = {
+    GIT_LFS: "Git LFS (git-lfs, and lfs in CATHERDER_GIT_FILTERS)",
+    OFFLINE: "a sandbox that can take the network away",
+}
 
 
 def label_fault(label: str) -> str:
@@ -50,14 +57,18 @@ def toolchain_labels(names: Iterable[str]) -> Labels:
     return frozenset(_TOOLCHAIN + name for name in names)
 
 
-def labels_needed(runs_on: str, toolchains: str) -> Labels:
-    """Return what a worker must have for a step: both columns have names with commas between them."""
-    return labels_of(runs_on) | toolchain_labels(labels_of(toolchains))
+def labels_needed(runs_on: str, toolchains: str, *, lfs: bool = False, offline: bool = False) -> Labels:
+    """Return what a worker must have for a step: both columns have names with commas between them.
+
+    `offline`: the step, or the setup of its workspace, must run without the machine's network.
+    """
+    machine = {label for label, is_needed in ((GIT_LFS, lfs), (OFFLINE, offline)) if is_needed}
+    return labels_of(runs_on) | toolchain_labels(labels_of(toolchains)) | machine
 
 
 def labels_and_toolchains(labels: Iterable[str]) -> tuple[list[str], list[str]]:
     """Return the labels that people have given, and the names of the toolchains."""
-    given = sorted(labels)
+    given = sorted(label for label in labels if label not in _MACHINE)
     toolchains = [label.removeprefix(_TOOLCHAIN) for label in given if label.startswith(_TOOLCHAIN)]
     return [label for label in given if not label.startswith(_TOOLCHAIN)], toolchains
 
@@ -68,6 +79,8 @@ def _toolchain_in_words(name: str) -> str:
 
 def labels_in_words(labels: Iterable[str]) -> str:
     """Return the labels for a sentence: “gpu, the toolchain rust and the folder /srv/datasets”."""
+    labels = frozenset(labels)
     given, toolchains = labels_and_toolchains(labels)
-    *most, last = [*given, *map(_toolchain_in_words, toolchains)]
+    machine = [words for label, words in _MACHINE.items() if label in labels]
+    *most, last = [*given, *map(_toolchain_in_words, toolchains), *machine]
     return f"{', '.join(most)} and {last}" if most else last

@@ -10,25 +10,25 @@ from django.db import connection
 from django.utils import timezone
 
 from tasks_app.core.errors import CatHerderError, IllegalMove, InUse, LeaseLost
-from tasks_app.core.labels import labels_in_words, labels_needed
+from tasks_app.core.labels import labels_in_words
 from tasks_app.core.phases import Phase
 from tasks_app.core.trace_context import log_context, log_for
 from tasks_app.engine.conclude import fail, postpone
 from tasks_app.engine.crashpoints import crash_point
 from tasks_app.engine.early_end import end_early_if_due
 from tasks_app.engine.lease import Lease, keep_renewed, renewer
+from tasks_app.engine.machine import missing_here
 from tasks_app.engine.recording import commit_for_sequence, tidy_repository
 from tasks_app.engine.recovery import close_crashed_run, close_interrupted_run, recover
 from tasks_app.engine.steps import work_on
 from tasks_app.engine.stopping import Stopped, StopReason
 from tasks_app.engine.temporary_faults import retry_during_faults, temporary_fault
-from tasks_app.engine.toolchains import missing_toolchains
 from tasks_app.engine.worker_context import WorkerContext
 from tasks_app.history.spans import begin_task, context_of
 from tasks_app.history.statistics import paused_until_now
 from tasks_app.history.transitions import move
 from tasks_app.models import Outcome, Run, Step, Task, paths
-from tasks_app.services.scheduling import labels_of_next_step
+from tasks_app.services.scheduling import labels_of_next_step, labels_of_step
 from tasks_app.services.sending_back import hand_over_waiting
 from tasks_app.services.sequences import look_for_next, proceed
 from tasks_app.services.soft_limit import end_if_decided
@@ -85,7 +85,7 @@ def _claim_lease(task_id: int, owner: str, context: WorkerContext) -> Lease | No
             return Lease.claim(task_id, owner=owner)
         needed = labels_of_next_step(task_id)
         # Without the second look a worker would claim and leave the task again and again.
-        if not needed <= context.labels or missing_toolchains(needed):
+        if not needed <= context.labels or missing_here(needed, context.sandbox):
             return None
         return Lease.claim_place(task_id, owner=owner)
     except Exception as error:
@@ -153,9 +153,9 @@ def _leave_to_other_worker(step: Step, lease: Lease, context: WorkerContext) -> 
     """Put the task back if its next step needs labels that this worker lacks. Return whether it does."""
     if context.labels is None:
         return False
-    needed = labels_needed(step.runs_on, step.task.toolchains)
+    needed = labels_of_step(step)
     # A toolchain may have been removed since this worker began to take tasks.
-    if not (missing := (needed - context.labels) | missing_toolchains(needed)):
+    if not (missing := (needed - context.labels) | missing_here(needed, context.sandbox)):
         return False
     with lease.fenced() as task:
         reason = f"step “{step}” needs a worker with {labels_in_words(missing)}"

@@ -6,7 +6,7 @@ from django.conf import settings
 
 from tasks_app.core.errors import WorkspaceError
 from tasks_app.core.storable import storable_text
-from tasks_app.git.lfs import is_installed
+from tasks_app.engine.machine import has_git_lfs
 from tasks_app.git.lfs_contents import LfsContents
 from tasks_app.git.submodules import AllowedSources, Submodule, SubmoduleStore
 from tasks_app.models import Task, paths
@@ -44,7 +44,7 @@ def _submodules(task: Task, commit: str, declared_in: str) -> tuple[Submodule, .
 
 
 def _contents(task: Task, needed_in: str) -> LfsContents:
-    if "lfs" not in dict(settings.ENVIRONMENT.git_filters) or not is_installed():
+    if not has_git_lfs():
         raise WorkspaceError(
             "The project wants contents of Git LFS (lfs: true in cat-herder.yaml). For that, this worker"
             " needs git-lfs and CATHERDER_GIT_FILTERS=lfs: otherwise what it records would have the contents"

@@ -11,7 +11,7 @@ from django.db.models import Q
 from django.utils import timezone
 
 from tasks_app.core.fair_shares import Account, in_turn
-from tasks_app.core.labels import Labels, labels_in_words, labels_needed
+from tasks_app.core.labels import Labels, labels_in_words
 from tasks_app.core.phases import Phase
 from tasks_app.engine.wait_sentences import fault_words
 from tasks_app.models import Task, WorkerBeat
@@ -22,7 +22,6 @@ from tasks_app.services.scheduling import (
     Places,
     can_be_taken,
     due_tasks,
-    next_labels,
     places,
     used_by,
     with_places,
@@ -113,22 +112,23 @@ class Queue:
     def seen_by(self, principal: Principal, *, most: int = MOST) -> list[QueuedTask]:
         """Return the waiting tasks that the principal may see: in line, then those that cannot begin yet."""
         found = _waiting(tasks_visible_to(principal)).select_related("project", "created_by", "sequence")
-        rows = found.defer("text", "body").annotate(needs=next_labels()).order_by("queued_at", "pk")
-        entries = [self.entry(task, labels_needed(task.needs, task.toolchains)) for task in rows]  # type: ignore[attr-defined]
+        rows = found.defer("text", "body").order_by("queued_at", "pk")
+        entries = [self.entry(task) for task in rows]
         entries.sort(key=lambda entry: (entry.position is None, entry.position or 0))
         return list(islice(entries, most))
 
     def count_seen_by(self, principal: Principal) -> int:
         return _waiting(tasks_visible_to(principal)).count()
 
-    def entry(self, task: Task, labels: Labels) -> QueuedTask:
+    def entry(self, task: Task) -> QueuedTask:
         position, due = self._due.get(task.pk, (None, None))
         if due is None:
             return QueuedTask(task, None, *_not_due(task))
-        waits_for, words = self._what(task, due, labels)
+        waits_for, words = self._what(task, due)
         return QueuedTask(task, position, waits_for, f"{_in_line(position or 1)}: {words}.")
 
-    def _what(self, task: Task, due: DueTask, labels: Labels) -> tuple[WaitsFor, str]:
+    def _what(self, task: Task, due: DueTask) -> tuple[WaitsFor, str]:
+        labels = due.labels
         if not self._taking or not can_be_taken(labels, [frozenset(one.labels) for one in self._taking]):
             return self._which_worker(labels)
         turns, left = self._turns
@@ -157,9 +157,8 @@ class Queue:
 
 def queue_sentence(task: Task) -> str:
     """Return where a task stands in the queue and what it waits for; "" if it does not wait there."""
-    found = _waiting(Task.objects.filter(pk=task.pk)).annotate(needs=next_labels())
-    needs = found.values_list("needs", "toolchains").first()
-    return "" if needs is None else Queue().entry(task, labels_needed(*needs)).sentence
+    waits = _waiting(Task.objects.filter(pk=task.pk)).exists()
+    return Queue().entry(task).sentence if waits else ""
 
 
 def _waiting(tasks: TaskQuerySet) -> TaskQuerySet:

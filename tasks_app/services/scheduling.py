@@ -13,15 +13,28 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from django.db.models import Count, DurationField, ExpressionWrapper, F, OuterRef, Q, Subquery, Sum, Value
+from django.db.models import (
+    Count,
+    DurationField,
+    ExpressionWrapper,
+    F,
+    OuterRef,
+    Q,
+    QuerySet,
+    Subquery,
+    Sum,
+    Value,
+)
+from django.db.models.fields.json import KT
 from django.db.models.functions import Coalesce, Now
 from django.utils import timezone
 
 from tasks_app.core.fair_shares import TURN_SECONDS, Account, WaitingTask, in_turn
 from tasks_app.core.labels import Labels, labels_needed
 from tasks_app.core.phases import Phase
+from tasks_app.core.types import NETWORKS, Network, least_network
 from tasks_app.models import Project, Run, Step, Task, User, WorkerBeat
-from tasks_app.services.installation_limits import tasks_per_person
+from tasks_app.services.installation_limits import most_network, tasks_per_person
 
 #: How far back the use of workers counts for fair shares.
 SHARES_OVER = timedelta(hours=1)
@@ -67,49 +80,82 @@ class Places:
 
 def due_tasks() -> list[DueTask]:
     """Return the due tasks, in no particular order."""
-    rows = Task.objects.due().annotate(needs=next_labels()).order_by()
-    fields = (
-        "pk", "created_by_id", "project_id", "queued_at", "created_at", "priority", "started_at", "needs",
-        "project__max_running_tasks", "phase", "toolchains",
-    )  # fmt: skip
+    rows = Task.objects.due().annotate(**_next_needs()).order_by()
     return [
         DueTask(
-            task_id=pk,
-            person=person,
-            project=project,
-            since=queued or created,
-            priority=priority,
-            started=started is not None,
-            labels=labels_needed(needs, toolchains),
-            project_limit=limit,
-            has_place=phase == Phase.RUNNING,
+            task_id=row["pk"],
+            person=row["created_by_id"],
+            project=row["project_id"],
+            since=row["queued_at"] or row["created_at"],
+            priority=row["priority"],
+            started=row["started_at"] is not None,
+            labels=_labels(row),
+            project_limit=row["project__max_running_tasks"],
+            has_place=row["phase"] == Phase.RUNNING,
         )
-        for (
-            pk,
-            person,
-            project,
-            queued,
-            created,
-            priority,
-            started,
-            needs,
-            limit,
-            phase,
-            toolchains,
-        ) in rows.values_list(*fields)
-    ]
+        for row in rows.values(
+            "pk", "created_by_id", "project_id", "queued_at", "created_at", "priority", "started_at", "phase",
+            "project__max_running_tasks", *_NEEDS_OF_TASK, *_next_needs(),
+        )
+    ]  # fmt: skip
 
 
 def next_labels() -> Any:
     """Return an expression for the labels that the next step of a task needs, as they are stored."""
-    steps = Step.objects.filter(task=OuterRef("pk")).exclude(phase=Phase.DONE).order_by("position")
-    return Coalesce(Subquery(steps.values("runs_on")[:1]), Value(""))
+    return Coalesce(Subquery(_next_step().values("runs_on")[:1]), Value(""))
+
+
+def _next_step() -> QuerySet[Step]:
+    return Step.objects.filter(task=OuterRef("pk")).exclude(phase=Phase.DONE).order_by("position")
+
+
+def _next_needs() -> dict[str, Any]:
+    """Return expressions for what a worker must have for the next step of a task, as `_labels` reads them."""
+    return {
+        "runs_on": next_labels(),
+        "step_network": Subquery(_next_step().values(network=KT("config__network"))[:1]),
+        "setup_network": KT("setup__network"),
+    }
+
+
+#: Columns of a task that `_labels` reads, too.
+_NEEDS_OF_TASK = ("toolchains", "lfs")
+
+
+def _labels(needs: Mapping[str, Any]) -> Labels:
+    networks = (_network(needs["step_network"]), _network(needs["setup_network"]))
+    return labels_needed(
+        needs["runs_on"] or "",
+        needs["toolchains"],
+        lfs=needs["lfs"],
+        offline=least_network(*networks, most_network()) != "full",
+    )
+
+
+def _network(stored: str | None) -> Network:
+    """Return the network in a JSON column. SQLite gives `null` as text where the key has no value."""
+    return next((network for network in NETWORKS if network == stored), "full")
 
 
 def labels_of_next_step(task_id: int) -> Labels:
-    """Return the labels that a worker must have to go on with the task, also those for its toolchains."""
-    rows = Task.objects.filter(pk=task_id).annotate(needs=next_labels())
-    return labels_needed(*(rows.values_list("needs", "toolchains").first() or ("", "")))
+    """Return the labels that a worker must have to go on with the task, also those for what else it needs."""
+    rows = Task.objects.filter(pk=task_id).annotate(**_next_needs())
+    needs = rows.values(*_NEEDS_OF_TASK, *_next_needs()).first()
+    return _labels(needs) if needs else frozenset()
+
+
+def labels_of_step(step: Step) -> Labels:
+    """Return the labels that a worker must have for this step."""
+    task = step.task
+    return _labels(
+        {
+            "runs_on": step.runs_on,
+            "step_network": step.config.get("network"),
+            "setup_network": task.setup.get("network") if task.setup else None,
+            "toolchains": task.toolchains,
+            "lfs": task.lfs,
+        }
+    )
 
 
 def places() -> Places:

@@ -95,9 +95,9 @@ def network() -> Iterator[Finding]:
         return
     text = f"it cannot be kept from steps: {sandbox.reason or sandbox.network_reason}"
     if most == "full":
-        yield warning("network", text, "Steps with “network: model” or “none” fail until that is mended.")
+        yield warning("network", text, "Steps with “network: model” or “none” do not run here until then.")
     else:
-        yield problem("network", text, f"CATHERDER_NETWORK={most} demands it, so every step fails.")
+        yield problem("network", text, f"CATHERDER_NETWORK={most} demands it, so no step runs here.")
 
 
 def limits() -> Iterator[Finding]:
