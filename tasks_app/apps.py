@@ -16,6 +16,7 @@ class TasksConfig(AppConfig):
         """Connect services with the queue and the live pages, which are in higher layers."""
         from tasks_app import tasks
         from tasks_app.git import program
+        from tasks_app.history import day_triggers
         from tasks_app.reporting.search import schema
         from tasks_app.services import worker_notifier
         from tasks_app.web.accounts import signals  # noqa: F401 - connects receivers
@@ -25,6 +26,7 @@ class TasksConfig(AppConfig):
         notifier.notify_on_commit()
         program.memory_limit = settings.ENVIRONMENT.git_memory * 1024**2
         post_migrate.connect(schema.mend_after_migration, sender=self)
+        post_migrate.connect(day_triggers.mend_after_migration, sender=self)
         # What is imported by now stays: looking for garbage in it, most of all at the end of a process, takes
         # up to 0.6 s of CPU time. `catherder_site` switches collection off until here.
         gc.freeze()

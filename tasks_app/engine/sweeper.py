@@ -12,6 +12,7 @@ from django.db import close_old_connections
 
 from tasks_app.core.labels import Labels
 from tasks_app.engine.temporary_faults import temporary_fault
+from tasks_app.history.day_sums import add_up_days
 from tasks_app.models import Change, IdempotencyKey, Span
 from tasks_app.services.budgets import end_waits_for_budgets
 from tasks_app.services.decisions.missed import apply_missed_decisions
@@ -94,7 +95,15 @@ class Sweeper(threading.Thread):
 
     def run(self) -> None:
         while True:
-            for part in (close_old_connections, self._before, self._sweep, prune, close_old_connections):
+            parts = (
+                close_old_connections,
+                self._before,
+                self._sweep,
+                prune,
+                add_up_days,
+                close_old_connections,
+            )
+            for part in parts:
                 attempt(part)
             if self._stop_wanted.wait(SECONDS):
                 return

@@ -16,7 +16,7 @@ from django.utils import timezone
 
 from tasks_app.core.phases import ENDED, Phase
 from tasks_app.core.types import Usage
-from tasks_app.models import Run, Sequence, Step, Task, Transition
+from tasks_app.models import ModelUsage, Run, Sequence, Step, Task, Transition
 from tasks_app.models.phased import Phased
 
 #: Phases in which a task waits for a human or for the reset of a usage limit.
@@ -61,8 +61,8 @@ class Metrics:
     duration: Duration = field(default_factory=Duration)
 
 
-def usage_of(runs: QuerySet[Run]) -> Usage:
-    """Return the total usage of the runs."""
+def usage_of(runs: QuerySet[Run] | QuerySet[ModelUsage]) -> Usage:
+    """Return the total usage of the runs, or of days."""
     return _to_usage(runs.order_by().aggregate(**_SUMS))
 
 

@@ -2,6 +2,7 @@
 
 from tasks_app.models.audit import Action, AuditEntry
 from tasks_app.models.browser_session import BrowserSession
+from tasks_app.models.day_sums import ChangedDay, DayFigures, ModelUsage, PersonUsage, SummedDay
 from tasks_app.models.decision import (
     CONFIRMATIONS,
     DECISION_SHOWN_WITH,
@@ -84,9 +85,11 @@ __all__ = [
     "BrowserSession",
     "Change",
     "ChangeKind",
+    "ChangedDay",
     "Channel",
     "Citation",
     "CredentialKind",
+    "DayFigures",
     "Decision",
     "DecisionEvent",
     "DecisionEventKind",
@@ -105,8 +108,10 @@ __all__ = [
     "Invitation",
     "Medium",
     "Membership",
+    "ModelUsage",
     "Notice",
     "Outcome",
+    "PersonUsage",
     "Preferences",
     "Project",
     "ProjectSelection",
@@ -137,6 +142,7 @@ __all__ = [
     "SpanKind",
     "Step",
     "StepKind",
+    "SummedDay",
     "Target",
     "Task",
     "TaskSelection",

@@ -21,8 +21,14 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 from tasks_app.models import Run, Sequence, Step, Task
 
-#: Tables that are useless elsewhere: logins and workers of this installation.
-EXCLUDED = frozenset({"tasks_app.browsersession", "tasks_app.workerbeat"})
+#: Tables that are useless elsewhere: logins and workers of this installation, and sums, which are made anew.
+EXCLUDED = frozenset(
+    {
+        *("tasks_app.browsersession", "tasks_app.workerbeat"),
+        *("tasks_app.summedday", "tasks_app.changedday"),
+        *("tasks_app.modelusage", "tasks_app.personusage", "tasks_app.dayfigures"),
+    }
+)
 _BATCH_SIZE = 500
 _SNAPSHOT = "snapshot"
 

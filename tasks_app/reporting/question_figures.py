@@ -1,4 +1,4 @@
-"""When questions of agents came in a period, and what they brought (SPEC D8); one query."""
+"""When questions of agents came in a period, and what they brought (SPEC D8)."""
 
 from __future__ import annotations
 
@@ -6,25 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from django.db.models import Count, ExpressionWrapper, F, FloatField, Q, Sum, Value
-from django.db.models.expressions import CombinedExpression
-from django.db.models.functions import NullIf
-
-from tasks_app.core.phases import Phase
-from tasks_app.models import Question, QuestionKind, QuestionState, StepKind
+from tasks_app.history.day_figures import OF_CLARIFICATIONS, SHARES, with_share
+from tasks_app.history.days import split_days
+from tasks_app.models import DayFigures, Question
 from tasks_app.permissions import Principal
-from tasks_app.reporting.usage import Period, Seconds, in_visible_projects
+from tasks_app.reporting.usage import Period, add_figures, figures_of_days, in_visible_projects, sums_of
 
-#: The shares of a task's working time in which questions are counted: name, from, to.
-SHARES = (
-    ("First 10 %", 0.0, 0.1),
-    ("10 to 40 %", 0.1, 0.4),
-    ("40 to 70 %", 0.4, 0.7),
-    ("Last 30 %", 0.7, None),
-)
-_BEFORE = Q(step__kind=StepKind.CLARIFY)
-_LATE = Q(is_late=True)
-_ANSWERED = Q(state=QuestionState.ANSWERED)
 COLUMNS = ["figure", "part", "count", "of"]
 
 
@@ -78,42 +65,17 @@ class QuestionFigures:
 
 def question_figures(principal: Principal, period: Period, project: str) -> QuestionFigures:
     """Return the figures of the projects that the principal may see, or of one of them."""
-    asked = Question.objects.filter(kind=QuestionKind.CLARIFICATION, **period.conditions("asked_at"))
-    visible = in_visible_projects(asked, principal, project, "task__project__in").order_by()
-    counted: dict[str, Any] = visible.annotate(share=_share_of_work()).aggregate(
-        questions=Count("pk"),
-        before_work=Count("pk", filter=_BEFORE),
-        tasks_before_work=Count("task", filter=_BEFORE, distinct=True),
-        late=Count("pk", filter=_LATE),
-        recommended=Sum("recommended", filter=_ANSWERED),
-        recommended_taken=Sum("recommended_taken", filter=_ANSWERED),
-        compared=Count("pk", filter=~Q(item_keys="")),
-        asked_before=Count("pk", filter=Q(asked_before=True)),
-        **_counts_by_share(),
-    )
+    days = split_days(period.since, period.until)
+    found = figures_of_days(sums_of(DayFigures, principal, project, days), OF_CLARIFICATIONS)
+    asked = Question.objects.filter(days.without_sums("asked_at"))
+    visible = in_visible_projects(asked, principal, project, "task__project__in")
+    add_figures(found, with_share(visible), OF_CLARIFICATIONS)
+    counts = {name: int(value) for name, value in found.items()}
     timings = tuple(
-        Timing(name, *(counted.pop(f"{kind}_{number}") for kind in ("before", "goal", "other")))
+        Timing(name, *(counts.pop(f"{kind}_{number}") for kind in ("before_work", "late", "others")))
         for number, (name, _, _) in enumerate(SHARES)
     )
-    return QuestionFigures(timings=timings, **{name: value or 0 for name, value in counted.items()})
-
-
-def _share_of_work() -> ExpressionWrapper[CombinedExpression]:
-    """Return the share of its task's working time that had passed; null if the task has not ended."""
-    length = Seconds("task__ended_at", "task__started_at") - F("task__paused_seconds")
-    positive = NullIf(length, Value(0.0, output_field=FloatField()))
-    return ExpressionWrapper(F("worked_seconds") / positive, output_field=FloatField())
-
-
-def _counts_by_share() -> dict[str, Count]:
-    counts = {}
-    for number, (_, begin, end) in enumerate(SHARES):
-        within = Q(task__phase=Phase.DONE, share__gte=begin) if begin else Q(task__phase=Phase.DONE)
-        within &= Q(share__lt=end) if end is not None else Q(share__isnull=False)
-        counts[f"before_{number}"] = Count("pk", filter=within & _BEFORE)
-        counts[f"goal_{number}"] = Count("pk", filter=within & _LATE)
-        counts[f"other_{number}"] = Count("pk", filter=within & ~_BEFORE & ~_LATE)
-    return counts
+    return QuestionFigures(timings=timings, **counts)
 
 
 def figure_rows(figures: QuestionFigures) -> Iterator[dict[str, Any]]:

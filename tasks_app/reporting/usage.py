@@ -1,29 +1,39 @@
 """Usage and waiting times in a period, summed by the database.
 
 Days are in UTC on every page and in every file, so that everybody sees the same numbers. Each function makes
-a fixed number of queries.
+a fixed number of queries. Days that were added up are read from their sums, the others from their rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import date, datetime, timedelta
 from enum import StrEnum
+from statistics import median
 from typing import Any
 
-from django.db.models import Count, DateField, F, FloatField, Func, Max, Min, Q, QuerySet, Sum
-from django.db.models.functions import Coalesce, Now
+from django.db.models import Count, F, Max, Min, QuerySet, Sum
+from django.db.models.functions import Now
 from django.utils import timezone
 
+from tasks_app.core.phases import ENDED, Phase
 from tasks_app.core.types import Usage
-from tasks_app.history.statistics import PAUSES, By, usage_by, usage_of
-from tasks_app.models import Channel, Question, Run, Task, Transition
+from tasks_app.history.day_figures import BY_PEOPLE, OF_ANSWERS, OF_TASKS
+from tasks_app.history.day_sums import SUMS
+from tasks_app.history.days import DAY, Days, SplitDays, split_days
+from tasks_app.history.sql_functions import Day, Seconds
+from tasks_app.history.statistics import PAUSES, By
+from tasks_app.models import DayFigures, ModelUsage, PersonUsage, Question, Run, Task, Transition, User
 from tasks_app.permissions import Principal, projects_visible_to
 
-DAY = timedelta(days=1)
 #: The longest period that can be requested.
 MAX_PERIOD = timedelta(days=3660)
+#: The newest answers of a period, of which the median time is taken: medians of days cannot be added up.
+MOST_TIMED = 10_000
+_UNFINISHED = [phase for phase in Phase if phase not in ENDED]
+#: A day, or None for the whole period; a name; and what was used.
+_Used = tuple[date | None, str, Usage]
 
 
 class Bucket(StrEnum):
@@ -47,11 +57,8 @@ class Bucket(StrEnum):
 
 
 @dataclass(frozen=True)
-class Period:
-    """A range of days in UTC, both included."""
-
-    since: date
-    until: date
+class Period(Days):
+    """A range of days in UTC, both included, as people choose it."""
 
     @property
     def days(self) -> int:
@@ -70,17 +77,12 @@ class Period:
             start = bucket.next(start)
         return starts
 
-    def conditions(self, column: str) -> dict[str, Any]:
-        """Return filter conditions on a column of times."""
-        start = datetime.combine(self.since, time(), UTC)
-        return {f"{column}__gte": start, f"{column}__lte": datetime.combine(self.until, time.max, UTC)}
-
 
 @dataclass(frozen=True)
 class WaitingTimes:
     """Working and waiting seconds of the tasks that were created in the period.
 
-    `median` is the median time to an answer, or None if there were no answers.
+    `median` is the median time to an answer, of the newest `timed` answers, or None if there were none.
     """
 
     tasks: int = 0
@@ -89,6 +91,10 @@ class WaitingTimes:
     questions: int = 0
     answered: int = 0
     median: float | None = None
+
+    @property
+    def timed(self) -> int:
+        return min(self.answered, MOST_TIMED)
 
 
 @dataclass(frozen=True)
@@ -101,55 +107,90 @@ class UsageInPeriod:
     parts: Mapping[By, Mapping[str, Usage]] = field(default_factory=dict)
 
 
-class _Day(Func):
-    """SQL function for the day of a time in UTC."""
-
-    output_field = DateField()
-
-    def as_sqlite(self, compiler: Any, connection: Any, **extra: Any) -> Any:
-        # Stored times are text in UTC; a substring is much faster than Django's function.
-        return self.as_sql(compiler, connection, template="substr(%(expressions)s, 1, 10)", **extra)
-
-    def as_postgresql(self, compiler: Any, connection: Any, **extra: Any) -> Any:
-        template = "((%(expressions)s) AT TIME ZONE 'UTC')::date"
-        return self.as_sql(compiler, connection, template=template, **extra)
-
-
-class Seconds(Func):
-    """SQL function for the seconds from the second time to the first."""
-
-    output_field = FloatField()
-    arity = 2
-
-    def as_sqlite(self, compiler: Any, connection: Any, **extra: Any) -> Any:
-        template = "((%(expressions)s) * 86400.0)"
-        days = self.copy()
-        days.set_source_expressions([Func(one, function="julianday") for one in self.source_expressions])
-        return days.as_sql(compiler, connection, template=template, arg_joiner=" - ", **extra)
-
-    def as_postgresql(self, compiler: Any, connection: Any, **extra: Any) -> Any:
-        template = "EXTRACT(EPOCH FROM (%(expressions)s))::float8"
-        return self.as_sql(compiler, connection, template=template, arg_joiner=" - ", **extra)
-
-
-def runs_in(principal: Principal, period: Period, project: str = "") -> QuerySet[Run]:
-    """Return the runs that started in the period and that the principal may see."""
-    runs = Run.objects.filter(**period.conditions("started_at"))
-    return in_visible_projects(runs, principal, project, "step__task__project__in")
-
-
 def first_day(principal: Principal, project: str = "") -> date | None:
     """Return the day on which the first run that the principal may see started."""
-    runs = in_visible_projects(Run.objects.all(), principal, project, "step__task__project__in")
-    first: datetime | None = runs.aggregate(first=Min("started_at"))["first"]
-    return first.date() if first else None
+    days = split_days()
+    first: datetime | None = _runs(principal, project, days).aggregate(first=Min("started_at"))["first"]
+    sums: date | None = sums_of(ModelUsage, principal, project, days).aggregate(first=Min("day"))["first"]
+    return min((day for day in (sums, first.date() if first else None) if day), default=None)
 
 
 def usage_in_period(principal: Principal, period: Period, project: str, by: By) -> UsageInPeriod:
-    runs = runs_in(principal, period, project)
-    before = usage_of(runs_in(principal, period.before, project))
-    parts = {one: _without_unused(usage_by(runs, one)) for one in By}
-    return UsageInPeriod(sum(parts[By.MODEL].values(), Usage()), before, by_day(runs, by), parts)
+    split = split_days(period.before.since, period.until)
+    days = split.within(period)
+    daily = _usage(principal, days, project, by, daily=True)
+    parts = {
+        one: _by_name(daily if one is by else _usage(principal, days, project, one, daily=False))
+        for one in By
+    }
+    before = _by_name(_usage(principal, split.within(period.before), project, By.MODEL, daily=False))
+    return UsageInPeriod(
+        sum(parts[By.MODEL].values(), Usage()),
+        sum(before.values(), Usage()),
+        _by_day(daily),
+        {one: _without_unused(part) for one, part in parts.items()},
+    )
+
+
+def usage_by_day(principal: Principal, period: Period, project: str, by: By) -> dict[date, dict[str, Usage]]:
+    """Return usage by day and dimension, without days that have none."""
+    days = split_days(period.since, period.until)
+    return _by_day(_usage(principal, days, project, by, daily=True))
+
+
+def _usage(principal: Principal, days: SplitDays, project: str, by: By, *, daily: bool) -> list[_Used]:
+    """Return usage by dimension, and by day if `daily`. A name and a day may come twice."""
+    # Users are named afterwards: their table, joined to each of many rows, takes longer.
+    model, column = {
+        By.MODEL: (ModelUsage, "model"),
+        By.PROJECT: (ModelUsage, "project__name"),
+        By.USER: (PersonUsage, "user"),
+    }[by]
+    found = _grouped(sums_of(model, principal, project, days), column, daily=daily)
+    if by is By.USER:
+        ids = {user for _, user, _ in found if user}
+        names = dict(User.objects.filter(pk__in=ids).values_list("pk", "username"))
+        found = [(day, names.get(user, ""), used) for day, user, used in found]
+    if days.open:
+        runs = _runs(principal, project, days).annotate(day=Day("started_at"))
+        found += _grouped(runs, by.value, daily=daily)
+    return found
+
+
+def _grouped(rows: QuerySet[Any], column: str, *, daily: bool) -> list[tuple[date | None, Any, Usage]]:
+    groups = rows.order_by().values_list(*(["day"] if daily else []), column).annotate(**SUMS)
+    return [
+        (row[0] if daily else None, row[daily] or "", Usage(*(amount or 0 for amount in row[daily + 1 :])))
+        for row in groups
+    ]
+
+
+def _runs(principal: Principal, project: str, days: SplitDays) -> QuerySet[Run]:
+    """Return the runs of the days without sums."""
+    runs = Run.objects.filter(days.without_sums("started_at"))
+    return in_visible_projects(runs, principal, project, "step__task__project__in")
+
+
+def sums_of(model: type[Any], principal: Principal, project: str, days: SplitDays) -> QuerySet[Any]:
+    """Return the sums of the days that have them, of the projects that the principal may see."""
+    rows = model._default_manager.filter(days.with_sums())
+    return in_visible_projects(rows, principal, project, "project__in")
+
+
+def _by_name(found: Iterable[_Used]) -> dict[str, Usage]:
+    parts: dict[str, Usage] = {}
+    for _, name, used in found:
+        parts[name] = parts[name] + used if name in parts else used
+    return parts
+
+
+def _by_day(found: Iterable[_Used]) -> dict[date, dict[str, Usage]]:
+    days: dict[date, dict[str, Usage]] = {}
+    for day, name, used in found:
+        if day is not None:
+            of_day = days.setdefault(day, {})
+            of_day[name] = of_day.get(name, Usage()) + used
+    return days
 
 
 def _without_unused(parts: Mapping[str, Usage]) -> dict[str, Usage]:
@@ -157,30 +198,40 @@ def _without_unused(parts: Mapping[str, Usage]) -> dict[str, Usage]:
     return {name: used for name, used in parts.items() if used.any or used.cost_usd}
 
 
-def by_day(runs: QuerySet[Run], by: By) -> dict[date, dict[str, Usage]]:
-    """Return usage by day and dimension, without days that have none."""
-    found: dict[date, dict[str, Usage]] = {}
-    names = ("input_tokens", "output_tokens", "cache_write_tokens", "cache_read_tokens", "cost_usd")
-    sums = {name: Sum(name) for name in names}
-    for row in runs.order_by().annotate(day=_Day("started_at")).values("day", by.value).annotate(**sums):
-        used = Usage(**{name: row[name] or 0 for name in names})
-        found.setdefault(row["day"], {})[str(row[by.value] or "")] = used
-    return found
-
-
 def waiting_times(principal: Principal, period: Period, project: str) -> WaitingTimes:
-    tasks = in_visible_projects(
-        Task.objects.filter(**period.conditions("created_at")), principal, project, "project__in"
+    days = split_days(period.since, period.until)
+    tasks = in_visible_projects(Task.objects.all(), principal, project, "project__in")
+    questions = in_visible_projects(Question.objects.all(), principal, project, "task__project__in")
+    of_tasks = {name: OF_TASKS[name] for name in ("tasks_ended", "task_seconds", "paused_seconds")}
+    sums = sums_of(DayFigures, principal, project, days)
+    found = figures_of_days(sums, [*of_tasks, *OF_ANSWERS])
+    add_figures(found, tasks.filter(days.without_sums("created_at")), of_tasks)
+    add_figures(found, questions.filter(days.without_sums("asked_at")), OF_ANSWERS)
+    count, total, paused = _unfinished(tasks.filter(**period.conditions("created_at")))
+    paused += found["paused_seconds"]
+    working = max(0.0, total + found["task_seconds"] - paused)
+    answered = questions.filter(BY_PEOPLE, **period.conditions("asked_at"))
+    half = _median(answered, int(found["answered"]))
+    return WaitingTimes(
+        count + int(found["tasks_ended"]),
+        working,
+        paused,
+        int(found["asked"]),
+        int(found["answered"]),
+        half,
     )
-    questions = Question.objects.filter(**period.conditions("asked_at"))
-    asked = in_visible_projects(questions, principal, project, "task__project__in")
-    count, total, stored = _count_and_seconds(tasks)
-    paused = stored + _current_pauses(tasks)
-    by_people = Q(answered_at__isnull=False) & ~Q(answered_via=Channel.DECISION)  # which answer at once
-    answered = asked.filter(by_people).order_by()
-    counts = asked.order_by().aggregate(all=Count("pk"), answered=Count("pk", filter=by_people))
-    median = _median(answered.annotate(took=Seconds("answered_at", "asked_at")), counts["answered"])
-    return WaitingTimes(count, max(0.0, total - paused), paused, counts["all"], counts["answered"], median)
+
+
+def figures_of_days(rows: QuerySet[DayFigures], names: Iterable[str]) -> dict[str, float]:
+    """Return these figures of days with sums."""
+    found = rows.aggregate(**{name: Sum(name) for name in names})
+    return {name: value or 0 for name, value in found.items()}
+
+
+def add_figures(found: dict[str, float], rows: QuerySet[Any], figures: Mapping[str, Any]) -> None:
+    """Add figures of the days without sums."""
+    for name, value in rows.order_by().aggregate(**figures).items():
+        found[name] += value or 0
 
 
 def in_visible_projects(
@@ -195,12 +246,12 @@ def in_visible_projects(
     return rows.filter(**{lookup: projects.values("pk")})
 
 
-def _count_and_seconds(tasks: QuerySet[Task]) -> tuple[int, float, float]:
-    """Return the number of started tasks, their seconds until the end or now, and those of stored pauses."""
-    begun = tasks.filter(started_at__isnull=False).order_by()
-    length = Seconds(Coalesce("ended_at", Now()), "started_at")
+def _unfinished(tasks: QuerySet[Task]) -> tuple[int, float, float]:
+    """Return the number of begun tasks without an end, their seconds until now, and those of their pauses."""
+    begun = tasks.filter(phase__in=_UNFINISHED, ended_at=None, started_at__isnull=False).order_by()
+    length = Seconds(Now(), "started_at")
     row = begun.aggregate(count=Count("pk"), total=Sum(length), paused=Sum("paused_seconds"))
-    return row["count"], row["total"] or 0.0, row["paused"] or 0.0
+    return row["count"], row["total"] or 0.0, (row["paused"] or 0.0) + _current_pauses(tasks)
 
 
 def _current_pauses(tasks: QuerySet[Task]) -> float:
@@ -212,10 +263,10 @@ def _current_pauses(tasks: QuerySet[Task]) -> float:
     return float(sum((now - row["began"]).total_seconds() for row in began))
 
 
-def _median(answered: QuerySet[Any], count: int) -> float | None:
-    """Return the median of the waiting times, or None."""
+def _median(answered: QuerySet[Question], count: int) -> float | None:
+    """Return the median of the waiting times of the newest answers, or None."""
     if not count:
         return None
-    times = answered.order_by("took").values_list("took", flat=True)
-    middle = list(times[(count - 1) // 2 : count // 2 + 1])
-    return float(sum(middle) / len(middle))
+    newest = answered.order_by("-asked_at").annotate(took=Seconds("answered_at", "asked_at"))[:MOST_TIMED]
+    times = list(newest.values_list("took", flat=True))
+    return median(times) if times else None

@@ -26,6 +26,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "Publishing": ("Publication", "PullRequest"),
     "Notifications": ("Notice", "Delivery", "Target", "Preferences", "PushSubscription"),
     "Audit": ("AuditEntry", "LogEntry"),
+    "Sums of days": ("ModelUsage", "PersonUsage", "DayFigures", "SummedDay", "ChangedDay"),
     "Installation": ("Installation", "WorkerBeat", "WorkerToken", "IdempotencyKey", "Change", "Span"),
 }
 OTHER = "Other"

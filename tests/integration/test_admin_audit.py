@@ -30,7 +30,9 @@ from tasks_app.models import (
     AuditEntry,
     BrowserSession,
     Change,
+    ChangedDay,
     ChangeKind,
+    DayFigures,
     Decision,
     DecisionEvent,
     DecisionEventKind,
@@ -44,7 +46,9 @@ from tasks_app.models import (
     Invitation,
     Medium,
     Membership,
+    ModelUsage,
     Notice,
+    PersonUsage,
     Preferences,
     Project,
     Publication,
@@ -63,6 +67,7 @@ from tasks_app.models import (
     Span,
     SpanKind,
     Step,
+    SummedDay,
     Target,
     Task,
     ThreadComment,
@@ -110,6 +115,11 @@ HISTORY: list[type[Model]] = [
     PushSubscription,
     Decision,
     DecisionEvent,
+    ModelUsage,
+    PersonUsage,
+    DayFigures,
+    SummedDay,
+    ChangedDay,
 ]
 
 
@@ -185,6 +195,12 @@ def make(name: str) -> Task:
     record(Action.TASK_CREATED, by=user, task=task)
     ApiToken.objects.create(user=user, name=name, digest=name)
     IdempotencyKey.objects.create(user=user, key=name, fingerprint=name)
+    of_day = {"project": project, "day": timezone.now().date()}
+    ModelUsage.objects.create(model=name, **of_day)
+    PersonUsage.objects.create(user=user, **of_day)
+    DayFigures.objects.create(**of_day)
+    SummedDay.objects.get_or_create(day=of_day["day"])
+    ChangedDay.objects.create(day=of_day["day"])
     SessionEntry.objects.create(project_key=name, session_id=name, entry={})
     Group.objects.create(name=name)
     WorkerBeatFactory.create(host=name)
@@ -258,9 +274,12 @@ def test_an_admin_sees_the_list_the_search_and_the_row(
 
 
 def test_the_search_finds_and_passes_over(root: Client, task: Task, subtests: pytest.Subtests) -> None:
+    day = timezone.now().date().isoformat()
+    names: dict[type[Model], str] = {SummedDay: day, ChangedDay: day}
+    names[Installation] = str(Installation.objects.get().identity)[:8]
     for model in REGISTERED:
         with subtests.test(model.__name__):
-            name = str(Installation.objects.get().identity)[:8] if model is Installation else "first"
+            name = names.get(model, "first")
             found = root.get(address("changelist", model), {"q": name}).context["cl"]
             passed = root.get(address("changelist", model), {"q": "no such thing"}).context["cl"]
             assert (len(found.result_list), len(passed.result_list)) == (1, 0)

@@ -32,7 +32,9 @@ class Waited(Out):
     paused_seconds: float = Field(description="Waiting for people and for usage limits.")
     questions: int = Field(description="Questions that were asked.")
     answered: int = Field(description="Those that were answered, dismissed or decided.")
-    median_seconds: float | None = Field(description="How soon half of them were; null if none was.")
+    median_seconds: float | None = Field(
+        description="How soon half of them were, of the newest 10,000; null if none was."
+    )
 
     @classmethod
     def of(cls, waited: WaitingTimes) -> Self:

@@ -2,6 +2,7 @@
 
 from tasks_app.web.admin import (
     audit,
+    day_sums,
     decisions,
     notifications,
     projects,
@@ -19,6 +20,7 @@ from tasks_app.web.admin import (
 
 __all__ = [
     "audit",
+    "day_sums",
     "decisions",
     "notifications",
     "projects",

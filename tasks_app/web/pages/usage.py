@@ -26,9 +26,8 @@ from tasks_app.reporting.usage import (
     Bucket,
     Period,
     UsageInPeriod,
-    by_day,
     first_day,
-    runs_in,
+    usage_by_day,
     usage_in_period,
     waiting_times,
 )
@@ -122,7 +121,7 @@ def usage_export(request: HttpRequest) -> StreamingHttpResponse:
     record(
         Action.EXPORTED, by=principal.user, subject="usage", form="csv", filters=truncated_query(request.GET)
     )
-    days = by_day(runs_in(principal, options.period, options.project), options.dimension)
+    days = usage_by_day(principal, options.period, options.project, options.dimension)
     return downloads.export_rows(
         COLUMNS, _export_rows(options, _bucketed(options, days)), name="usage", file_format="csv"
     )

@@ -1,0 +1,158 @@
+"""Triggers by which the database notes days whose sums no longer hold (see `history/day_sums.py`).
+
+The database does it, as with the index of words (`reporting/search/schema.py`), so that bulk updates,
+cascades and the admin pages are included. Only changes of days before today are noted, and only of columns
+that count. New rows belong to the day on which they are made, so they need no note.
+
+On SQLite, Django recreates tables and so loses their triggers: `mend` restores them after each migration, and
+has all days added up anew.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.backends.base.schema import BaseDatabaseSchemaEditor
+
+_CHANGED = "tasks_app_changedday"
+_TIMES = {"run": "started_at", "task": "created_at", "question": "asked_at"}
+_COLUMNS = {
+    "run": (
+        *("step_id", "started_at", "outcome", "model", "input_tokens", "output_tokens"),
+        *("cache_write_tokens", "cache_read_tokens", "cost_usd"),
+    ),
+    "task": (
+        *("project_id", "created_by_id", "created_at", "started_at", "ended_at", "paused_seconds"),
+        *("phase", "early_end"),
+    ),
+    "question": (
+        *("task_id", "step_id", "kind", "state", "is_late", "worked_seconds", "recommended"),
+        *("recommended_taken", "item_keys", "asked_before", "asked_at", "answered_at", "answered_via"),
+    ),
+}
+#: The days of its questions, which are counted by when it ends, and of its runs, by who created it.
+_DAYS_OF_TASK = (
+    "SELECT {day_of_question} FROM tasks_app_question AS q WHERE q.task_id = new.id "
+    "UNION SELECT {day_of_run} FROM tasks_app_run AS r JOIN tasks_app_step AS s ON s.id = r.step_id "
+    "WHERE s.task_id = new.id"
+)
+
+
+def make(apps: object, editor: BaseDatabaseSchemaEditor) -> None:
+    """Create the triggers. For `RunPython`; may be called twice."""
+    _make(editor.connection)
+
+
+def drop(apps: object, editor: BaseDatabaseSchemaEditor) -> None:
+    """Remove the triggers. For `RunPython`."""
+    _drop(editor.connection)
+
+
+def mend(connection: BaseDatabaseWrapper) -> bool:
+    """Restore lost triggers, and have all days added up anew; return whether this was necessary."""
+    if is_whole(connection):
+        return False
+    _make(connection)
+    _execute(connection, "DELETE FROM tasks_app_summedday")
+    return True
+
+
+def is_whole(connection: BaseDatabaseWrapper) -> bool:
+    """Return whether the triggers are complete. PostgreSQL does not lose them."""
+    if connection.vendor != "sqlite":
+        return True
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'trigger')")
+        names = {row[0] for row in cursor.fetchall()}
+    return _CHANGED not in names or {_name(*one) for one in _triggers()} <= names
+
+
+def mend_after_migration(using: str, **kwargs: Any) -> None:
+    """Receiver of Django's signal `post_migrate`."""
+    from django.db import connections
+
+    mend(connections[using])
+
+
+def _triggers() -> list[tuple[str, str]]:
+    return [(table, event) for table in _TIMES for event in ("update", "delete")]
+
+
+def _name(table: str, event: str) -> str:
+    return f"day_of_{table}_{event}d"
+
+
+def _make(connection: BaseDatabaseWrapper) -> None:
+    _drop(connection)
+    make_one = _sqlite_trigger if connection.vendor == "sqlite" else _postgres_trigger
+    for table, event in _triggers():
+        for statement in make_one(table, event):
+            _execute(connection, statement)
+
+
+def _drop(connection: BaseDatabaseWrapper) -> None:
+    for table, event in _triggers():
+        if connection.vendor == "sqlite":
+            _execute(connection, f"DROP TRIGGER IF EXISTS {_name(table, event)}")
+        else:
+            _execute(connection, f"DROP FUNCTION IF EXISTS {_name(table, event)}() CASCADE")
+
+
+def _sqlite_trigger(table: str, event: str) -> list[str]:
+    note = _note(_days(table, event, day="substr({}, 1, 10)"), today="date('now')")
+    condition = _condition(table, event, "{} IS NOT {}")
+    return [f"CREATE TRIGGER {_name(table, event)} {_occasion(table, event)} {condition} BEGIN {note}; END"]
+
+
+def _postgres_trigger(table: str, event: str) -> list[str]:
+    name, condition = _name(table, event), _condition(table, event, "{} IS DISTINCT FROM {}")
+    days = _days(table, event, day="({} AT TIME ZONE 'UTC')::date")
+    note = _note(days, today="(now() AT TIME ZONE 'UTC')::date")
+    return [
+        f"CREATE OR REPLACE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql AS "
+        f"$$ BEGIN {note}; RETURN NULL; END $$",
+        f"CREATE TRIGGER {name} {_occasion(table, event)} FOR EACH ROW {condition} EXECUTE FUNCTION {name}()",
+    ]
+
+
+def _occasion(table: str, event: str) -> str:
+    columns = f" OF {', '.join(_COLUMNS[table])}" if event == "update" else ""
+    return f"AFTER {event.upper()}{columns} ON tasks_app_{table}"
+
+
+def _condition(table: str, event: str, differ: str) -> str:
+    """Return the WHEN of a trigger: something that counts is another than before."""
+    if event == "delete":
+        return ""
+    changed = " OR ".join(differ.format(f"old.{one}", f"new.{one}") for one in _COLUMNS[table])
+    if table != "task":
+        return f"WHEN ({changed})"
+    counts = " OR ".join(
+        ["old.ended_at IS NOT NULL", "new.ended_at IS NOT NULL"]
+        + [differ.format(f"old.{one}", f"new.{one}") for one in ("created_by_id", "project_id")]
+    )
+    return f"WHEN (({changed}) AND ({counts}))"
+
+
+def _days(table: str, event: str, *, day: str) -> str:
+    """Return a query for the days that are concerned."""
+    own = f"SELECT {day.format(f'old.{_TIMES[table]}')} AS day"
+    if event == "delete":
+        return own
+    own += f" UNION SELECT {day.format(f'new.{_TIMES[table]}')}"
+    if table != "task":
+        return own
+    return f"{own} UNION " + _DAYS_OF_TASK.format(
+        day_of_question=day.format("q.asked_at"), day_of_run=day.format("r.started_at")
+    )
+
+
+def _note(days: str, *, today: str) -> str:
+    chosen = f"SELECT one.day FROM ({days}) AS one WHERE one.day < {today}"  # noqa: S608 - our own names
+    return f"INSERT INTO {_CHANGED} (day) {chosen}"
+
+
+def _execute(connection: BaseDatabaseWrapper, statement: str) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(statement)

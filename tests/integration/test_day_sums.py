@@ -1,0 +1,360 @@
+"""Days that were added up (P11): whatever changes afterwards, sums and rows tell readers the same."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections import defaultdict
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from typing import Any
+
+import pytest
+from django.db import connection, transaction
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+from tasks_app.core.phases import Phase
+from tasks_app.core.types import Usage
+from tasks_app.history import day_triggers
+from tasks_app.history.day_sums import add_up_days
+from tasks_app.history.days import Days, SplitDays, split_days
+from tasks_app.history.statistics import By
+from tasks_app.models import (
+    ChangedDay,
+    Channel,
+    DayFigures,
+    ModelUsage,
+    Outcome,
+    PersonUsage,
+    Project,
+    Question,
+    QuestionState,
+    Role,
+    Run,
+    SummedDay,
+    Task,
+    User,
+)
+from tasks_app.permissions import Principal
+from tasks_app.reporting.question_figures import question_figures
+from tasks_app.reporting.usage import Period, first_day, usage_in_period, waiting_times
+from tests import machine
+from tests.browser import signed_in
+from tests.databases import undone
+from tests.factories import (
+    MembershipFactory,
+    ProjectFactory,
+    QuestionFactory,
+    RunFactory,
+    TaskFactory,
+    UserFactory,
+)
+from tests.people import acting
+
+pytestmark = pytest.mark.django_db
+
+TODAY = timezone.now().date()
+#: Days of the histories, the last of which are never added up.
+PERIOD = Period(TODAY - timedelta(days=11), TODAY)
+#: Time in which unfinished tasks go on while a test looks twice.
+SOON = 60.0
+
+
+def all_added_up() -> None:
+    while add_up_days():
+        pass
+
+
+def on(day: int, hour: int = 12) -> datetime:
+    """A time that many days ago."""
+    return datetime.combine(TODAY - timedelta(days=day), time(hour), UTC)
+
+
+def spent(day: int, dollars: float = 1.0, **more: Any) -> Run:
+    run = RunFactory.create(cost_usd=dollars, output_tokens=10, model="opus", **more)
+    Run.objects.filter(pk=run.pk).update(started_at=on(day))
+    Task.objects.filter(pk=run.step.task_id).update(created_at=on(day))
+    return run
+
+
+def dollars(principal: Principal, period: Period = PERIOD) -> float:
+    return usage_in_period(principal, period, "", By.MODEL).total.cost_usd
+
+
+@pytest.fixture
+def admin() -> Principal:
+    return acting(UserFactory.create(is_superuser=True))
+
+
+# ---- random histories ----
+
+
+@dataclass
+class History:
+    """Rows of twelve days, and what may happen to them."""
+
+    chance: random.Random
+    projects: list[Project]
+    users: list[User]
+
+    def begin(self) -> None:
+        for _ in range(12):
+            self.create_task()
+
+    def step(self) -> None:
+        whats = (
+            self.create_task, self.end_task, self.resume_task, self.change_run, self.answer, self.withdraw,
+            self.delete_task, self.delete_user, add_up_days, all_added_up,
+        )  # fmt: skip
+        self.chance.choices(whats, (2, 4, 2, 5, 4, 1, 1, 0.3, 3, 1))[0]()
+
+    def create_task(self) -> None:
+        day, chance = self.chance.randint(0, 11), self.chance
+        task = TaskFactory.create(
+            project=chance.choice(self.projects), created_by=chance.choice([*self.users, None]),
+            phase=Phase.RUNNING, started_at=on(day), ended_at=None,
+        )  # fmt: skip
+        Task.objects.filter(pk=task.pk).update(created_at=on(day))
+        for number in range(1, chance.randint(1, 3)):
+            run = RunFactory.create(task=task, number=number, **self._usage())
+            Run.objects.filter(pk=run.pk).update(started_at=on(max(0, day - chance.randint(0, 2))))
+            asked = QuestionFactory.create(
+                task=task, run=run, number=number, asked_at=timezone.now(),
+                worked_seconds=chance.randint(0, 90), is_late=chance.random() < 0.5,
+                item_keys=chance.choice(("", "key")),
+                recommended=1, asked_before=chance.random() < 0.5,
+            )  # fmt: skip
+            Question.objects.filter(pk=asked.pk).update(asked_at=on(day))
+
+    def _usage(self) -> dict[str, Any]:
+        return {
+            "model": self.chance.choice(("opus", "haiku", "")),
+            "outcome": self.chance.choice(["", *Outcome.values]),
+            "input_tokens": self.chance.randint(0, 1000),
+            "output_tokens": self.chance.randint(0, 1000),
+            "cost_usd": self.chance.randint(0, 800) / 8,
+        }
+
+    def _one(self, rows: Any) -> Any:
+        found = list(rows.order_by("pk").values_list("pk", flat=True))
+        return rows.filter(pk=self.chance.choice(found)) if found else rows.none()
+
+    def end_task(self) -> None:
+        phase = self.chance.choice((Phase.DONE, Phase.DONE, Phase.FAILED, Phase.CANCELLED))
+        early = self.chance.choice(("", "ended")) if phase is Phase.DONE else ""
+        values = {"phase": phase, "ended_at": timezone.now(), "paused_seconds": 5, "early_end": early}
+        self._one(Task.objects.filter(ended_at=None)).update(**values)
+
+    def resume_task(self) -> None:
+        ended = Task.objects.exclude(ended_at=None)
+        self._one(ended).update(phase=Phase.RUNNING, ended_at=None, early_end="")
+
+    def change_run(self) -> None:
+        self._one(Run.objects.all()).update(**self._usage())
+
+    def answer(self) -> None:
+        via = self.chance.choice((Channel.WEB, Channel.DECISION))
+        self._one(Question.objects.open()).update(
+            state=QuestionState.ANSWERED, answered_at=timezone.now(), answered_via=via, recommended_taken=1
+        )
+
+    def withdraw(self) -> None:
+        answered = Question.objects.answered()
+        self._one(answered).update(state=QuestionState.WITHDRAWN, answered_at=None, answered_via="")
+
+    def delete_task(self) -> None:
+        for task in self._one(Task.objects.all()):
+            task.delete()
+
+    def delete_user(self) -> None:
+        if len(self.users) > 1:
+            Question.objects.update(answered_by=None)
+            self.users.pop().delete()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_sums_and_rows_agree_after_a_random_history(seed: int, admin: Principal) -> None:
+    projects, users = ProjectFactory.create_batch(3), UserFactory.create_batch(3)
+    member = MembershipFactory.create(project=projects[0], role=Role.MEMBER).user
+    history = History(random.Random(seed), projects, users)  # noqa: S311 - the same histories each time
+    history.begin()
+    all_added_up()
+    for _ in range(6):
+        for _ in range(4):
+            history.step()
+        for principal, project in ((admin, ""), (acting(member), projects[0].name)):
+            assert told(principal, project) == told_by_rows(principal, project)
+        assert used(admin) == used_by_counting()
+    all_added_up()
+    assert not ChangedDay.objects.filter(day__lt=TODAY - timedelta(days=1)).exists()
+    assert [days.until for days in split_days(PERIOD.since).summed] == [TODAY - timedelta(days=2)]
+
+
+def told(principal: Principal, project: str) -> Any:
+    waited = waiting_times(principal, PERIOD, project)
+    found = {by: usage_in_period(principal, PERIOD, project, by) for by in By}
+    return (
+        {by: (one.total, one.before, one.by_day, one.parts) for by, one in found.items()},
+        (waited.tasks, waited.questions, waited.answered),
+        pytest.approx([waited.working, waited.paused, waited.median or 0], abs=SOON),
+        question_figures(principal, PERIOD, project),
+        first_day(principal, project),
+    )
+
+
+def told_by_rows(principal: Principal, project: str) -> Any:
+    with undone():
+        SummedDay.objects.all().delete()
+        parts, counts, _, asked, first = told(principal, project)
+        waited = waiting_times(principal, PERIOD, project)
+        return parts, counts, [waited.working, waited.paused, waited.median or 0], asked, first
+
+
+def used(principal: Principal) -> Any:
+    return {by: usage_in_period(principal, PERIOD, "", by).by_day for by in By}
+
+
+def used_by_counting() -> Any:
+    """What the runs' rows say, added up one by one."""
+    found: dict[By, dict[date, dict[str, Usage]]] = {by: defaultdict(dict) for by in By}
+    for run in Run.objects.select_related("step__task__project", "step__task__created_by"):
+        task = run.step.task
+        user = task.created_by.username if task.created_by else ""
+        names = {By.MODEL: run.model, By.USER: user, By.PROJECT: task.project.name}
+        for by, name in names.items():
+            of_day = found[by][run.started_at.date()]
+            of_day[name] = of_day.get(name, Usage()) + run.usage
+    return found
+
+
+# ---- one behaviour each ----
+
+
+def test_the_page_makes_few_queries_however_many_days_there_are(admin: Principal) -> None:
+    client = signed_in(admin.user)
+
+    def queries() -> int:
+        all_added_up()
+        with CaptureQueriesContext(connection) as asked:
+            assert client.get("/usage/?period=90&by=person").status_code == 200
+        return len(asked)
+
+    spent(4)
+    few = queries()
+    for day in range(3, 9):
+        spent(day)
+    assert queries() == few <= 23
+
+
+def test_days_that_were_added_up_are_read_from_their_sums(admin: Principal) -> None:
+    spent(5)
+    all_added_up()
+    assert dollars(admin) == 1
+    ModelUsage.objects.update(cost_usd=7)
+    assert dollars(admin) == 7
+
+
+def test_today_and_yesterday_are_read_from_their_rows(admin: Principal) -> None:
+    for day in (0, 1, 2):
+        spent(day)
+    all_added_up()
+    assert set(ModelUsage.objects.values_list("day", flat=True)) == {TODAY - timedelta(days=2)}
+    assert dollars(admin) == 3
+
+
+def test_a_run_that_goes_on_for_days_counts_what_it_has_used_so_far(admin: Principal) -> None:
+    run = spent(4)
+    all_added_up()
+    Run.objects.filter(pk=run.pk).update(cost_usd=3)
+    assert dollars(admin) == 3, "read from the rows until the day is added up again"
+    all_added_up()
+    assert dollars(admin) == 3 and ModelUsage.objects.get().cost_usd == 3
+
+
+def test_what_is_stored_twice_counts_once(admin: Principal) -> None:
+    run = spent(4)
+    for _ in range(2):
+        run.refresh_from_db()
+        run.cost_usd = 2
+        run.save()
+        all_added_up()
+    assert dollars(admin) == 2
+
+
+def test_adding_up_again_changes_nothing(admin: Principal) -> None:
+    spent(4)
+    all_added_up()
+    SummedDay.objects.all().delete()
+    all_added_up()
+    assert dollars(admin) == 1 and DayFigures.objects.count() == PersonUsage.objects.count() == 1
+
+
+def test_a_lease_that_is_renewed_does_not_note_the_task_s_day() -> None:
+    task = spent(4).step.task
+    ChangedDay.objects.all().delete()
+    Task.objects.filter(pk=task.pk).update(lease_owner="worker", lease_epoch=7)
+    assert not ChangedDay.objects.exists()
+
+
+def test_a_removed_task_takes_its_usage_along(admin: Principal) -> None:
+    run = spent(4)
+    all_added_up()
+    run.step.task.delete()
+    assert dollars(admin) == 0
+
+
+def test_days_are_added_up_a_few_at_a_time_the_newest_first() -> None:
+    spent(9)
+    ChangedDay.objects.all().delete()
+    assert add_up_days(at_once=3) == 3
+    assert split_days(TODAY - timedelta(days=9), TODAY) == SplitDays(
+        [Days(TODAY - timedelta(days=4), TODAY - timedelta(days=2))],
+        [
+            Days(TODAY - timedelta(days=9), TODAY - timedelta(days=5)),
+            Days(TODAY - timedelta(days=1), TODAY),
+        ],
+    )
+
+
+def test_without_any_task_there_is_nothing_to_add_up() -> None:
+    assert add_up_days() == 0
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_change_that_is_committed_while_a_day_is_added_up_is_not_lost() -> None:
+    if not machine.ON_POSTGRES:
+        return  # SQLite lets one write at a time
+    run, changed, added_up = spent(4), threading.Event(), threading.Event()
+    all_added_up()
+
+    def change_slowly() -> None:
+        with transaction.atomic():
+            Run.objects.filter(pk=run.pk).update(cost_usd=5)
+            changed.set()
+            added_up.wait(10)
+        connection.close()
+
+    ChangedDay.objects.create(day=TODAY - timedelta(days=4))
+    thread = threading.Thread(target=change_slowly)
+    thread.start()
+    assert changed.wait(10)
+    add_up_days()
+    added_up.set()
+    thread.join()
+    admin = acting(UserFactory.create(is_superuser=True))
+    assert dollars(admin) == 5
+    all_added_up()
+    assert dollars(admin) == 5
+
+
+@pytest.mark.django_db(transaction=True)
+def test_triggers_that_a_migration_lost_are_restored_and_all_days_added_up_anew() -> None:
+    spent(4)
+    all_added_up()
+    assert not day_triggers.mend(connection)
+    if connection.vendor == "sqlite":
+        with connection.cursor() as cursor:
+            cursor.execute("DROP TRIGGER day_of_run_updated")
+        assert day_triggers.mend(connection) and day_triggers.is_whole(connection)
+        assert not SummedDay.objects.exists()
