@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from django.db.models import QuerySet, Sum
 from django.db.models.functions import Now
@@ -11,7 +14,8 @@ from django.utils import timezone
 
 from tasks_app.core.dollars import dollars
 from tasks_app.core.phases import Phase
-from tasks_app.models import Project, Run, Task, User
+from tasks_app.history.days import split_days
+from tasks_app.models import ModelUsage, PersonUsage, Project, Run, Task, User
 
 #: Sums of the same costs in another order differ by less than this.
 _ROUNDING = 1e-6
@@ -73,15 +77,26 @@ def budget_of(owner: Project | User) -> Budget | None:
 
     A person's budget counts the runs of the tasks that they created, in every project.
     """
-    if owner.monthly_budget_usd is None:
-        return None
-    runs = Run.objects.filter(started_at__gte=month_start(timezone.now()))
-    if isinstance(owner, Project):
-        runs = runs.filter(step__task__project=owner)
-    else:
-        runs = runs.filter(step__task__created_by=owner)
-    spent = runs.order_by().aggregate(spent=Sum("cost_usd"))["spent"]
-    return Budget(dollars=float(owner.monthly_budget_usd), spent=float(spent or 0))
+    return _budgets([owner], of_projects=isinstance(owner, Project)).get(owner.pk)
+
+
+def _budgets(owners: Iterable[Project | User], *, of_projects: bool) -> dict[int, Budget]:
+    """Return the budgets of those who have one by their ids. Three queries, or none if nobody has."""
+    limits = {one.pk: float(one.monthly_budget_usd) for one in owners if one.monthly_budget_usd is not None}
+    if not limits:
+        return {}
+    days = split_days(month_start(timezone.now()).date())
+    sums: QuerySet[Any] = ModelUsage.objects.all() if of_projects else PersonUsage.objects.all()
+    runs = Run.objects.filter(days.without_sums("started_at"))
+    spent: dict[int, float] = defaultdict(float)
+    for rows, owner in (
+        (sums.filter(days.with_sums()), "project" if of_projects else "user"),
+        (runs, "step__task__project" if of_projects else "step__task__created_by"),
+    ):
+        of_owners = rows.filter(**{f"{owner}__in": limits}).order_by().values_list(owner)
+        for pk, cost in of_owners.annotate(Sum("cost_usd")):
+            spent[pk] += cost
+    return {pk: Budget(dollars=limit, spent=spent[pk]) for pk, limit in limits.items()}
 
 
 def budgets_of(project: Project, user: User | None) -> Budgets:
@@ -102,11 +117,12 @@ def end_waits_for_budgets() -> None:
     ).order_by()
     if not waiting.exists():
         return
-    projects = _without_budget(Project.objects.filter(pk__in=waiting.values("project")))
-    users = _without_budget(User.objects.filter(pk__in=waiting.values("created_by")))
+    projects = _used_up(Project.objects.filter(pk__in=waiting.values("project")), of_projects=True)
+    users = _used_up(User.objects.filter(pk__in=waiting.values("created_by")), of_projects=False)
     waiting.exclude(project__in=projects).exclude(created_by__in=users).update(resets_at=Now())
 
 
-def _without_budget(owners: QuerySet[Project] | QuerySet[User]) -> list[int]:
+def _used_up(owners: Iterable[Project | User], *, of_projects: bool) -> list[int]:
     """Return the ids of those who have spent their budget."""
-    return [one.pk for one in owners if (budget := budget_of(one)) and budget.is_used_up]
+    budgets = _budgets(owners, of_projects=of_projects)
+    return [pk for pk, budget in budgets.items() if budget.is_used_up]

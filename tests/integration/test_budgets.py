@@ -5,18 +5,22 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from tasks_app.agent.fake_script import Limit, Turn, ask, say
 from tasks_app.core.phases import Phase
 from tasks_app.engine.sweeper import sweep
-from tasks_app.models import Project, Reason, Role, Run, Task, User
+from tasks_app.history.day_sums import AGE, add_up_days
+from tasks_app.models import ModelUsage, Project, Reason, Role, Run, Task, User
 from tasks_app.services.budgets import (
     Budget,
     Budgets,
     budget_of,
     budgets_of,
     budgets_of_task,
+    end_waits_for_budgets,
     month_start,
     next_month,
 )
@@ -190,3 +194,33 @@ def test_pages_and_api_say_what_it_waits_for(waiting: Task) -> None:
     assert (shown["phase"], shown["waits_for_budget"]) == ("waiting_for_reset", True)
     budget(waiting.project, None)
     assert "spent this month" not in client.get(f"/projects/{waiting.project_id}/").text
+
+
+def test_a_sweep_asks_as_often_for_many_spent_budgets_as_for_one(waiting: Task) -> None:
+    def queries() -> int:
+        with CaptureQueriesContext(connection) as asked:
+            end_waits_for_budgets()
+        return len(asked)
+
+    one = queries()
+    for _ in range(3):
+        other = TaskFactory.create(
+            phase=waiting.phase, waits_for_budget=True, resets_at=next_month(timezone.now())
+        )
+        budget(other.project, 1)
+        spend(other.project, 2)
+    assert queries() == one
+
+
+def test_a_running_agent_s_budget_is_read_from_the_sums_of_days_that_were_added_up() -> None:
+    project = ProjectFactory.create(monthly_budget_usd=9)
+    start = month_start(timezone.now())
+    spend(project, 1, at=start)
+    while add_up_days():
+        pass
+    with CaptureQueriesContext(connection) as asked:
+        found = budget_of(project)
+    assert found and found.spent == 1 and len(asked) == 3
+    if start.date() <= timezone.now().date() - AGE:
+        ModelUsage.objects.update(cost_usd=5)
+        assert (found := budget_of(project)) and found.spent == 5
