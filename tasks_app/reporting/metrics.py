@@ -1,8 +1,9 @@
 """Metrics for Prometheus (O3), read from the rows when somebody asks.
 
 No process counts anything: each may be killed, and several machines would have to be added up. So a counter
-is a sum over rows, and becomes smaller when a task is removed; Prometheus takes that as a restart. Only
-events are not counted, which would take seconds: their highest number is nearly the same.
+is a sum over rows, or over the sums of earlier days, and becomes smaller when a task is removed; Prometheus
+takes that as a restart. Only events are not counted, which would take seconds: their highest number is nearly
+the same.
 """
 
 from __future__ import annotations
@@ -17,12 +18,17 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from tasks_app.core.phases import Phase
+from tasks_app.core.phases import ENDED, Phase
 from tasks_app.core.version import version
+from tasks_app.history.day_figures import OF_RUNS, OF_TASKS
+from tasks_app.history.days import SplitDays, split_days
+from tasks_app.history.statistics import usage_of
 from tasks_app.models import (
+    DayFigures,
     Delivery,
     DeliveryState,
     Event,
+    ModelUsage,
     Outcome,
     Question,
     QuestionKind,
@@ -30,12 +36,15 @@ from tasks_app.models import (
     Task,
     WorkerBeat,
 )
-from tasks_app.models.task import EarlyEnd
+from tasks_app.reporting.usage import add_figures, figures_of_days
 
 #: Answers within this time are looked at for how long they took to reach their agent, but no more than MOST.
 RECENT = timedelta(hours=1)
 MOST = 1_000
 _TOKENS = ("input", "output", "cache_write", "cache_read")
+_ENDED_TASKS = {
+    name: OF_TASKS[name] for name in ("tasks_done", "tasks_finished_early", "tasks_failed", "tasks_cancelled")
+}
 
 
 def exposition() -> bytes:
@@ -51,10 +60,12 @@ class _Rows(Collector):
 
     def collect(self) -> Iterator[Metric]:
         yield _gauge("catherder_build", "1, with the version of the portal.", "version", {version(): 1})
-        yield from _tasks()
+        days = split_days()
+        sums = figures_of_days(DayFigures.objects.filter(days.with_sums()), [*_ENDED_TASKS, *OF_RUNS])
+        yield from _tasks(days, sums)
         yield from _questions()
         yield _answers_to_agents()
-        yield from _runs()
+        yield from _runs(days, sums)
         yield from _workers()
         yield from _notifications()
 
@@ -66,13 +77,12 @@ def _gauge(name: str, help_text: str, label: str, values: dict[str, float]) -> G
     return family
 
 
-def _tasks() -> Iterator[Metric]:
-    early = Q(phase=Phase.DONE, early_end=EarlyEnd.ENDED)
-    rows = Task.objects.order_by().values("phase").annotate(all=Count("pk"), early=Count("pk", filter=early))
-    found = {row["phase"]: (row["all"], row["early"]) for row in rows}
-    counts: dict[str, float] = {str(phase): found.get(phase, (0, 0))[0] for phase in Phase}
-    counts["finished_early"] = found.get(Phase.DONE, (0, 0))[1]
-    counts[Phase.DONE] -= counts["finished_early"]
+def _tasks(days: SplitDays, sums: dict[str, float]) -> Iterator[Metric]:
+    counts = {str(phase): 0.0 for phase in Phase}
+    unfinished = Task.objects.filter(phase__in=[phase for phase in Phase if phase not in ENDED])
+    counts |= dict(unfinished.order_by().values_list("phase").annotate(Count("pk")))
+    add_figures(sums, Task.objects.filter(days.without_sums("created_at")), _ENDED_TASKS)
+    counts |= {name.removeprefix("tasks_"): sums[name] for name in _ENDED_TASKS}
     yield _gauge("catherder_tasks", "Tasks by phase; done ones without finished_early.", "phase", counts)
     due = Task.objects.due().exclude(phase=Phase.RUNNING).count()
     yield GaugeMetricFamily("catherder_queue_depth", "Tasks that a worker could take now.", due)
@@ -118,20 +128,20 @@ def _quantiles(seconds: list[float]) -> dict[str, float]:
     return {"0.5": cuts[9], "0.95": cuts[18], "1": max(seconds)}
 
 
-def _runs() -> Iterator[Metric]:
-    counts = dict(Run.objects.order_by().values_list("outcome").annotate(Count("pk")))
-    running = counts.pop("", 0)
-    yield GaugeMetricFamily("catherder_running_agents", "Runs that have not ended.", running)
+def _runs(days: SplitDays, sums: dict[str, float]) -> Iterator[Metric]:
+    runs = Run.objects.filter(days.without_sums("started_at"))
+    add_figures(sums, runs, OF_RUNS)
+    yield GaugeMetricFamily("catherder_running_agents", "Runs that have not ended.", sums["runs_running"])
     outcomes = CounterMetricFamily("catherder_runs", "Ended runs by outcome.", labels=["outcome"])
     for outcome in Outcome.values:
-        outcomes.add_metric([outcome], counts.get(outcome, 0))
+        outcomes.add_metric([outcome], sums[f"runs_{outcome}"])
     yield outcomes
-    sums = Run.objects.aggregate(cost=Sum("cost_usd"), **{name: Sum(f"{name}_tokens") for name in _TOKENS})
+    used = usage_of(ModelUsage.objects.filter(days.with_sums())) + usage_of(runs)
     tokens = CounterMetricFamily("catherder_tokens", "Tokens of all runs, by kind.", labels=["kind"])
     for name in _TOKENS:
-        tokens.add_metric([name], sums[name] or 0)
+        tokens.add_metric([name], getattr(used, f"{name}_tokens"))
     yield tokens
-    cost = sums["cost"] or 0.0
+    cost = used.cost_usd
     yield CounterMetricFamily("catherder_cost_dollars", "Cost of all runs in US dollars.", cost)
     newest = Event.objects.aggregate(newest=Max("pk"))["newest"] or 0
     yield CounterMetricFamily("catherder_events", "The highest number of an event.", newest)

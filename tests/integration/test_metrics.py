@@ -208,7 +208,7 @@ def test_o3_slots_are_those_of_living_workers() -> None:
 
 @pytest.mark.django_db
 def test_o3_more_rows_need_no_more_queries(django_assert_max_num_queries: Any) -> None:
-    with django_assert_max_num_queries(9) as few:
+    with django_assert_max_num_queries(11) as few:
         exposition()
     for _ in range(3):
         append_one(QuestionFactory.create().run, EventKind.NOTE, {"text": "Hello."})
