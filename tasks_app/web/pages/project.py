@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import Any
 
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
-from django.db.models import Count
+from django.db.models import Count, F, Q, Sum
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_POST
 
 from tasks_app.core.errors import CatHerderError, NotAllowed, SandboxUnavailable
-from tasks_app.core.phases import Phase
-from tasks_app.models import Project, Task
+from tasks_app.core.phases import ENDED, Phase
+from tasks_app.history.days import split_days
+from tasks_app.models import DayFigures, Project, Task
 from tasks_app.operations import local_sandbox
 from tasks_app.sandbox import EnforcedLimit
 from tasks_app.services.budgets import budget_of
@@ -73,12 +75,26 @@ def _limits() -> tuple[EnforcedLimit, ...]:
 
 def _tasks_context(found: Project) -> dict[str, Any]:
     """Return the number of tasks by phase, and the newest tasks."""
-    counted = dict(found.tasks.order_by().values_list("phase").annotate(Count("pk")))
+    counts = _tasks_by_phase(found)
     recent = found.tasks.select_related("project", "created_by").defer("text", "body")
     recent = recent.prefetch_related(shown_steps())
     return {
-        "phases": [
-            (Task(project=found, phase=phase), counted[phase]) for phase in Phase if counted.get(phase)
-        ],
+        "phases": [(Task(project=found, phase=one), counts[one]) for one in Phase if counts.get(one)],
         "recent": list(recent[:_RECENT]),
     }
+
+
+def _tasks_by_phase(found: Project) -> dict[str, int]:
+    """Count those that have ended from the sums of days, and the others one by one."""
+    days = split_days()
+    unfinished = Q(phase__in=[phase for phase in Phase if phase not in ENDED])
+    tasks = found.tasks.filter(unfinished | days.without_sums("created_at"))
+    counts = defaultdict(int, tasks.order_by().values_list("phase").annotate(Count("pk")))
+    sums = DayFigures.objects.filter(days.with_sums(), project=found).aggregate(
+        done=Sum(F("tasks_done") + F("tasks_finished_early")),
+        failed=Sum("tasks_failed"),
+        cancelled=Sum("tasks_cancelled"),
+    )
+    for phase, number in sums.items():
+        counts[phase] += number or 0
+    return counts

@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import chain
 from typing import Any
 
 from django.core.exceptions import PermissionDenied
 from django.core.paginator import Paginator
-from django.db.models import Count, Max, Q
+from django.db.models import Count, F, Max, Q, Sum
 from django.db.models.functions import Coalesce
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods
 
 from tasks_app.core.errors import BadInput, CatHerderError, NotAllowed
-from tasks_app.core.phases import Phase
-from tasks_app.models import Membership, Project, Role, Task, User
+from tasks_app.core.phases import ENDED, Phase
+from tasks_app.history.days import split_days
+from tasks_app.models import DayFigures, Membership, Project, Role, Task, User
 from tasks_app.permissions import projects_visible_to
 from tasks_app.services.projects import add_project_meanwhile
 from tasks_app.web.forms.add_project import AddProjectForm
 from tasks_app.web.pages.access import principal_of
 
 PAGE = 100
+_ENDED_TASKS = F("tasks_done") + F("tasks_finished_early") + F("tasks_failed") + F("tasks_cancelled")
 
 
 @dataclass(frozen=True)
@@ -83,17 +88,36 @@ def _project_rows(found: list[Project], user: User) -> list[ProjectRow]:
 
 
 def _task_counts(found: list[Project]) -> dict[int, dict[str, Any]]:
-    """Return numbers of tasks and the last change by project id."""
-    rows = (
-        Task.objects.filter(project__in=found)
-        .order_by()
-        .values("project")
-        .annotate(
-            waiting=Count("pk", filter=Q(phase=Phase.WAITING_FOR_INPUT)),
-            running=Count("pk", filter=Q(phase__in=[Phase.RUNNING, Phase.WAITING_FOR_RESET])),
-            failed=Count("pk", filter=Q(phase__in=[Phase.FAILED, Phase.INTERRUPTED])),
-            total=Count("pk"),
-            last=Max(Coalesce("ended_at", "started_at", "created_at")),
-        )
+    """Return numbers of tasks and the last change by project id: three counts that are added up."""
+    days = split_days()
+    sums = DayFigures.objects.filter(days.with_sums(), project__in=found).order_by().values("project")
+    of_days = sums.annotate(failed=Sum("tasks_failed"), total=Sum(_ENDED_TASKS), last=Max("last_end"))
+    tasks = Task.objects.filter(project__in=found).order_by().values("project")
+    ended = tasks.filter(days.without_sums("created_at"), phase__in=ENDED).annotate(
+        failed=_number_in(Phase.FAILED), total=Count("pk"), last=Max("ended_at")
     )
-    return {int(row["project"]): {k: v for k, v in row.items() if k != "project"} for row in rows}
+    unfinished = tasks.filter(phase__in=[phase for phase in Phase if phase not in ENDED]).annotate(
+        waiting=_number_in(Phase.WAITING_FOR_INPUT),
+        running=_number_in(Phase.RUNNING, Phase.WAITING_FOR_RESET),
+        failed=_number_in(Phase.INTERRUPTED),
+        total=Count("pk"),
+        last=Max(Coalesce("started_at", "created_at")),
+    )
+    counts: dict[int, dict[str, Any]] = defaultdict(dict)
+    rows: Iterable[Any] = chain(of_days, ended, unfinished)
+    for row in rows:
+        _include(counts[row["project"]], row)
+    return counts
+
+
+def _number_in(*phases: Phase) -> Count:
+    return Count("pk", filter=Q(phase__in=phases))
+
+
+def _include(counts: dict[str, Any], more: dict[str, Any]) -> None:
+    """Add numbers to numbers; of the last changes keep the latest."""
+    for name, value in more.items():
+        if name == "last":
+            counts[name] = max(filter(None, (value, counts.get(name))), default=None)
+        elif name != "project":
+            counts[name] = counts.get(name, 0) + value
