@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
-from itertools import islice
+from math import inf
 
 from django.db.models import Q
 from django.utils import timezone
@@ -17,6 +19,7 @@ from tasks_app.engine.wait_sentences import fault_words
 from tasks_app.models import Task, WorkerBeat
 from tasks_app.models.task import TaskQuerySet
 from tasks_app.permissions import Principal, tasks_visible_to
+from tasks_app.reporting.search.paging import rows_in_order
 from tasks_app.services.scheduling import (
     DueTask,
     Places,
@@ -29,6 +32,10 @@ from tasks_app.services.scheduling import (
 
 #: Tasks that a page or a response shows, at most.
 MOST = 200
+#: Due tasks from which on the line is long.
+LONG = 500
+#: For how long it is the same for all who look.
+SHARED_SECONDS = 2.0
 _ORDINALS = ("Next", "Second", "Third", "Fourth", "Fifth", "Sixth", "Seventh", "Eighth", "Ninth", "Tenth")
 
 
@@ -64,17 +71,59 @@ class Slots:
     busy: int
 
 
+@dataclass(frozen=True)
+class Line:
+    """The due tasks by their ids, with their positions, and what their people have used of workers."""
+
+    due: dict[int, tuple[int, DueTask]]
+    used: dict[Account, float]
+
+
+class SharedLine:
+    """The line of due tasks. A long one is read once for all who look within SHARED_SECONDS in this process.
+
+    To know a position, all due tasks must be put in order. With thousands that takes a good part of a second,
+    and each person who watches a waiting task would have it done.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._line = Line({}, {})
+        self._until = 0.0
+
+    def read(self) -> Line:
+        """Return the line. Raises DatabaseError."""
+        with self._lock:
+            if time.monotonic() >= self._until:
+                self._line = _read_line()
+                is_long = len(self._line.due) >= LONG
+                self._until = time.monotonic() + SHARED_SECONDS if is_long else 0.0
+            return self._line
+
+    def forget(self) -> None:
+        """Have the line read anew by whoever looks next."""
+        self._until = 0.0
+
+
+def _read_line() -> Line:
+    due = due_tasks()
+    used = used_by(due)
+    return Line({task.task_id: (n, task) for n, task in enumerate(in_turn(due, used), start=1)}, used)
+
+
+LINE = SharedLine()
+
+
 class Queue:
     """The queue at one moment. Each part is read once, when it is first needed."""
 
-    _used: dict[Account, float]
-
     @cached_property
+    def _line(self) -> Line:
+        return LINE.read()
+
+    @property
     def _due(self) -> dict[int, tuple[int, DueTask]]:
-        """The due tasks by their ids, with their positions."""
-        due = due_tasks()
-        self._used = used_by(due)
-        return {task.task_id: (n, task) for n, task in enumerate(in_turn(due, self._used), start=1)}
+        return self._line.due
 
     @cached_property
     def _places(self) -> Places:
@@ -85,7 +134,7 @@ class Queue:
         """The ids of the due tasks that may be worked on now, and the places that they leave."""
         due, left = [task for _, task in self._due.values()], self._places.copy()
         labels = [frozenset(worker.labels) for worker in self._taking]
-        return {task.task_id for task in with_places(due, self._used, left, labels)}, left
+        return {task.task_id for task in with_places(due, self._line.used, left, labels)}, left
 
     @cached_property
     def workers(self) -> list[WorkerBeat]:
@@ -111,11 +160,17 @@ class Queue:
 
     def seen_by(self, principal: Principal, *, most: int = MOST) -> list[QueuedTask]:
         """Return the waiting tasks that the principal may see: in line, then those that cannot begin yet."""
-        found = _waiting(tasks_visible_to(principal)).select_related("project", "created_by", "sequence")
-        rows = found.defer("text", "body").order_by("queued_at", "pk")
-        entries = [self.entry(task) for task in rows]
-        entries.sort(key=lambda entry: (entry.position is None, entry.position or 0))
-        return list(islice(entries, most))
+        waiting = _waiting(tasks_visible_to(principal)).order_by("queued_at", "pk")
+        ids = sorted(waiting.values_list("pk", flat=True), key=self._place_in_list)[:most]
+        rows = Task.objects.select_related("project", "created_by", "sequence").defer("text", "body")
+        return [self.entry(task) for task in rows_in_order(rows, ids)]
+
+    def has_in_line(self, task: Task) -> bool:
+        return task.pk in self._due
+
+    def _place_in_list(self, task_id: int) -> float:
+        """Return the position of a due task; others follow in the order in which they are given."""
+        return self._due[task_id][0] if task_id in self._due else inf
 
     def count_seen_by(self, principal: Principal) -> int:
         return _waiting(tasks_visible_to(principal)).count()
@@ -157,8 +212,13 @@ class Queue:
 
 def queue_sentence(task: Task) -> str:
     """Return where a task stands in the queue and what it waits for; "" if it does not wait there."""
-    waits = _waiting(Task.objects.filter(pk=task.pk)).exists()
-    return Queue().entry(task).sentence if waits else ""
+    if not _waiting(Task.objects.filter(pk=task.pk)).exists():
+        return ""
+    queue = Queue()
+    if not queue.has_in_line(task) and Task.objects.due().filter(pk=task.pk).exists():
+        LINE.forget()  # it became due since others looked
+        queue = Queue()
+    return queue.entry(task).sentence
 
 
 def _waiting(tasks: TaskQuerySet) -> TaskQuerySet:

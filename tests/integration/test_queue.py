@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import time
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -16,6 +18,7 @@ from tasks_app.core.phases import Phase
 from tasks_app.models import Action, AuditEntry, Project, Role, Step, Task, User
 from tasks_app.models.task import Priority
 from tasks_app.permissions import Principal
+from tasks_app.reporting import queue as reporting_queue
 from tasks_app.reporting.queue import Queue, queue_sentence
 from tasks_app.services.tasks import change_priority
 from tests.api import Script
@@ -302,3 +305,59 @@ def test_m4_the_page_asks_as_often_for_many_tasks_as_for_one(member: User, shop:
     for _ in range(10):
         queued(shop, created_by=UserFactory.create())
     assert asked() == once
+
+
+@pytest.fixture
+def long_queue(shop: Project, member: User) -> Iterator[list[Task]]:
+    """So many tasks of two people that the line is shared."""
+    others = ProjectFactory.create()
+    people = [(member, shop), (UserFactory.create(), others)]
+    tasks = [queued(people[n % 2][1], created_by=people[n % 2][0], minutes=60 - n) for n in range(6)]
+    for number in range(reporting_queue.LONG):
+        Task.objects.create(
+            project=others, created_by=people[1][0], slug=f"more-{number}", title="More", text="", body="",
+            pipeline="quick", branch=f"more-{number}", queued_at=timezone.now(),
+        )  # fmt: skip
+    reporting_queue.LINE.forget()
+    yield tasks
+    reporting_queue.LINE.forget()
+
+
+def reads_of_the_line(look: Callable[[], object]) -> int:
+    """How often all due tasks were read."""
+    with CaptureQueriesContext(connection) as asked:
+        look()
+    return sum('"priority", "tasks_app_task"."started_at"' in one["sql"] for one in asked)
+
+
+def test_f_a_long_line_is_read_once_for_all_who_look_within_two_seconds(
+    long_queue: list[Task], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = long_queue[:2]
+    assert reads_of_the_line(lambda: queue_sentence(first)) == 1
+    assert reads_of_the_line(lambda: (queue_sentence(first), queue_sentence(second))) == 0
+    now = time.monotonic()
+    monkeypatch.setattr("tasks_app.reporting.queue.time.monotonic", lambda: now + 2.1)
+    assert reads_of_the_line(lambda: queue_sentence(first)) == 1
+
+
+def test_f_a_task_that_joins_a_long_line_has_its_place_at_once(
+    long_queue: list[Task], member: User, shop: Project
+) -> None:
+    assert queue_sentence(long_queue[0]).startswith("Next in line")
+    joined = queued(shop, created_by=member)
+    assert " in line: " in queue_sentence(joined)
+
+
+def test_f_of_a_long_queue_only_the_tasks_that_are_shown_are_loaded(
+    long_queue: list[Task],
+) -> None:
+    admin = acting(UserFactory.create(is_superuser=True))
+    whole = Queue().seen_by(admin, most=10_000)
+    assert [entry.position for entry in whole] == list(range(1, len(whole) + 1))
+    assert len(whole) == len(long_queue) + reporting_queue.LONG
+    with CaptureQueriesContext(connection) as asked:
+        shown = Queue().seen_by(admin, most=5)
+    assert shown == whole[:5]
+    (loaded,) = (one["sql"] for one in asked if '"tasks_app_task"."title"' in one["sql"])
+    assert loaded.count(",", loaded.index(" IN (")) < 20, "five ids"
