@@ -83,12 +83,17 @@ def main() -> None:
     first = min(chosen.tasks, FIRST)
     for line in fill(Amounts(chosen.tasks, chosen.questions, chosen.events, first)):
         print(f"{time.monotonic() - began:7.0f} s  {line}", flush=True)
+    from tests.bench.sizes import lines
+
+    for line in lines():
+        print(line)
 
 
 def fill(amounts: Amounts) -> Iterator[str]:
     """Make the rows; yield what was done."""
     from django.db import connection
 
+    from tasks_app.history.day_sums import add_up_days
     from tests.bench import history
 
     before = _newest_ids()
@@ -107,6 +112,7 @@ def fill(amounts: Amounts) -> Iterator[str]:
         _wait_for_answers(making)
     _decide(making)
     yield f"{DECISIONS:,} decisions of each project"
+    yield f"{add_up_days(at_once=10_000):,} days were added up"
     with connection.cursor() as cursor:
         cursor.execute("ANALYZE")
     yield "done"
