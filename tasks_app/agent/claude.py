@@ -20,10 +20,10 @@ from claude_agent_sdk import (
     query,
 )
 
-from tasks_app.agent import launch
 from tasks_app.agent.bridge import Bridge
 from tasks_app.agent.config_dir import config_dir
 from tasks_app.agent.connection import Connection
+from tasks_app.agent.launch import WorkspaceBusy
 from tasks_app.agent.orphaned_processes import kill_earlier_processes, kill_own_processes
 from tasks_app.agent.outcome import run_result
 from tasks_app.agent.permission_requests import allowed_without_request, permission_for
@@ -124,6 +124,8 @@ class _ClaudeRun:
         except ProcessError as error:
             exit_code, problem = self._failure(error)
         except (ClaudeSDKError, OSError) as error:
+            if isinstance(error.__cause__, WorkspaceBusy):
+                raise error.__cause__ from error
             if fault := machine_fault(error) or machine_fault(error.__cause__):
                 raise TemporaryFault(fault) from error
             exit_code = None
@@ -132,12 +134,7 @@ class _ClaudeRun:
         return self._conclude(problem, exit_code)
 
     def _failure(self, error: ProcessError) -> tuple[int | None, str]:
-        """Return exit code and problem of a process that failed; no code if it exceeded a limit.
-
-        Raises TemporaryFault if it never began, because another agent still runs.
-        """
-        if error.exit_code == launch.BUSY and self._stream.is_silent:
-            raise TemporaryFault("Another agent still runs in this workspace.") from error
+        """Return exit code and problem of a process that failed; no code if it exceeded a limit."""
         if over_limit := self._watch.final_problem() if self._watch else "":
             return None, f"The agent was ended. {over_limit}"
         return error.exit_code, f"The agent's process ended with exit code {error.exit_code}."
@@ -194,7 +191,9 @@ class _ClaudeRun:
             await self._bridge.call(self._write_transcript)
         options = self._options(setup)
         self._transport = ObservedTransport(
-            replace(options, permission_prompt_tool_name="stdio", can_use_tool=None), self._observe
+            replace(options, permission_prompt_tool_name="stdio", can_use_tool=None),
+            setup.launch,
+            self._observe,
         )
         if self._stopped:
             self._transport.kill()
@@ -257,10 +256,10 @@ class _ClaudeRun:
             permitted.append(ASK_COMMAND)
         own = OwnSession(self._recorder, cwd=self._cwd, session_id=order.session_id)
         return ClaudeAgentOptions(
-            cli_path=setup.program,
+            cli_path=setup.launch.argv[0],  # replaced by the whole of `launch`
             cwd=order.paths.workspace,
             # The SDK finds the session by the paths that the CLI reports.
-            env={**setup.env, "CLAUDE_CONFIG_DIR": str(self._config_dir)},
+            env={"CLAUDE_CONFIG_DIR": str(self._config_dir)},
             model=order.model or None,
             max_turns=order.max_turns,
             max_budget_usd=order.max_cost_usd,  # the CLI counts its own process, not the session

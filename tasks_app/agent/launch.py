@@ -1,56 +1,79 @@
-"""The launcher, which the SDK starts instead of the agent's program.
+"""Starting the agent's program in place of what the SDK would start.
 
-It is a separate program (`python -ISB launch.py ORDERS ARGUMENTS…`). It replaces the worker's environment,
-which the SDK always passes on, by the listed one, makes sure that no other agent runs in the workspace, and
-executes the sandboxed agent in its place. ORDERS is a JSON file {argv, env, inherit, lock}: `inherit` names
-the variables that are taken from the SDK.
+The worker starts it directly, with no process between: sandboxed, with a listed environment instead of the
+worker's, which the SDK always passes on, and never while another agent works in the workspace.
 """
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
-import json
 import os
-import sys
 import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
 
+from tasks_app.core.errors import CatHerderError, TemporaryFault
+
+#: Seconds for which an agent that is just ending is waited for.
 PATIENCE = 10.0
-BUSY = 75
+_PAUSE = 0.02
 
 
-def main(orders_path: str, arguments: list[str]) -> int:
-    """Become the agent. Returns an exit code only if that fails."""
-    with open(orders_path, encoding="utf-8") as file:  # noqa: PTH123
-        orders = json.load(file)
-    if not acquire_lock(orders["lock"]):
-        sys.stderr.write("another agent still runs in this workspace\n")
-        return BUSY
-    # A Ctrl+C in the terminal must reach the portal alone, which then stops its agent.
-    os.setsid()
-    env = dict(orders["env"])
-    env.update({name: os.environ[name] for name in orders["inherit"] if name in os.environ})
-    argv = [*orders["argv"], *arguments]
+class WorkspaceBusy(TemporaryFault):
+    """Another agent still runs in the workspace."""
+
+
+class NoProgram(CatHerderError):
+    """The program that was to be started does not exist; the text names it."""
+
+
+@dataclass(frozen=True)
+class Launch:
+    """What is started for one run: `argv`, followed by the SDK's arguments, with `env` as its environment.
+
+    `inherit` names the variables that are taken from the SDK. `lock` is a file that is locked while any
+    process of the agent lives.
+    """
+
+    argv: Sequence[str]
+    env: Mapping[str, str]
+    lock: Path
+    inherit: Sequence[str] = ()
+
+    def words(self, command: Sequence[str]) -> list[str]:
+        """Return the words of the process. `command` is the SDK's, whose first word is its program."""
+        return [*self.argv, *command[1:]]
+
+    def variables(self, from_sdk: Mapping[str, str]) -> dict[str, str]:
+        """Return the environment of the process."""
+        return {**self.env, **{name: from_sdk[name] for name in self.inherit if name in from_sdk}}
+
+
+@asynccontextmanager
+async def locked(path: Path) -> AsyncIterator[int]:
+    """Lock the file and yield its descriptor, for a child process that keeps the lock.
+
+    The lock belongs to all descriptors of this one opening: it is free when this context has ended and the
+    last process that inherited it is gone. Raises WorkspaceBusy.
+    """
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        os.execvpe(argv[0], argv, env)  # noqa: S606
-    except OSError as error:
-        sys.stderr.write(f"{argv[0]} cannot be started: {error.strerror}\n")
-    return 127
+        await _lock(descriptor)
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
-def acquire_lock(path: str, patience: float = PATIENCE) -> bool:
-    """Lock the workspace for as long as this process lives, also after it became the agent."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-    os.set_inheritable(descriptor, True)
-    deadline = time.monotonic() + patience
+async def _lock(descriptor: int) -> None:
+    deadline = time.monotonic() + PATIENCE
     while True:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return True
+            return
         except BlockingIOError:
             if time.monotonic() > deadline:
-                return False
-            time.sleep(0.02)
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], sys.argv[2:]))
+                raise WorkspaceBusy("Another agent still runs in this workspace.") from None
+            await asyncio.sleep(_PAUSE)

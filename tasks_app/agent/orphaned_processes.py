@@ -1,6 +1,6 @@
 """Killing processes that an earlier agent or check left running, so that two never work in one workspace.
 
-From the launcher on, every process of an agent or a check has two variables in its environment: the
+Every process of an agent or a check has two variables in its environment from its start on: the
 workspace, and the claim of the task's lease under which it was started. Children inherit them, even those
 that changed their session or lost their parent.
 """

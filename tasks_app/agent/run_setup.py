@@ -1,4 +1,4 @@
-"""Setting up the folder of one run: the gate with its permissions, and the launcher with its orders."""
+"""Setting up one run: the folder of its gate with the permissions, and what is to be started."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from typing import Self
 from tasks_app.agent.ask_spool import clear_spool, spool_folder
 from tasks_app.agent.config_dir import clear_config_dir
 from tasks_app.agent.gate.patterns import WRITING
+from tasks_app.agent.launch import Launch
 from tasks_app.agent.plans import plans_folder
 from tasks_app.agent.port import CallPermission, RunOrder
 from tasks_app.agent.reply_spool import clear_replies, reply_folder
@@ -50,14 +51,9 @@ FROM_SDK = (
 
 @dataclass(frozen=True)
 class RunSetup:
-    """The files and values of one run.
+    """What is started for one run. `command` is the sandboxed command in `launch`."""
 
-    The SDK starts `program`, and `env` tells it where its orders are. These hold keys, and the agent cannot
-    read them.
-    """
-
-    program: Path
-    env: dict[str, str]
+    launch: Launch
     settings: str
     command: SandboxedCommand
 
@@ -124,17 +120,8 @@ def set_up_run(
     search_path = command.env["PATH"]
     if has_command:
         search_path = f"{seen.inside / 'bin'}:{search_path}"
-    orders = paths.run / "orders.json"
-    orders.touch(mode=0o600)
-    launcher_orders = {
-        "argv": command.argv,
-        "env": {**command.env, "PATH": search_path},
-        "inherit": FROM_SDK,
-        "lock": str(paths.lock),
-    }
-    orders.write_text(json.dumps(launcher_orders), encoding="utf-8")
-    launcher_env = {"CAT_HERDER_PYTHON": sys.executable, "CAT_HERDER_ORDERS": str(orders)}
-    return RunSetup(_HERE / "launch.sh", launcher_env, _settings(order, seen.inside), command)
+    launch = Launch(command.argv, {**command.env, "PATH": search_path}, paths.lock, inherit=FROM_SDK)
+    return RunSetup(launch, _settings(order, seen.inside), command)
 
 
 def install_gate(inside: Path) -> None:

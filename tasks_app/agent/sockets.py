@@ -1,4 +1,4 @@
-"""Starting the agent's program with sockets instead of pipes for its input and output.
+"""Starting processes with sockets instead of pipes for their input and output, in place of the SDK.
 
 Other processes in the CLI's sandbox run as the same user, and can open the CLI's pipes by their names in
 /proc. They could write messages with any numbers into the agent's output, or read and write what the worker
@@ -11,6 +11,9 @@ user (`kernel.yama.ptrace_scope=0`, or no Yama). `stream.py` limits the numbers 
 from __future__ import annotations
 
 import socket
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from subprocess import PIPE
 from typing import Any
 
@@ -18,6 +21,9 @@ import anyio
 from anyio.abc import Process, SocketStream
 from claude_agent_sdk._internal.transport import subprocess_cli
 
+from tasks_app.agent.launch import Launch, NoProgram, locked
+
+_launch: ContextVar[Launch] = ContextVar("launch")
 _NAMES = ("stdin", "stdout", "stderr")
 
 
@@ -38,7 +44,34 @@ class ProcessOnSockets:
                 await stream.aclose()
 
 
-async def open_process(command: Any, **options: Any) -> ProcessOnSockets:
+@contextmanager
+def launching(launch: Launch) -> Iterator[None]:
+    """Let what the SDK starts in this context be `launch`."""
+    former = _launch.set(launch)
+    try:
+        yield
+    finally:
+        _launch.reset(former)
+
+
+async def open_process(command: Sequence[str], **options: Any) -> ProcessOnSockets:
+    """Open what `launching` says in place of the SDK's command, on sockets instead of pipes.
+
+    It has a session of its own: a Ctrl+C in the terminal must reach the portal alone, which then stops its
+    agent. Raises WorkspaceBusy, NoProgram or OSError.
+    """
+    launch = _launch.get()
+    async with locked(launch.lock) as lock:
+        options |= {"env": launch.variables(options["env"]), "pass_fds": (lock,), "start_new_session": True}
+        try:
+            return await _open_on_sockets(launch.words(command), **options)
+        except FileNotFoundError as error:
+            if error.filename != launch.argv[0]:  # the working directory
+                raise
+            raise NoProgram(f"{launch.argv[0]} cannot be started: {error.strerror}") from error
+
+
+async def _open_on_sockets(command: Sequence[str], **options: Any) -> ProcessOnSockets:
     """Open a process like `anyio.open_process`, but give the child sockets instead of pipes."""
     piped = [name for name in _NAMES if options.get(name) == PIPE]
     pairs = {name: socket.socketpair() for name in piped}

@@ -8,29 +8,54 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from typing import Any
 
-from claude_agent_sdk import ClaudeAgentOptions, ClaudeSDKError, ProcessError
+from claude_agent_sdk import ClaudeAgentOptions, ClaudeSDKError, CLIConnectionError, ProcessError
 
 # The only private import: the public query() drops messages of unknown types, but they must be stored. The
 # SDK's version is pinned, and the conformance suite runs on the real CLI.
 from claude_agent_sdk._internal.transport.subprocess_cli import SubprocessCLITransport
 
-from tasks_app.agent.sockets import ProcessOnSockets
+from tasks_app.agent.launch import Launch
+from tasks_app.agent.sockets import ProcessOnSockets, launching
+
+#: Seconds until a process that has closed its input ends.
+EXIT_SECONDS = 2.0
 
 
 class ObservedTransport(SubprocessCLITransport):
-    """The SDK's own transport, which passes every message to `observe` as it was received."""
+    """The SDK's own transport, which starts `launch` and passes every message to `observe` as received."""
 
-    def __init__(self, options: ClaudeAgentOptions, observe: Callable[[dict[str, Any]], Any]) -> None:
+    def __init__(
+        self, options: ClaudeAgentOptions, launch: Launch, observe: Callable[[dict[str, Any]], Any]
+    ) -> None:
         super().__init__(prompt="", options=options)
+        self._launch = launch
         self._observe = observe
         self._killed = False
 
     async def connect(self) -> None:
         if not self._killed:
-            await super().connect()
+            with launching(self._launch):
+                await super().connect()
         if self._killed:  # before the process existed, or while it was being started
             self.kill()
             raise ClaudeSDKError("The run was stopped before it began.")
+
+    async def write(self, data: str) -> None:
+        """Write to the process. Raises ProcessError with its exit code if it has ended."""
+        try:
+            await super().write(data)
+        except CLIConnectionError as error:
+            code = await self._exit_code_soon()
+            if code is None:
+                raise
+            raise ProcessError("The agent's program has ended.", exit_code=code) from error
+
+    async def _exit_code_soon(self) -> int | None:
+        """Return the exit code of a process that reads no more; None if it does not end."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(EXIT_SECONDS):
+                return await self._process.wait() if self._process is not None else None
+        return None
 
     def read_messages(self) -> AsyncIterator[dict[str, Any]]:
         return self._observed_messages()
