@@ -149,7 +149,8 @@ class RunResult:
     once: one of them waits, and no human is asked. `delivered` are the calls whose permission the agent
     received. If `metered`, `usage` is what the API key proxy counted and `reported_cost_usd` the cost that
     the agent reported; otherwise `usage` is what the agent reported. `out_of_turns`: it took all its turns,
-    and `out_of_dollars` that it cost all that `max_cost_usd` allowed.
+    and `out_of_dollars` that it cost all that `max_cost_usd` allowed. `exited_at` is when the process was
+    seen to have ended, if it was.
     """
 
     ending: Ending
@@ -166,6 +167,7 @@ class RunResult:
     resets_at: datetime | None = None
     out_of_turns: bool = False
     out_of_dollars: bool = False
+    exited_at: datetime | None = None
 
 
 class Stop(Exception):

@@ -6,6 +6,7 @@ import asyncio
 import signal
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
+from datetime import UTC, datetime
 from typing import Any
 
 from claude_agent_sdk import ClaudeAgentOptions, ClaudeSDKError, CLIConnectionError, ProcessError
@@ -31,6 +32,7 @@ class ObservedTransport(SubprocessCLITransport):
         self._launch = launch
         self._observe = observe
         self._killed = False
+        self.exited_at: datetime | None = None
 
     async def connect(self) -> None:
         if not self._killed:
@@ -62,10 +64,14 @@ class ObservedTransport(SubprocessCLITransport):
 
     async def _observed_messages(self) -> AsyncIterator[dict[str, Any]]:
         responded = False
-        async for message in super().read_messages():
-            responded = responded or message.get("type") == "control_response"
-            await self._observe(message)
-            yield message
+        try:
+            async for message in super().read_messages():
+                responded = responded or message.get("type") == "control_response"
+                await self._observe(message)
+                yield message
+        finally:
+            if self._process is not None and self._process.returncode is not None:
+                self.exited_at = datetime.now(UTC)
         if not responded:
             # Otherwise the SDK would wait a minute for the first response of a process that is gone.
             raise ProcessError("The agent's program ended without any output.", exit_code=0)

@@ -63,7 +63,7 @@ def store_result(run: Run, result: RunResult, recorder: RunRecorder) -> None:
     run.metered = result.metered
     run.reported_cost_usd = result.reported_cost_usd
     run.exit_code = result.exit_code
-    run.ended_at = timezone.now()
+    run.ended_at = result.exited_at or timezone.now()
     for name, value in asdict(result.usage).items():
         setattr(run, name, value)
     run.save()

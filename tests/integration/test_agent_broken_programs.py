@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from contextlib import nullcontext
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -94,6 +95,17 @@ def test_a_program_that_is_killed_at_once_was_interrupted(tmp_path: Path) -> Non
     assert result.ending is Ending.KILLED
     assert "SIGKILL" in result.error
     assert marked_processes(made.workspace) == []
+
+
+@pytest.mark.parametrize("program", ["#!/bin/sh\nread line; exit 3\n", "#!/bin/sh\nread line; exit 0\n"])
+def test_the_result_says_when_the_program_had_ended(tmp_path: Path, program: str) -> None:
+    """Storing the result takes a while, which is not the run's."""
+    before = datetime.now(UTC)
+    result = bench(tmp_path, program).start("no-questions")
+    assert result.exited_at is not None
+    assert before <= result.exited_at <= datetime.now(UTC)
+    (tmp_path / "none").mkdir()
+    assert bench(tmp_path / "none", None).start("no-questions").exited_at is None
 
 
 def test_what_it_complained_of_is_in_the_reason(tmp_path: Path) -> None:

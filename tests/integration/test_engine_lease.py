@@ -19,7 +19,7 @@ from tasks_app.agent.port import AgentEvent, Ending, RunResult
 from tasks_app.core.errors import IllegalMove, LeaseLost
 from tasks_app.core.phases import Phase
 from tasks_app.engine import cleaning, sweeper
-from tasks_app.engine.conclude import fail, halt, may_try_again, pause
+from tasks_app.engine.conclude import fail, halt, may_try_again, pause, store_result
 from tasks_app.engine.deaths import DEATHS
 from tasks_app.engine.lease import SECONDS, Lease, keep_renewed, renewer
 from tasks_app.engine.run_recorder import RunRecorder
@@ -106,6 +106,20 @@ def test_an_expired_lease_is_taken_over_and_the_old_holder_is_refused(runner: Ru
     task.refresh_from_db()
     assert (task.phase, task.lease_owner) == (Phase.RUNNING, "new")
     assert (Event.objects.count(), SessionEntry.objects.count(), Question.objects.count()) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_a_run_ended_when_its_process_did(runner: Runner, is_known: bool) -> None:
+    """How long its result took to be stored is no part of it."""
+    task = runner.task([])
+    lease = claim(task, "worker")
+    run = Run.objects.create(step=step(task), number=1, reason="first", session_id=SESSION)
+    exited_at = timezone.now()
+    result = RunResult(Ending.FAILED, exited_at=exited_at if is_known else None)
+    with lease.fenced():
+        store_result(run, result, RunRecorder(lease, run, stop_signal=never, timeout=60))
+    run.refresh_from_db()
+    assert run.ended_at and (run.ended_at == exited_at) is is_known
 
 
 def test_a_holder_that_was_taken_over_leaves_quietly(runner: Runner) -> None:
