@@ -6,7 +6,7 @@ import asyncio
 import sqlite3
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -90,19 +90,24 @@ async def test_a_web_process_at_rest_wakes_up_only_for_notifications_and_twice_a
     monkeypatch.setattr(detectors, "SQLITE_SECONDS", 3600)
     looks: list[int | None] = []
     look = sqlite._read_version
-    monkeypatch.setattr(sqlite, "_read_version", lambda: looks.append(look()) or looks[-1])
+
+    def noted() -> int | None:
+        looks.append(look())
+        return looks[-1]
+
+    monkeypatch.setattr(sqlite, "_read_version", noted)
     waiting = asyncio.create_task(sqlite.wait())
     for expected in (1, 2, 3):
         await asyncio.sleep(0.1)
         assert len(looks) == expected and not waiting.done()
         wakeup.notify()  # of something that changed no row
-        await reach(lambda more=expected + 1: len(looks) == more)
+        await reach(looks, expected + 1)
     waiting.cancel()
 
 
-async def reach(true: Callable[[], bool]) -> None:
+async def reach(looks: list[int | None], count: int) -> None:
     async with asyncio.timeout(20):
-        while not true():
+        while len(looks) != count:
             await asyncio.sleep(0.01)
 
 

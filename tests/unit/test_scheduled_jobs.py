@@ -45,7 +45,7 @@ def job(queue: Huey, monkeypatch: pytest.MonkeyPatch) -> Any:
     """A job of the queue, for which it is `NOW`."""
     monkeypatch.setattr(queue, "_get_timestamp", lambda: NOW.replace(tzinfo=None))
 
-    @queue.task()  # type: ignore[untyped-decorator]
+    @queue.task()
     def job(task_id: int) -> None: ...
 
     return job
