@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from tasks_app.config.check import FileExistsCheck, NoCheck
 from tasks_app.config.pipeline import step_from_json
 from tasks_app.config.planning import PLAN_FILE
 from tasks_app.engine import clarifying
 from tasks_app.engine.plan import is_plan_step, plan_before
-from tasks_app.git import committed_text, working_text
+from tasks_app.git import Repository, committed_text, working_text
 from tasks_app.models import Question, Step, Task, paths
 from tasks_app.prompting import SHIPPED_PROMPTS
 from tasks_app.prompting.assembly import HistoryEntry, PromptParts, assemble
@@ -76,10 +78,15 @@ def _instructions(step: Step) -> str:
         return clarifying.instructions()
     config = step_from_json(step.config)
     task = step.task
-    text = committed_text(
-        paths.repository(task.project), commit=task.base_commit, path=repository_path(config.command)
-    )
+    path = repository_path(config.command)
+    text = _text_in_commit(paths.repository(task.project), task.base_commit, path)
     return load_step_instructions(config.command, repository_text=text, shipped_dir=SHIPPED_PROMPTS / "steps")
+
+
+@lru_cache(maxsize=32)
+def _text_in_commit(repository: Repository, commit: str, path: str) -> str | None:
+    """Return a file of a commit, which never changes: tasks that began there need it for each step."""
+    return committed_text(repository, commit=commit, path=path)
 
 
 def history(task: Task) -> tuple[HistoryEntry, ...]:

@@ -5,10 +5,14 @@ from __future__ import annotations
 import re
 import subprocess
 
+import pytest
+
 from tasks_app.agent.fake import FakeAgent
 from tasks_app.agent.fake_script import Act, End, Turn, ask, say, write
 from tasks_app.core.phases import Phase
+from tasks_app.engine import prompts
 from tasks_app.engine.prompts import step_prompt
+from tasks_app.git import Repository, committed_text
 from tasks_app.models import Task
 from tasks_app.services.sequences import create_sequence, start_sequence
 from tests.people import acting
@@ -64,6 +68,21 @@ def test_the_command_in_the_prompt_shows_what_the_task_changed_and_nothing_else(
 
 def ask_nothing() -> Turn:
     return Turn(calls=(write("paint.txt", "blue\n"),))
+
+
+def test_a_command_file_is_read_once_from_a_commit(runner: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It cannot change there, and each read takes two processes."""
+    reads: list[str] = []
+
+    def noted(repository: Repository, *, commit: str, path: str) -> str | None:
+        reads.append(path)
+        return committed_text(repository, commit=commit, path=path)
+
+    monkeypatch.setattr(prompts, "committed_text", noted)
+    project = runner.project(TWO_STEPS)
+    tasks = [runner.advance(runner.task([say("Done.")], project=project)) for _ in range(2)]
+    assert len({task.base_commit for task in tasks}) == 1
+    assert len(reads) == len(set(reads)) == 2
 
 
 def test_the_second_task_of_a_sequence_is_shown_its_own_changes_alone(runner: Runner) -> None:
