@@ -24,6 +24,7 @@ from tasks_app.git.durable import move_file_into_place, sync_folder, temporary_n
 from tasks_app.git.lfs import contents_in, path_of
 from tasks_app.git.names import valid_commit
 from tasks_app.git.repository import Repository
+from tasks_app.git.unchanged import Remembered, fingerprint
 from tasks_app.sandbox import Sandbox, run
 
 AUTHOR = ("Cat Herder", "cat-herder@localhost")
@@ -116,8 +117,42 @@ class Source:
 def record(source: Source, *, sandbox: Sandbox, message: str, manifest: bool) -> Snapshot:
     """Commit all files that git does not ignore in the portal's repository. No ref names the commit yet.
 
+    Nothing is read if nothing has changed since this process recorded the workspace last; see `unchanged.py`.
     Raises CloneBroken if the git directory is the reason of a failure, otherwise WorkspaceError.
     """
+    key = (source.workspace, source.git_directory, source.repository.path, source.filters, manifest)
+    found = fingerprint([source.workspace, *([] if source.is_own else [source.git_directory])])
+    last = _remembered.get(key, found)
+    if last is not None and last.message in (None, message) and last.is_in(source.repository):
+        return last.snapshot
+    made = _record(source, sandbox=sandbox, message=message, manifest=manifest)
+    # A commit that the portal had before has a message of its own.
+    last = _Recorded(made, None if made.commit in source.known else message)
+    _remembered.put(key, None if made.index_broken else found, last)
+    return made
+
+
+@dataclass(frozen=True)
+class _Recorded:
+    """A recording, and the message of its commit if that was made for it."""
+
+    snapshot: Snapshot
+    message: str | None
+
+    def is_in(self, repository: Repository) -> bool:
+        """Return whether the repository still has its objects."""
+        ids = [one for one in (self.snapshot.commit, self.snapshot.manifest) if one]
+        lines = "\n".join([*ids, ""]).encode()
+        try:
+            return b" missing" not in repository.git.run("cat-file", "--batch-check", stdin=lines)
+        except WorkspaceError:  # a damaged repository, of which the recording tells more
+            return False
+
+
+_remembered: Remembered[_Recorded] = Remembered()
+
+
+def _record(source: Source, *, sandbox: Sandbox, message: str, manifest: bool) -> Snapshot:
     folder = source.repository.path.parent
     with tempfile.TemporaryDirectory(prefix=f".{source.workspace.name}-", dir=folder) as name:
         outcome = Path(name)

@@ -18,7 +18,9 @@ from tasks_app.agent.fake import FakeAgent
 from tasks_app.agent.fake_script import Act, Call, End, Turn, ask, say, shell, write
 from tasks_app.core.phases import Phase
 from tasks_app.engine.cleaning import clean_workspaces
+from tasks_app.git import recording
 from tasks_app.git.recording import record
+from tasks_app.git.unchanged import fingerprint
 from tasks_app.models import Event, Run, Task, paths
 from tasks_app.reporting.schemas.tasks import TaskOut
 from tasks_app.sandbox import Sandbox
@@ -416,3 +418,68 @@ def test_who_lost_the_task_during_a_recording_publishes_nothing(
     references = git(paths.repository(task.project).path, "for-each-ref", "refs/heads", "refs/cat-herder")
     assert references == ""
     assert task.phase == Phase.RUNNING and task.lease_owner == "successor"
+
+
+@pytest.fixture
+def recordings(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """The workspaces whose files were read, one entry for each time."""
+    made: list[Path] = []
+    run_program = recording._run_program
+
+    def noted(source: recording.Source, *rest: Any, **more: Any) -> Any:
+        made.append(source.workspace)
+        return run_program(source, *rest, **more)
+
+    monkeypatch.setattr(recording, "_run_program", noted)
+    return made
+
+
+def two_runs(runner: Runner, first: Turn, *second: Act) -> Task:
+    """A task whose agent asks at the end of its first turn, and does `second` after the answer."""
+    task = runner.advance(runner.task([first, *second, say("Done.")]))
+    assert task.phase == Phase.WAITING_FOR_INPUT
+    runner.answer_all(task)
+    return runner.advance(task)
+
+
+def remembers(task: Task) -> bool:
+    return fingerprint([paths.workspace(task).path]) is not None
+
+
+def test_a_run_that_changes_nothing_is_not_recorded_again(runner: Runner, recordings: list[Path]) -> None:
+    """Most runs end with a question, and look at files before."""
+    task = two_runs(runner, Turn(calls=(write("a.txt", "one"), ask("Red?"))))
+    assert task.phase == Phase.DONE, task.failure
+    assert len(recordings) == (1 if remembers(task) else 2)
+    assert "a.txt" in published(task) and "+one" in diff_of(task)
+    heads = set(Run.objects.filter(step__task=task).values_list("head_commit", flat=True))
+    assert heads == {task.head_commit}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "echo two > a.txt",
+        "echo two > a.txt; touch -d @1 a.txt",
+        "rm a.txt",
+        "git add -A; git -c user.name=a -c user.email=a@b commit -qm own",
+    ],
+)
+def test_a_run_that_changes_something_is_recorded(
+    runner: Runner, recordings: list[Path], change: str
+) -> None:
+    first = Turn(calls=(write("a.txt", "one\n"), shell("touch -d @1 a.txt"), ask("Red?")))
+    task = two_runs(runner, first, Turn(calls=(shell(change),)))
+    assert task.phase == Phase.DONE, task.failure
+    assert len(recordings) == 2
+    assert ("a.txt" in published(task)) is (change != "rm a.txt")
+    assert ("+two" in diff_of(task)) is ("two" in change)
+
+
+def test_a_recording_that_the_repository_has_lost_is_made_again(
+    runner: Runner, recordings: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recording._Recorded, "is_in", lambda *_: False)
+    task = two_runs(runner, Turn(calls=(write("a.txt", "one"), ask("Red?"))))
+    assert task.phase == Phase.DONE, task.failure
+    assert len(recordings) == 2 and "+one" in diff_of(task)
