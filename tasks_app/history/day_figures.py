@@ -71,7 +71,7 @@ def _of_clarifications() -> dict[str, Any]:
     counts: dict[str, Any] = {
         "questions": Count("pk", filter=_CLARIFICATION),
         "before_work": Count("pk", filter=_BEFORE),
-        "tasks_before_work": Count("pk", filter=_BEFORE & ~Exists(_EARLIER)),
+        "tasks_before_work": Count("pk", filter=_BEFORE & Q(~Exists(_EARLIER))),
         "late": Count("pk", filter=_LATE),
         "recommended": Sum("recommended", filter=_ANSWERED),
         "recommended_taken": Sum("recommended_taken", filter=_ANSWERED),
