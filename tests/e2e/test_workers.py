@@ -17,10 +17,15 @@ WORKER = """
 import os
 result = [beat.pid for beat in WorkerBeat.objects.alive() if os.path.exists(f"/proc/{beat.pid}")]
 """
-LONG_AGO = """
+#: Within a transaction: a worker that is stopped in the middle of its own would keep the database locked.
+STOP = """
+import os, signal
 from datetime import timedelta
+from django.db import transaction
 from django.utils import timezone
-WorkerBeat.objects.update(seen_at=timezone.now() - timedelta(minutes=1))
+with transaction.atomic():
+    os.kill({pid}, signal.SIGSTOP)
+    WorkerBeat.objects.update(seen_at=timezone.now() - timedelta(minutes=1))
 """
 
 
@@ -29,9 +34,8 @@ def test_the_banner_comes_and_goes_with_the_worker(portal: UpPortal, sign_in: Si
     banner = page.get_by_text("No worker is running.")
     expect(banner).to_be_hidden()
     (pid,) = portal.rows(WORKER)
-    os.kill(pid, signal.SIGSTOP)
     try:
-        portal.rows(LONG_AGO)
+        portal.rows(STOP.format(pid=pid))
         page.evaluate("document.body.dispatchEvent(new CustomEvent('catherder:refresh'))")
         expect(banner).to_be_visible()
         assert "No worker is running" in portal.manage("status").stdout

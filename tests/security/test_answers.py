@@ -61,7 +61,8 @@ def reply(runner: Runner, question: Question, text: str, via: Channel) -> Callab
 
 def test_of_answers_through_three_channels_at_once_one_counts(runner: Runner) -> None:
     task, question = waiting(runner)
-    given = [(f"by {via}", via) for via in Channel]
+    people = (Channel.WEB, Channel.TERMINAL, Channel.API)
+    given = [(f"by {via}", via) for via in people]
     outcomes = at_once(*(reply(runner, question, text, via) for text, via in given))
     assert sum(isinstance(outcome, NotOpen) for outcome in outcomes) == len(given) - 1
     question.refresh_from_db()
