@@ -6,7 +6,6 @@ is recorded is pushed there before a row says so. Both go through git's smart HT
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,6 +15,13 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from tasks_app.core.errors import InUse, LeaseLost, TemporaryFault, WorkspaceError
+from tasks_app.git.exchange_faults import (
+    FINAL_STATUSES,
+    ExchangeRefused,
+    TokenRefused,
+    UploadDamaged,
+    refusal,
+)
 from tasks_app.git.lfs import (
     NOT_KEPT,
     added_contents,
@@ -49,6 +55,8 @@ T = TypeVar("T")
 Key = tuple[int, int]
 #: The URL under which a worker host reaches the portal: a proxy may change the Host of a request.
 URL_HEADER = "X-Cat-Herder-Url"
+#: The folder of what was pushed and is named by no other reference yet.
+INCOMING = "refs/cat-herder-incoming"
 #: What a portal says of itself.
 _FACTS = (("data_dir", str), ("rehearsal", bool), ("git_filters", list), ("queue_secret", str))
 #: Seconds to connect to the portal, and to wait for its answer.
@@ -60,41 +68,20 @@ _FETCH_PAUSES = (1.0, 4.0, 15.0)
 #: The same for pushing. No other host has what this one has made, so it waits as for a database that is away.
 _PUSH_PAUSES = (1.0, 4.0, *(15.0,) * 20)
 
-#: Statuses that depend on what was sent alone, so that it would be refused again. For requests of git 400 is
-#: none of them: the portal also answers so if its git ended early, for example for want of memory.
-_FINAL_STATUSES = frozenset({413, 414, 415, 422})
 #: Seconds for one call of git-lfs, and the number of contents that are named in one.
 LFS_SECONDS = 1800.0
 _LFS_BATCH = 1000
-#: How git names the status of a response.
-_STATUS = re.compile(r"(?:\bHTTP |returned error: )(\d{3})\b")
-_TOO_LARGE = "exceeds maximum allowed size"
-#: What the portal's git and its hooks say of a push whose objects they will never take.
-_NOT_TAKEN = re.compile(r"^remote: (.*(?:fsck error|is not part of this push).*?)\s*$", re.M)
-
 _held: ContextVar[Key | None] = ContextVar("held", default=None)
 
 
 def incoming_folder(task_id: int) -> str:
     """Return the folder of what was pushed for a task and waits for the references that shall name it."""
-    return f"refs/cat-herder-incoming/{task_id}"
+    return f"{INCOMING}/{task_id}"
 
 
 def incoming_ref(key: Key) -> str:
     """Return the only reference that the holder of a lease may push to; the portal sets all others."""
     return f"{incoming_folder(key[0])}/{key[1]}"
-
-
-class TokenRefused(TemporaryFault):
-    """The portal does not accept the worker's token."""
-
-
-class UploadDamaged(TemporaryFault):
-    """What the portal has received is not what was sent."""
-
-
-class ExchangeRefused(WorkspaceError):
-    """The portal does not take what was sent, and would not take it again."""
 
 
 @dataclass(frozen=True)
@@ -229,7 +216,7 @@ class Portal:
             raise TokenRefused(f"The portal at {self.url} does not accept CATHERDER_WORKER_TOKEN")
         if answer.status_code == 403:
             raise LeaseLost(answer.text.strip()[:300])
-        if method != "GET" and answer.status_code in (400, *_FINAL_STATUSES):
+        if method != "GET" and answer.status_code in (400, *FINAL_STATUSES):
             raise ExchangeRefused(f"The portal at {self.url} refuses {path}: {answer.text.strip()[:300]}")
         if answer.status_code == 409 and method == "POST":
             raise UploadDamaged(f"The portal at {self.url} has received something else than was sent")
@@ -249,23 +236,6 @@ def _problem_in(answer: Response) -> str:
         return str(answer.json()["problem"])
     except (ValueError, KeyError, TypeError):
         raise TemporaryFault("The portal does not say whether it has fetched the contents") from None
-
-
-def _refusal(error: Exception) -> ExchangeRefused | None:
-    """Return why the exchange would fail again, or None if another attempt may succeed."""
-    if isinstance(error, ExchangeRefused):
-        return error
-    message = str(error)
-    status = next((int(one) for one in _STATUS.findall(message) if int(one) in _FINAL_STATUSES), 0)
-    if status == 413 or _TOO_LARGE in message:
-        return ExchangeRefused(
-            "The portal does not take what was recorded, because it is too large: it takes at most 2 GB at"
-            " once, and a reverse proxy in front of it may take less. Have .gitignore name large files that"
-            " are no part of the result."
-        )
-    if found := _NOT_TAKEN.search(message):
-        return ExchangeRefused(f"The portal does not take what was recorded: {found[1]}.")
-    return ExchangeRefused(f"The portal refuses to exchange files (HTTP {status}).") if status else None
 
 
 def _task_path(key: Key) -> str:
@@ -395,7 +365,7 @@ class Mirror(Repository):
             except InUse:
                 raise  # without its slot the task can wait as long
             except (WorkspaceError, TemporaryFault) as error:
-                fault, final = error, _refusal(error)
+                fault, final = error, refusal(error)
             try:
                 self.portal.require_held(key)  # git does not say whether it was refused, and why
             except TokenRefused:

@@ -21,6 +21,7 @@ from tasks_app.core.errors import TemporaryFault, WorkspaceError
 from tasks_app.git.bundles import KEPT_SECONDS
 from tasks_app.git.checksums import checksum_of, is_intact
 from tasks_app.git.durable import temporary_name
+from tasks_app.git.exchange_faults import UploadDamaged
 from tasks_app.git.program import NETWORK_SECONDS
 from tasks_app.sandbox.limits import format_size
 
@@ -270,8 +271,6 @@ def _upload_file(mirror: Mirror, key: Key, file: Path, name: str, target: str) -
 
     What arrived damaged is sent once more.
     """
-    from tasks_app.git.mirror import UploadDamaged
-
     try:
         taken = _send(mirror, key, file, name)
         return mirror.portal.push_upload(key, name, target) if taken else None

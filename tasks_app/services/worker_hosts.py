@@ -5,6 +5,7 @@ A worker reaches the repository of a task only while it holds the lease, and onl
 
 from __future__ import annotations
 
+import logging
 import re
 import secrets
 from collections.abc import Iterator, Sequence
@@ -17,16 +18,19 @@ from django.db.models.functions import Now
 
 from tasks_app.core.environment_values import WORKER_NAME, WORKER_TOKEN_PREFIX
 from tasks_app.core.errors import BadInput, LeaseLost, WorkspaceError
+from tasks_app.core.phases import ENDED
 from tasks_app.git import Repository
 from tasks_app.git.bundles import SOURCE, remove_old_transfers
-from tasks_app.git.mirror import incoming_folder, incoming_ref
+from tasks_app.git.mirror import INCOMING, incoming_folder, incoming_ref
 from tasks_app.git.names import valid_branch, valid_commit
 from tasks_app.git.recording import set_refs
 from tasks_app.git.uploads import remove_uploads
 from tasks_app.history.audit import record
-from tasks_app.models import Action, Task, WorkerToken, paths
+from tasks_app.models import Action, Project, Task, WorkerToken, paths
 from tasks_app.permissions import Principal, require_site_admin
 from tasks_app.services.tokens import digest
+
+logger = logging.getLogger(__name__)
 
 _LABEL = r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}"
 #: References that one request may set.
@@ -186,9 +190,26 @@ def set_task_refs(held: HeldTask, target: str, refs: Sequence[str]) -> bool:
 
 
 def remove_all_old_transfers() -> None:
-    """Remove what nobody has downloaded or gone on to upload for a day, in all repositories."""
+    """Remove from all repositories what nobody has downloaded or gone on to upload for a day.
+
+    And what was pushed for tasks that have ended: a portal that was killed could not take it back.
+    """
     for git_directory in paths.repositories():
         remove_old_transfers(git_directory)
+    for project in Project.objects.order_by("pk"):
+        try:
+            _remove_pushes_of_ended_tasks(paths.repository(project))
+        except (WorkspaceError, OSError) as error:
+            logger.warning("the repository of %s could not be tidied: %s", project, error)
+
+
+def _remove_pushes_of_ended_tasks(repository: Repository) -> None:
+    if not repository.path.exists():
+        return
+    names = repository.git.line("for-each-ref", "--format=%(refname)", INCOMING).splitlines()
+    ids = {int(name.removeprefix(f"{INCOMING}/").partition("/")[0]) for name in names}
+    for task_id in Task.objects.free().filter(pk__in=ids, phase__in=ENDED).values_list("pk", flat=True):
+        repository.remove_refs(f"{incoming_folder(task_id)}/")
 
 
 def _valid_target(target: str) -> str:

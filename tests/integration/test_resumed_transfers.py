@@ -22,7 +22,8 @@ from tasks_app.git import Repository, mirror, program, uploads
 from tasks_app.git import transfers as worker_side
 from tasks_app.git.bundles import KEPT_SECONDS, MOST_BUNDLES
 from tasks_app.git.checksums import checksum_of
-from tasks_app.git.mirror import ExchangeRefused, Portal, incoming_ref
+from tasks_app.git.exchange_faults import ExchangeRefused
+from tasks_app.git.mirror import Portal, incoming_ref
 from tasks_app.models import Task
 from tasks_app.services.worker_hosts import remove_all_old_transfers
 from tests.cut_connections import CutConnections

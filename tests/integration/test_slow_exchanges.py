@@ -19,9 +19,9 @@ from tasks_app.core.errors import LeaseLost, TemporaryFault
 from tasks_app.git import mirror, uploads
 from tasks_app.git import transfers as worker_side
 from tasks_app.git.lfs_contents import LfsContents
-from tasks_app.git.mirror import Portal
+from tasks_app.git.mirror import Portal, incoming_ref
 from tasks_app.models import Task
-from tasks_app.services.worker_hosts import HeldTask, require_still_held
+from tasks_app.services.worker_hosts import HeldTask, confirm_push, require_still_held
 from tests.forkserver import PATIENCE
 from tests.integration.test_resumed_transfers import left_over, noise
 from tests.integration.worker_host import Host, host_at, serving, snapshot_ref
@@ -282,12 +282,24 @@ def test_a_lease_that_is_lost_while_git_sets_the_reference_takes_it_back(
         monkeypatch.setattr(upload_service, "require_still_held", require_still_held)
         lose_lease(host)
 
+    def confirm(held: HeldTask) -> None:
+        pushed.append(held.repository.refs(incoming_ref(held.key)))
+        try:
+            confirm_push(held)
+        finally:
+            ended.set()
+
+    pushed: list[tuple[str, ...]] = []
+    ended = threading.Event()
     monkeypatch.setattr(upload_service, "require_still_held", held_for_the_last_time)
+    monkeypatch.setattr(upload_service, "confirm_push", confirm)
     with serving() as url:
         host = host_at(url, runner)
         with Recording(host) as recording:
             pass
         assert recording.error == "LeaseLost"
+        assert ended.wait(PATIENCE), "the job goes on although nobody asks for it"
+    assert pushed == [(recording.commit,)]
     assert host.repository.refs("refs/cat-herder-incoming/") == ()
     record_again(host, recording.commit, pieces)
 

@@ -27,8 +27,10 @@ from catherder_site import git_service
 from catherder_site.git_service import GitService
 from catherder_site.plain_text import answer
 from tasks_app.core.errors import BadInput, LeaseLost, NotAllowed, TemporaryFault, WorkspaceError
+from tasks_app.core.phases import Phase
 from tasks_app.git import Repository, mirror, recording
-from tasks_app.git.mirror import ExchangeRefused, Portal, TokenRefused, incoming_folder, incoming_ref
+from tasks_app.git.exchange_faults import ExchangeRefused, TokenRefused
+from tasks_app.git.mirror import Portal, incoming_folder, incoming_ref
 from tasks_app.models import Action, AuditEntry, Task, User, WorkerToken
 from tasks_app.services import worker_hosts
 from tasks_app.services.worker_hosts import make_worker_token, revoke_worker_token, worker_token_of
@@ -78,6 +80,21 @@ def test_a_mirror_that_was_damaged_is_fetched_anew(host: Host) -> None:
     (host.mirror.path / "HEAD").write_text("")
     with host.mirror.held_for(host.key, branch=host.task.branch):
         assert host.mirror.problems() == []
+
+
+def test_what_was_pushed_for_a_task_that_has_ended_is_removed(host: Host, runner: Runner) -> None:
+    """A portal was killed before it could take it back. The next holder of another task may need it."""
+    other = held(runner.task(project=host.task.project), "build-2@there:7:Worker-2")
+    for task in (host.task, other):
+        host.repository.set_refs(host.task.base_commit, incoming_ref((task.pk, 1)))
+    soon = timezone.now() + timedelta(seconds=15)
+    Task.objects.filter(pk=other.pk).update(phase=Phase.CANCELLED, lease_expires=soon)
+    worker_hosts.remove_all_old_transfers()
+    assert len(host.repository.refs("refs/cat-herder-incoming/")) == 2, "a worker still holds it"
+    Task.objects.update(lease_expires=None, lease_owner="")
+    worker_hosts.remove_all_old_transfers()
+    assert host.repository.refs(f"{incoming_folder(other.pk)}/") == ()
+    assert len(host.repository.refs(f"{incoming_folder(host.task.pk)}/")) == 1
 
 
 def test_a_worker_host_records_nothing_without_a_lease(host: Host) -> None:
