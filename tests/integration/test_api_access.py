@@ -187,6 +187,11 @@ def question(source: str, settings: Any, tmp_path: Path) -> Question:
     task.save(update_fields=["sequence"])
     append_one(question.run, EventKind.TEXT, {"text": "hello"})
     MembershipFactory.create(project=project, user__username="ann")
+    Invitation.objects.create(project=project, email="a-hidden@example.org", token_hash="none")
+    target = Target.objects.create(project=project, medium="webhook", name="a hidden place")
+    Delivery.objects.create(target=target, medium="webhook", event_type="failed", due_at=timezone.now())
+    ThreadFactory.create(task=task)
+    DecisionFactory.create(project=project)
     # Somebody fetches already: another fetch would be a thread that does not see this transaction.
     Project.objects.update(fetching_since=timezone.now())
     return question
@@ -195,21 +200,10 @@ def question(source: str, settings: Any, tmp_path: Path) -> Question:
 def call(name: str, question: Question, script: Script) -> Any:
     method, path = OPERATIONS[name]
     task = question.task
-    invitation, _ = Invitation.objects.get_or_create(
-        project=task.project, email="a-hidden@example.org", token_hash="none"
-    )
-    target, _ = Target.objects.get_or_create(project=task.project, medium="webhook", name="a hidden place")
-    delivery, _ = Delivery.objects.get_or_create(
-        target=target, medium="webhook", event_type="failed", due_at=timezone.now()
-    )
-    if not task.threads.exists():
-        ThreadFactory.create(task=task)
-    if not task.project.decisions.exists():
-        DecisionFactory.create(project=task.project)
     values = {
         "number": 1,
-        "target_id": target.pk,
-        "delivery_id": delivery.pk,
+        "target_id": Target.objects.get().pk,
+        "delivery_id": Delivery.objects.get().pk,
         "project": task.project.name,
         "task_id": task.pk,
         "sequence_id": task.sequence_id,
@@ -217,7 +211,7 @@ def call(name: str, question: Question, script: Script) -> Any:
         "position": 1,
         "kind": "output",
         "username": "ann",
-        "invitation_id": invitation.pk,
+        "invitation_id": Invitation.objects.get().pk,
         "token_id": 9999,
     }
     address = re.sub(r"{(\w+)}", lambda found: str(values[found[1]]), path)
