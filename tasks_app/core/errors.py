@@ -38,6 +38,10 @@ class WorkspaceError(CatHerderError):
     """A git repository or a task's clone is unusable."""
 
 
+class SubmodulesUnavailable(WorkspaceError):
+    """Submodules of a task cannot be fetched from here. Another host may reach them."""
+
+
 class TookTooLong(WorkspaceError):
     """A git was stopped because it did not end in time."""
 

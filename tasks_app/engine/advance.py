@@ -9,15 +9,14 @@ from functools import partial
 from django.db import connection
 from django.utils import timezone
 
-from tasks_app.core.errors import CatHerderError, IllegalMove, InUse, LeaseLost
-from tasks_app.core.labels import labels_in_words
+from tasks_app.core.errors import CatHerderError, IllegalMove, InUse, LeaseLost, SubmodulesUnavailable
 from tasks_app.core.phases import Phase
 from tasks_app.core.trace_context import log_context, log_for
 from tasks_app.engine.conclude import fail, postpone
 from tasks_app.engine.crashpoints import crash_point
 from tasks_app.engine.early_end import end_early_if_due
 from tasks_app.engine.lease import Lease, keep_renewed, renewer
-from tasks_app.engine.machine import missing_here
+from tasks_app.engine.leaving import is_left_to_others, leave_to_other_host, leave_to_other_worker
 from tasks_app.engine.recording import commit_for_sequence, tidy_repository
 from tasks_app.engine.recovery import close_crashed_run, close_interrupted_run, recover
 from tasks_app.engine.steps import work_on
@@ -28,7 +27,6 @@ from tasks_app.history.spans import begin_task, context_of
 from tasks_app.history.statistics import paused_until_now
 from tasks_app.history.transitions import move
 from tasks_app.models import Outcome, Run, Step, Task, paths
-from tasks_app.services.scheduling import labels_of_next_step, labels_of_step
 from tasks_app.services.sending_back import hand_over_waiting
 from tasks_app.services.sequences import look_for_next, proceed
 from tasks_app.services.soft_limit import end_if_decided
@@ -83,9 +81,7 @@ def _claim_lease(task_id: int, owner: str, context: WorkerContext) -> Lease | No
     try:
         if context.labels is None:
             return Lease.claim(task_id, owner=owner)
-        needed = labels_of_next_step(task_id)
-        # Without the second look a worker would claim and leave the task again and again.
-        if not needed <= context.labels or missing_here(needed, context.sandbox):
+        if is_left_to_others(task_id, context):
             return None
         return Lease.claim_place(task_id, owner=owner)
     except Exception as error:
@@ -120,6 +116,8 @@ def _work(lease: Lease, context: WorkerContext) -> None:
             logger.warning("task %s is postponed: %s (%s)", lease.task_id, fault, error)
             faults = 1 if isinstance(error, InUse) else None
             retry_during_faults(partial(_put_off, lease, fault, faults))
+        elif isinstance(error, SubmodulesUnavailable):
+            retry_during_faults(partial(_leave_or_fail, lease, context, error))
         else:
             retry_during_faults(partial(_fail_task, lease, _failure_reason(lease, error)))
 
@@ -143,24 +141,15 @@ def _run_steps_here(lease: Lease, context: WorkerContext) -> None:
         for step in task.steps.exclude(phase=Phase.DONE).select_related("task__project"):
             if not step.current_runs.exists() and end_early_if_due(step, lease, context):
                 return
-            if _leave_to_other_worker(step, lease, context) or not work_on(step, lease, context):
+            if leave_to_other_worker(step, lease, context) or not work_on(step, lease, context):
                 return
         finished = _finish_task(task, lease, context)
     crash_point("task-done")
 
 
-def _leave_to_other_worker(step: Step, lease: Lease, context: WorkerContext) -> bool:
-    """Put the task back if its next step needs labels that this worker lacks. Return whether it does."""
-    if context.labels is None:
-        return False
-    needed = labels_of_step(step)
-    # A toolchain may have been removed since this worker began to take tasks.
-    if not (missing := (needed - context.labels) | missing_here(needed, context.sandbox)):
-        return False
-    with lease.fenced() as task:
-        reason = f"step “{step}” needs a worker with {labels_in_words(missing)}"
-        move(task, Phase.PENDING, reason=reason[:300], epoch=lease.epoch)
-    return True
+def _leave_or_fail(lease: Lease, context: WorkerContext, error: SubmodulesUnavailable) -> None:
+    if not leave_to_other_host(lease, context, error):
+        _fail_task(lease, str(error))
 
 
 def _failure_reason(lease: Lease, error: Exception) -> str:

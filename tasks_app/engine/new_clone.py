@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.conf import settings
 
-from tasks_app.core.errors import WorkspaceError
+from tasks_app.core.errors import SubmodulesUnavailable, WorkspaceError
 from tasks_app.core.storable import storable_text
 from tasks_app.engine.machine import has_git_lfs
 from tasks_app.git.lfs_contents import LfsContents
@@ -13,7 +13,9 @@ from tasks_app.models import Task, paths
 
 
 def make_clone(task: Task, commit: str) -> None:
-    """Make the task's clone at `commit`, unless there is one. Raises WorkspaceError, in words for people.
+    """Make the task's clone at `commit`, unless there is one.
+
+    Raises WorkspaceError, in words for people; SubmodulesUnavailable if another host may succeed.
 
     From where submodules and contents come is read in the commit that the task began from, or that was merged
     since: an agent cannot have the portal fetch from elsewhere.
@@ -27,7 +29,7 @@ def make_clone(task: Task, commit: str) -> None:
         )
     except WorkspaceError as error:
         if (text := storable_text(str(error))) != str(error):
-            raise WorkspaceError(text) from error
+            raise type(error)(text) from error
         raise
 
 
@@ -40,7 +42,10 @@ def _submodules(task: Task, commit: str, declared_in: str) -> tuple[Submodule, .
         local=not environment.worker_token,
     )
     store = SubmoduleStore(paths.submodules_of(task.project), allowed)
-    return store.fetch(paths.repository(task.project), commit, declared_in=declared_in)
+    try:
+        return store.fetch(paths.repository(task.project), commit, declared_in=declared_in)
+    except WorkspaceError as error:
+        raise SubmodulesUnavailable(str(error)) from error
 
 
 def _contents(task: Task, needed_in: str) -> LfsContents:

@@ -272,6 +272,10 @@ class Task(Phased):
         help_text="Its trace and the first span in it, as W3C Trace Context writes them; empty: not traced.",
     )  # fmt: skip
     paused_seconds = models.FloatField(default=0, help_text="Time spent waiting for humans and for limits.")
+    left_by: models.JSONField[list[str], list[str]] = models.JSONField(
+        default=list, blank=True, editable=False, db_default=models.Value([], models.JSONField()),
+        help_text="Hosts that could not fetch its submodules and left it to others.",
+    )  # fmt: skip
     lease_owner = models.CharField(max_length=100, blank=True, editable=False)
     lease_epoch = models.PositiveIntegerField(default=0, editable=False)
     lease_expires = models.DateTimeField(null=True, blank=True, editable=False)

@@ -185,10 +185,10 @@ class Queue:
     def _what(self, task: Task, due: DueTask) -> tuple[WaitsFor, str]:
         labels = due.labels
         if not self._taking or not can_be_taken(labels, [frozenset(one.labels) for one in self._taking]):
-            return self._which_worker(labels)
+            return self._which_worker(labels, task.left_by)
         turns, left = self._turns
         if due.task_id in turns:
-            return self._which_worker(labels)
+            return self._which_worker(labels, task.left_by)
         if left.project_is_full(due):
             words = _limit_words(self._places.of_project[due.project], due.project_limit)
             return WaitsFor.PROJECT_LIMIT, f"its project {words}"
@@ -196,7 +196,7 @@ class Queue:
         who = task.created_by.shown_name if task.created_by else "its creator"
         return WaitsFor.PERSON_LIMIT, f"{who} {words}"
 
-    def _which_worker(self, labels: Labels) -> tuple[WaitsFor, str]:
+    def _which_worker(self, labels: Labels, left_by: list[str]) -> tuple[WaitsFor, str]:
         what = f" with {labels_in_words(labels)}" if labels else ""
         if not self.workers:
             return WaitsFor.WORKER, f"waits for a worker{what}, and no worker is running"
@@ -205,6 +205,7 @@ class Queue:
         able = [worker for worker in self._taking if labels <= frozenset(worker.labels)]
         if not able:
             return WaitsFor.LABELS, f"waits for a worker{what}, and none is running"
+        able = [worker for worker in able if worker.host not in left_by] or able
         if any(worker.busy < worker.slots for worker in able):
             return WaitsFor.WORKER, f"waits for a worker{what}, which will take it within seconds"
         return WaitsFor.WORKER, f"waits for a free worker{what}"

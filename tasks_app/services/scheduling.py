@@ -243,6 +243,12 @@ def labels_of_workers() -> list[Labels]:
     return [frozenset(worker.labels) for worker in WorkerBeat.objects.alive().filter(problem="")]
 
 
+def other_hosts_for(labels: Labels, *, without: Collection[str]) -> list[str]:
+    """Return the other hosts on which a worker with all of these labels takes tasks."""
+    rows = WorkerBeat.objects.alive().filter(problem="").exclude(host__in=without)
+    return sorted({worker.host for worker in rows if labels <= frozenset(worker.labels)})
+
+
 def some_worker_has(labels: Labels) -> bool:
     """Return whether a worker with all of these labels takes tasks and has a free slot."""
     rows = WorkerBeat.objects.alive().filter(problem="", busy__lt=F("slots"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,15 @@ from django.urls import reverse
 
 from tasks_app.agent.fake_script import Act, Turn, say, shell, write
 from tasks_app.core.phases import Phase
-from tasks_app.models import Project, Task, paths
+from tasks_app.engine import leaving, worker_beat
+from tasks_app.engine.advance import advance
+from tasks_app.models import Project, Task, Transition, WorkerBeat, paths
+from tasks_app.reporting.queue import queue_sentence
 from tasks_app.sandbox import SandboxMode, detect
 from tasks_app.services.projects import add_project, remove_project
 from tasks_app.services.retries import retry_from
 from tasks_app.services.tasks import resume_task
+from tests.factories import WorkerBeatFactory
 from tests.integration.git_repository import GitRepository
 from tests.people import acting
 from tests.runner import Runner, diff_of, file_in, results, runs, step
@@ -158,6 +163,56 @@ def test_a_task_goes_on_once_its_submodule_can_be_fetched(runner: Runner) -> Non
     away.rename(runner.folder / "git" / "lib")
     resume_task(task, by=acting(runner.user))
     assert runner.advance(task).phase == Phase.DONE, task.failure
+
+
+def on_host(monkeypatch: pytest.MonkeyPatch, name: str, runner: Runner, task: Task) -> Task:
+    """Work on the task as the worker of a host."""
+    for module in (leaving, worker_beat):
+        monkeypatch.setattr(module, "host_name", lambda: name)
+    advance(task.pk, owner=f"{name}:1", context=replace(runner.context, labels=frozenset()))
+    task.refresh_from_db()
+    return task
+
+
+def unreachable(settings: Any, *, listed: tuple[str, ...] = ()) -> None:
+    """Let this host reach the submodules only where they are listed."""
+    settings.ENVIRONMENT = settings.ENVIRONMENT.model_copy(update={"submodules": listed})
+
+
+def test_m6_a_host_that_cannot_fetch_submodules_leaves_the_task_to_another_once(
+    runner: Runner, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = runner.task(DONE, project=made(runner))
+    WorkerBeatFactory.create(host="first", busy=0)
+    WorkerBeatFactory.create(host="second", busy=4)
+    unreachable(settings)
+    assert on_host(monkeypatch, "first", runner, task).phase == Phase.PENDING
+    assert step(task).phase == Phase.PENDING and runs(task) == []
+    reason = Transition.objects.filter(task=task, step=None).latest("pk").reason
+    assert reason.startswith("another host may reach its submodules: The submodule lib cannot be fetched")
+    assert queue_sentence(task) == "Next in line: waits for a free worker.", "the first one is free"
+    epoch = task.lease_epoch
+    assert on_host(monkeypatch, "first", runner, task).lease_epoch == epoch, "it does not try again"
+    unreachable(settings, listed=(str(runner.folder / "git"),))
+    assert on_host(monkeypatch, "second", runner, task).phase == Phase.DONE, task.failure
+
+
+def test_m6_a_submodule_that_no_host_can_fetch_fails_the_task(
+    runner: Runner, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each host tries once; after it was resumed, each may try again."""
+    task = runner.task(DONE, project=made(runner))
+    for host in ("first", "second"):
+        WorkerBeatFactory.create(host=host)
+    WorkerBeatFactory.create(host="full-disk", problem="No disk.")
+    unreachable(settings)
+    assert on_host(monkeypatch, "first", runner, task).phase == Phase.PENDING
+    assert on_host(monkeypatch, "second", runner, task).phase == Phase.FAILED
+    assert "The submodule lib cannot be fetched" in task.failure and task.left_by == []
+    resume_task(task, by=acting(runner.user))
+    assert on_host(monkeypatch, "second", runner, task).phase == Phase.PENDING
+    WorkerBeat.objects.filter(host="first").update(ended=True)
+    assert on_host(monkeypatch, "second", runner, task).phase == Phase.FAILED, "nobody else is left"
 
 
 def test_r4_an_agent_cannot_have_the_portal_fetch_from_elsewhere(runner: Runner) -> None:

@@ -1,0 +1,61 @@
+"""Leaving a task to another worker, because this one lacks something for it (M6)."""
+
+from __future__ import annotations
+
+from tasks_app.core.errors import SubmodulesUnavailable
+from tasks_app.core.labels import labels_in_words
+from tasks_app.core.phases import Phase
+from tasks_app.engine.lease import Lease
+from tasks_app.engine.machine import missing_here
+from tasks_app.engine.worker_beat import host_name
+from tasks_app.engine.worker_context import WorkerContext
+from tasks_app.history.transitions import move
+from tasks_app.models import Step, Task
+from tasks_app.services.scheduling import labels_of_next_step, labels_of_step, other_hosts_for
+
+
+def is_left_to_others(task_id: int, context: WorkerContext) -> bool:
+    """Return whether this worker leaves the task alone. A terminal works on whatever it is told to."""
+    if context.labels is None:
+        return False
+    needed = labels_of_next_step(task_id)
+    # Without the second look a worker would claim and leave the task again and again.
+    if not needed <= context.labels or missing_here(needed, context.sandbox):
+        return True
+    left_by = Task.objects.filter(pk=task_id).values_list("left_by", flat=True).first() or []
+    return host_name() in left_by and bool(other_hosts_for(needed, without=left_by))
+
+
+def leave_to_other_worker(step: Step, lease: Lease, context: WorkerContext) -> bool:
+    """Put the task back if its next step needs labels that this worker lacks. Return whether it does."""
+    if context.labels is None:
+        return False
+    needed = labels_of_step(step)
+    # A toolchain may have been removed since this worker began to take tasks.
+    if not (missing := (needed - context.labels) | missing_here(needed, context.sandbox)):
+        return False
+    with lease.fenced() as task:
+        reason = f"step “{step}” needs a worker with {labels_in_words(missing)}"
+        move(task, Phase.PENDING, reason=reason[:300], epoch=lease.epoch)
+    return True
+
+
+def leave_to_other_host(lease: Lease, context: WorkerContext, error: SubmodulesUnavailable) -> bool:
+    """Put the task back if another host may reach its submodules. Return whether one may.
+
+    Each host tries once. If none is left, the task fails, and all may try when it is resumed.
+    """
+    with lease.fenced() as task:
+        step = task.steps.filter(phase=Phase.RUNNING).first()
+        tried = sorted({*task.left_by, host_name()})
+        if context.labels is None or step is None:
+            return False
+        others = other_hosts_for(labels_of_step(step), without=tried)
+        task.left_by = tried if others else []
+        task.save(update_fields=["left_by"])
+        if not others:
+            return False
+        reason = f"another host may reach its submodules: {error}"[:300]
+        move(step, Phase.PENDING, reason=reason, epoch=lease.epoch)
+        move(task, Phase.PENDING, reason=reason, epoch=lease.epoch)
+    return True
