@@ -105,6 +105,21 @@ async def test_a_web_process_at_rest_wakes_up_only_for_notifications_and_twice_a
     waiting.cancel()
 
 
+async def test_while_many_write_it_looks_no_more_often_than_before(
+    sqlite: SqliteDetector, path: Path, wakeup: Wakeup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each look that finds something reads rows, and pages must stay quick meanwhile."""
+    monkeypatch.setattr(detectors, "SPACING_SECONDS", 3600)
+    await commit_elsewhere(path)
+    monkeypatch.setattr(sqlite, "_read_version", lambda: pytest.fail("it looked"))
+    waiting = asyncio.create_task(sqlite.wait())
+    for _ in range(10):
+        wakeup.notify()
+        await asyncio.sleep(0.01)
+    assert not waiting.done()
+    waiting.cancel()
+
+
 async def reach(looks: list[int | None], count: int) -> None:
     async with asyncio.timeout(20):
         while len(looks) != count:

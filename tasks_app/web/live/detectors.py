@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import sqlite3
+import time
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -20,6 +21,9 @@ logger = logging.getLogger(__name__)
 
 #: Seconds between two reads of SQLite's counter, if no notification comes before.
 SQLITE_SECONDS = 0.5
+
+#: Seconds between two looks while many write: the rows are read again after each that finds something.
+SPACING_SECONDS = 0.02
 
 #: Seconds between two queries where nothing signals a change.
 POLL_SECONDS = 0.1
@@ -74,15 +78,17 @@ class SqliteDetector:
         self._wakeup = wakeup
         self._listener: LoopListener | None = None
         self._must_poll = False
+        self._found_at = -SPACING_SECONDS
         self._connection: sqlite3.Connection | None = None
         self._version: int | None = None
 
     async def wait(self) -> None:
+        await asyncio.sleep(max(0.0, self._found_at + SPACING_SECONDS - time.monotonic()))
         while True:
             listener = self._listen()
             version = self._read_version()
             if version not in (None, self._version):
-                self._version = version
+                self._version, self._found_at = version, time.monotonic()
                 return
             if listener is None:
                 await asyncio.sleep(POLL_SECONDS)
