@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -31,6 +32,7 @@ from tasks_app.services.decisions.content import DecisionContent
 from tasks_app.services.undo import undo_answer
 from tests.factories import ROUNDING, MembershipFactory, ProjectFactory, QuestionFactory, TaskFactory
 from tests.people import acting
+from tests.racing import ROUNDS, race
 
 pytestmark = pytest.mark.django_db
 
@@ -306,6 +308,22 @@ class TestTakingBack:
         answer(question, ada, "Half up", stances={made.number: StanceOn("exception")})
         undo_answer(question, by=acting(ada))
         assert [state_of(one) for one in (first, made)] == ["active", "active"]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_taking_an_answer_back_and_revising_its_decision_have_one_winner(
+    project: Project, ada: User, bob: User
+) -> None:
+    for number in range(ROUNDS):
+        question = asked(project)
+        made = remembered(question, ada, "Half up")
+        change = partial(revise, made, DecisionContent(f"Half cents, {number}."), by=acting(bob))
+        outcomes = race(number, partial(undo_answer, question, by=acting(ada)), change)
+        assert not outcomes[0].refused and outcomes[1].refused in ("", "DecisionChanged"), outcomes
+        revised = not outcomes[1].refused
+        assert state_of(made) == ("superseded" if revised else "retired")
+        assert Decision.objects.active().count() == int(revised)
+        Decision.objects.all().delete()
 
 
 class TestAuditLog:

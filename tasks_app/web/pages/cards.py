@@ -107,8 +107,10 @@ class Card:
 
     @cached_property
     def concerned(self) -> list[Concerned]:
-        """The decisions that the question concerns, looked up only when an open card is rendered."""
-        return self.find_concerned().get(self.question.pk, []) if _may_decide(self.question) else []
+        """The decisions that the question concerns, those that must be judged first; looked up only when an
+        open card is rendered."""
+        found = self.find_concerned().get(self.question.pk, []) if _may_decide(self.question) else []
+        return sorted(found, key=lambda one: not one.must_be_judged)
 
     @property
     def undo_seconds(self) -> float:
