@@ -27,7 +27,7 @@ class QuestionAdmin(ReadOnly):
 
 @admin.register(IndexedAnswer)
 class IndexedAnswerAdmin(ReadOnly):
-    list_display = ["question", "project", "question_key"]
+    list_display = ["question", "place", "project", "question_key"]
     list_filter = ["project"]
     list_select_related = ["question", "project"]
     search_fields = ["question_key", "question__task__title"]
