@@ -88,25 +88,22 @@ def _add_up(days: list[date]) -> None:
     span = Days(days[0], days[-1])
     for sums in (ModelUsage, PersonUsage, DayFigures):
         sums._default_manager.filter(day__in=days).delete()
-    ModelUsage.objects.bulk_create(_usage(span, ModelUsage, "model"))
-    PersonUsage.objects.bulk_create(_usage(span, PersonUsage, "user_id"))
+    ModelUsage.objects.bulk_create(_usage(span, ModelUsage, project_id=_PROJECT, model="model"))
+    PersonUsage.objects.bulk_create(_usage(span, PersonUsage, project_id=_PROJECT, user_id=_PERSON))
+    PersonUsage.objects.bulk_create(_usage(span, PersonUsage, user_id=_PERSON))
     DayFigures.objects.bulk_create(_figures(span))
 
 
 _PERSON, _PROJECT = "step__task__created_by", "step__task__project"
 
 
-def _usage(span: Days, sums: Any, part: str) -> Iterator[Any]:
-    column = "model" if part == "model" else _PERSON
+def _usage(span: Days, sums: Any, **columns: str) -> Iterator[Any]:
+    """Yield rows of `sums` by day and by columns of runs, which `columns` has by their names there."""
     runs = Run.objects.filter(**span.conditions("started_at")).order_by()
-    rows = runs.annotate(day=Day("started_at")).values("day", _PROJECT, column).annotate(**SUMS)
+    rows = runs.annotate(day=Day("started_at")).values("day", *columns.values()).annotate(**SUMS)
     for row in rows:
-        yield sums(
-            day=row["day"],
-            project_id=row[_PROJECT],
-            **{part: row[column]},
-            **{name: row[name] or 0 for name in SUMS},
-        )
+        own = {name: row[column] for name, column in columns.items()}
+        yield sums(day=row["day"], **own, **{name: row[name] or 0 for name in SUMS})
 
 
 def _figures(span: Days) -> Iterator[DayFigures]:

@@ -113,7 +113,7 @@ class Migration(migrations.Migration):
                 ('cache_write_tokens', models.PositiveBigIntegerField(default=0)),
                 ('cache_read_tokens', models.PositiveBigIntegerField(default=0)),
                 ('cost_usd', models.FloatField(default=0)),
-                ('project', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='+', to='tasks_app.project')),
+                ('project', models.ForeignKey(blank=True, db_index=False, null=True, on_delete=django.db.models.deletion.CASCADE, related_name='+', to='tasks_app.project')),
                 ('user', models.ForeignKey(blank=True, db_index=False, null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='+', to=settings.AUTH_USER_MODEL)),
             ],
             options={

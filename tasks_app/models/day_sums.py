@@ -41,16 +41,15 @@ class ChangedDay(models.Model):
 
 
 class DaySums(models.Model):
-    """Sums of one project and one day."""
+    """Sums of one day."""
 
-    project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="+", db_index=False)
     day = models.DateField()
 
     class Meta:
         abstract = True
 
     def __str__(self) -> str:
-        return f"{self.project_id} on {self.day}"
+        return str(self.day)
 
 
 class UsageSums(DaySums):
@@ -67,8 +66,9 @@ class UsageSums(DaySums):
 
 
 class ModelUsage(UsageSums):
-    """Usage of a model, which may be unknown."""
+    """Usage of a model in a project; the model may be unknown."""
 
+    project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="+", db_index=False)
     model = models.CharField(max_length=100, blank=True)
 
     class Meta:
@@ -77,8 +77,14 @@ class ModelUsage(UsageSums):
 
 
 class PersonUsage(UsageSums):
-    """Usage of the tasks that a person created; `user` is empty if they were removed."""
+    """Usage of the tasks that a person created; `user` is empty if they were removed.
 
+    Rows without a project are of all projects together: there are many fewer of them.
+    """
+
+    project = models.ForeignKey(
+        Project, null=True, blank=True, on_delete=models.CASCADE, related_name="+", db_index=False
+    )
     user = models.ForeignKey(
         User, null=True, blank=True, on_delete=models.SET_NULL, related_name="+", db_index=False
     )
@@ -93,10 +99,12 @@ class PersonUsage(UsageSums):
 
 
 class DayFigures(DaySums):
-    """Counts of the runs that started, the tasks that were created and the questions asked on the day.
+    """Counts of a project's runs that started, tasks that were created and questions asked on the day.
 
     `history/day_figures.py` says what each of them counts.
     """
+
+    project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="+", db_index=False)
 
     runs_running = _count()
     runs_finished = _count()

@@ -173,7 +173,9 @@ def _runs(principal: Principal, project: str, days: SplitDays) -> QuerySet[Run]:
 
 def sums_of(model: type[Any], principal: Principal, project: str, days: SplitDays) -> QuerySet[Any]:
     """Return the sums of the days that have them, of the projects that the principal may see."""
-    rows = model._default_manager.filter(days.with_sums())
+    rows: QuerySet[Any] = model._default_manager.filter(days.with_sums())
+    if model is PersonUsage and principal.is_site_admin and not project:
+        return rows.filter(project=None)
     return in_visible_projects(rows, principal, project, "project__in")
 
 

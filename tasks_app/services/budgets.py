@@ -86,7 +86,9 @@ def _budgets(owners: Iterable[Project | User], *, of_projects: bool) -> dict[int
     if not limits:
         return {}
     days = split_days(month_start(timezone.now()).date())
-    sums: QuerySet[Any] = ModelUsage.objects.all() if of_projects else PersonUsage.objects.all()
+    sums: QuerySet[Any] = (
+        ModelUsage.objects.all() if of_projects else PersonUsage.objects.filter(project=None)
+    )
     runs = Run.objects.filter(days.without_sums("started_at"))
     spent: dict[int, float] = defaultdict(float)
     for rows, owner in (

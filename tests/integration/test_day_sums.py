@@ -287,7 +287,8 @@ def test_adding_up_again_changes_nothing(admin: Principal) -> None:
     all_added_up()
     SummedDay.objects.all().delete()
     all_added_up()
-    assert dollars(admin) == 1 and DayFigures.objects.count() == PersonUsage.objects.count() == 1
+    assert dollars(admin) == 1 and DayFigures.objects.count() == ModelUsage.objects.count() == 1
+    assert PersonUsage.objects.count() == 2, "of the project, and of all projects"
 
 
 def test_a_lease_that_is_renewed_does_not_note_the_task_s_day() -> None:

@@ -9,23 +9,30 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.db import connection
 from django.test import Client
+from django.utils import timezone
 
 from tasks_app.engine.decisions import note_followed
 from tasks_app.engine.sweeper import sweep
-from tasks_app.models import Channel, Event, IndexedAnswer, Project, Question, Role, Task, User
+from tasks_app.history.day_sums import add_up_days
+from tasks_app.models import Channel, Event, IndexedAnswer, Project, Question, Role, Step, Task, User
 from tasks_app.permissions import Principal
+from tasks_app.reporting.metrics import exposition
+from tasks_app.reporting.queue import LINE
 from tasks_app.services.answers import Reply, answer_question
+from tasks_app.services.budgets import budgets_of_task, end_waits_for_budgets
 from tasks_app.services.decisions.answering import decisions_concerning_each
 from tasks_app.services.decisions.scope import decisions_for
 from tasks_app.services.earlier_answers import nearest
 from tasks_app.web.live.changes import missed_changes, newest_change_id
 from tasks_app.web.live.visibility import look_up_visibility
 from tests import machine
+from tests.api import Script
 from tests.bench.filling import Amounts, fill
 from tests.browser import signed_in
 from tests.databases import undone
@@ -51,7 +58,18 @@ PAGES = {
     "decisions": "/projects/{project}/decisions/",
     "decisions with a word": "/projects/{project}/decisions/?state=all&q=cashier",
     "decision": "/projects/{project}/decisions/7/",
+    "decisions to review": "/projects/{project}/decisions/?state=review",
+    "projects": "/projects/",
+    "a project": "/projects/{project}/",
+    "usage": "/usage/",
+    "usage of a year": "/usage/?period=365",
+    "usage of a year by person": "/usage/?period=365&by=person",
+    "usage of a project": "/usage/?period=365&project=project-0",
 }
+LISTS = (
+    *("/tasks", "/tasks?phase=done&limit=20", "/questions", "/questions?state=answered", "/projects"),
+    *("/queue", "/usage", "/sequences", "/me/notices"),
+)
 
 if machine.ON_POSTGRES:  # SQLite does not say what it read
 
@@ -59,6 +77,8 @@ if machine.ON_POSTGRES:  # SQLite does not say what it read
         list(fill(AMOUNTS))
         assert (Task.objects.count(), Event.objects.count()) == (AMOUNTS.tasks, AMOUNTS.events)
         assert IndexedAnswer.objects.count() == AMOUNTS.questions
+        let_tasks_wait(600)
+        add_up_days(at_once=1_000)
         admin, member = UserFactory.create(is_superuser=True), UserFactory.create()
         for project in Project.objects.filter(name__startswith="project-")[:10]:
             MembershipFactory.create(user=member, project=project, role=Role.MEMBER)
@@ -85,6 +105,9 @@ def looks_of_people(user: User, who: str) -> dict[str, Callable[[], object]]:
     looks: dict[str, Callable[[], object]] = {
         f"{name}, {who}": page_of(browser, path.format(**ids)) for name, path in PAGES.items()
     }
+    script = Script(user)
+    looks |= {f"GET {path}, {who}": answer_of(script, path) for path in LISTS}
+    looks[f"a waiting task, {who}"] = look_at_the_queue_of(browser)
     looks[f"a live socket, {who}"] = lambda: look_up_visibility([str(browser.session.session_key)])
     return looks
 
@@ -96,11 +119,47 @@ def page_of(browser: Client, path: str) -> Callable[[], object]:
     return look
 
 
+def answer_of(script: Script, path: str) -> Callable[[], object]:
+    def look() -> None:
+        LINE.forget()
+        assert script.get(path).status_code == 200, path
+
+    return look
+
+
+def look_at_the_queue_of(browser: Client) -> Callable[[], object]:
+    task = Task.objects.due().filter(project__name="project-0").latest("pk")
+
+    def look() -> None:
+        LINE.forget()
+        assert " in line: " in browser.get(f"/tasks/{task.pk}/").text
+
+    return look
+
+
+def let_tasks_wait(count: int) -> None:
+    """Let so many done tasks wait for a worker, a few of them for a budget."""
+    newest = Task.objects.filter(phase="done").order_by("-pk").values_list("pk", flat=True)
+    waiting = list(newest[:count])
+    Task.objects.filter(pk__in=waiting).update(phase="pending", queued_at=timezone.now(), ended_at=None)
+    config = {"name": "implement", "command": "implement-task"}
+    Step.objects.filter(task__in=waiting).update(config=config)
+    Project.objects.filter(name__startswith="project-").update(monthly_budget_usd=0.01)
+    User.objects.filter(username__startswith="person-").update(monthly_budget_usd=0.01)
+    Task.objects.filter(pk__in=list(newest[:20])).update(
+        phase="waiting_for_reset", waits_for_budget=True, resets_at=timezone.now() + timedelta(days=9)
+    )
+
+
 def looks_of_workers() -> Iterator[tuple[str, Callable[[], object]]]:
     yield "the sweeper", lambda: sweep(lambda _task: None, pending=lambda: 0)
     yield "the newest change", newest_change_id
     yield "missed changes", lambda: missed_changes(0)
+    yield "the metrics", exposition
     asked = Question.objects.open().select_related("task__project", "step").latest("pk")
+    yield "the budgets of a running agent", lambda: budgets_of_task(asked.task_id)
+    yield "waits for budgets", end_waits_for_budgets
+    yield "adding up days", add_up_days
     yield "earlier answers", lambda: nearest(asked)
     yield "decisions that questions concern", lambda: decisions_concerning_each([asked])
     yield "decisions of a prompt", lambda: decisions_for(asked.step)
@@ -140,6 +199,8 @@ class Plan:
     @classmethod
     def of(cls, statement: str, params: Any) -> Plan:
         with undone(), connection.cursor() as cursor:
+            # Else the planner reads these small tables whole to join a day's runs, but never large ones.
+            cursor.execute("SET LOCAL random_page_cost = 1.1")
             cursor.execute(f"EXPLAIN (ANALYZE, TIMING OFF, FORMAT JSON) {statement}", params)
             ((plan,),) = cursor.fetchone()
         reads: Counter[str] = Counter()
