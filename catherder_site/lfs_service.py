@@ -55,7 +55,7 @@ async def batch(held: HeldTask, scope: Message, receive: Receive, send: Send) ->
     operation, wanted = _asked(body)
     url = _own_url(scope).removesuffix("/batch")
     objects = await asyncio.to_thread(
-        lambda: [_offer(held, operation, name, size, f"{url}/{name}") for name, size in wanted]
+        lambda: [_batch_object(held, operation, name, size, f"{url}/{name}") for name, size in wanted]
     )
     text = json.dumps({"transfer": "basic", "hash_algo": "sha256", "objects": objects}).encode()
     headers = [(b"content-type", _MEDIA_TYPE), (b"content-length", b"%d" % len(text))]
@@ -90,7 +90,7 @@ def _own_url(scope: Message) -> str:
     return f"{scope['scheme']}://{host}{scope['path']}"
 
 
-def _offer(held: HeldTask, operation: str, name: str, size: int, href: str) -> dict[str, Any]:
+def _batch_object(held: HeldTask, operation: str, name: str, size: int, href: str) -> dict[str, Any]:
     kept = path_of(held.repository.path, name)
     found: dict[str, Any] = {"oid": name, "size": size, "authenticated": True}
     if operation == "download":

@@ -63,7 +63,7 @@ class PieceConflict(BodyBroken):
     status = 409
 
 
-async def tell_received(held: HeldTask, name: str, scope: Message, send: Send) -> None:
+async def send_upload_status(held: HeldTask, name: str, scope: Message, send: Send) -> None:
     """Answer with the size of the upload so far, and the largest one that is taken."""
     size = await asyncio.to_thread(_size_so_far, held, name)
     await answer(scope, send, 200, json.dumps({"size": size, "limit": BODY_LIMITS[RECEIVE]}).encode())

@@ -175,7 +175,7 @@ class WorkerHosts:
         kind, name = scope["path"].split("/")[-2:]
         method = scope["method"]
         if (method, kind) == ("GET", "uploads"):
-            await upload_service.tell_received(held, name, scope, send)
+            await upload_service.send_upload_status(held, name, scope, send)
         elif (method, kind) == ("PUT", "uploads"):
             await upload_service.receive_piece(held, name, scope, receive, send)
         elif (method, kind) == ("GET", "bundles"):

@@ -95,6 +95,6 @@ def run_result(
         model=(meter and meter.model) or stream.model,
         exit_code=exit_code,
         out_of_turns=stream.out_of_turns,
-        out_of_dollars=stream.out_of_dollars or (meter is not None and meter.used_up),
+        reached_cost_limit=stream.reached_cost_limit or (meter is not None and meter.used_up),
         resets_at=stream.rejected_until or (meter.resets_at if meter and ending is Ending.LIMIT else None),
     )

@@ -149,7 +149,7 @@ class RunResult:
     once: one of them waits, and no human is asked. `delivered` are the calls whose permission the agent
     received. If `metered`, `usage` is what the API key proxy counted and `reported_cost_usd` the cost that
     the agent reported; otherwise `usage` is what the agent reported. `out_of_turns`: it took all its turns,
-    and `out_of_dollars` that it cost all that `max_cost_usd` allowed. `exited_at` is when the process was
+    and `reached_cost_limit` that it cost all that `max_cost_usd` allowed. `exited_at` is when the process was
     seen to have ended, if it was.
     """
 
@@ -166,7 +166,7 @@ class RunResult:
     exit_code: int | None = None
     resets_at: datetime | None = None
     out_of_turns: bool = False
-    out_of_dollars: bool = False
+    reached_cost_limit: bool = False
     exited_at: datetime | None = None
 
 

@@ -210,7 +210,7 @@ class Stream:
         return (self.result or {}).get("subtype") == "error_max_turns"
 
     @property
-    def out_of_dollars(self) -> bool:
+    def reached_cost_limit(self) -> bool:
         """Whether the run ended because it had cost what the agent was allowed to spend."""
         return (self.result or {}).get("subtype") == "error_max_budget_usd"
 

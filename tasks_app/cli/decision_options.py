@@ -10,7 +10,7 @@ from django.core.management.base import CommandParser
 
 from tasks_app.core.errors import BadInput
 from tasks_app.models import Question
-from tasks_app.services.decisions.answering import ForDecisions, Remember, Stance, StanceOn
+from tasks_app.services.decisions.answering import DecisionInput, Remember, Stance, StanceChoice
 
 
 def add_decision_arguments(parser: CommandParser) -> None:
@@ -49,7 +49,7 @@ def says_something(options: dict[str, Any]) -> bool:
     return options["remember"] != "task" or any(options[one] for one in ("path", "statement", "decision"))
 
 
-def for_decisions(question: Question, options: dict[str, Any]) -> ForDecisions:
+def for_decisions(question: Question, options: dict[str, Any]) -> DecisionInput:
     """Return what the options say about decisions. Raises BadInput, which names the option."""
     scope, paths = options["remember"], options["path"]
     if paths and scope != "paths":
@@ -62,9 +62,9 @@ def for_decisions(question: Question, options: dict[str, Any]) -> ForDecisions:
     if len(question.items) == 1:
         if len(given) > 1:
             raise BadInput("give one", where="--statement")
-        return ForDecisions(replace(remember, statement="".join(given)), stances)
+        return DecisionInput(replace(remember, statement="".join(given)), stances)
     statements = dict(_statement(question, text) for text in given) if given else None
-    return ForDecisions.with_statements(remember, statements, stances)
+    return DecisionInput.with_statements(remember, statements, stances)
 
 
 def _statement(question: Question, text: str) -> tuple[str, str]:
@@ -105,7 +105,7 @@ def marked(typed: str) -> Marked | None:
     return Marked(answer, mark, remember, is_apart="\n" in blank)
 
 
-def _stance(text: str) -> tuple[int, StanceOn]:
+def _stance(text: str) -> tuple[int, StanceChoice]:
     found = re.fullmatch(r"(?:[Dd]-)?([0-9]{1,9})=([a-z]+)(?::(.+))?", text)
     if found is None or found[2] not in list(Stance):
         raise BadInput(
@@ -114,4 +114,4 @@ def _stance(text: str) -> tuple[int, StanceOn]:
             where="--decision",
         )
     paths = [path for path in (found[3] or "").split(",") if path]
-    return int(found[1]), StanceOn(found[2], paths)
+    return int(found[1]), StanceChoice(found[2], paths)

@@ -12,11 +12,11 @@ from tasks_app.cli.decision_options import Marked
 from tasks_app.cli.screen import Screen
 from tasks_app.models import Question
 from tasks_app.services.decisions.answering import (
-    Concerned,
-    ForDecisions,
+    DecisionInput,
+    RelatedDecision,
     Remember,
     Stance,
-    StanceOn,
+    StanceChoice,
     statement_for,
 )
 
@@ -55,10 +55,10 @@ class DecisionPrompt:
     def read_all(
         self,
         question: Question,
-        concerned: Sequence[Concerned],
+        concerned: Sequence[RelatedDecision],
         answers: Mapping[str, str],
         remembered: Mapping[str, Remember],
-    ) -> ForDecisions:
+    ) -> DecisionInput:
         """Read the stances, and then the statements of what is remembered or holds instead."""
         stances = {one.decision.number: said for one in concerned if (said := self._stance_on(one, answers))}
         by_item = {**remembered}
@@ -72,10 +72,10 @@ class DecisionPrompt:
                 statement = self._statement(statement_for(item, answers[asked]), by_item[asked])
                 by_item[asked] = replace(by_item[asked], statement=statement)
         if len(question.items) == 1:
-            return ForDecisions(by_item.get(question.headline, Remember()), stances)
-        return ForDecisions(stances=stances, by_item=by_item)
+            return DecisionInput(by_item.get(question.headline, Remember()), stances)
+        return DecisionInput(stances=stances, by_item=by_item)
 
-    def _stance_on(self, one: Concerned, answers: Mapping[str, str]) -> StanceOn | None:
+    def _stance_on(self, one: RelatedDecision, answers: Mapping[str, str]) -> StanceChoice | None:
         """Read what the answer means for a decision; None if nothing need be said."""
         agrees, label = one.agrees(answers), one.decision.label
         if agrees or not one.must_be_judged:
@@ -111,13 +111,13 @@ def _menu(label: str, allowed: Collection[str]) -> str:
     return "Type " + ", ".join(f"{key}: {said}" for key, said in choices.items() if key[0] in allowed) + "."
 
 
-def _stance(typed: str, allowed: Collection[str]) -> StanceOn | None:
+def _stance(typed: str, allowed: Collection[str]) -> StanceChoice | None:
     """Return the stance that was typed; None if it is none of those that are allowed."""
     number, _, rest = typed.strip().partition(" ")
     paths = [path for path in re.split(r"[,\s]+", rest) if path]
     if number not in allowed or bool(paths) != (_STANCES[number] is Stance.NARROW):
         return None
-    return StanceOn(_STANCES[number], tuple(paths))
+    return StanceChoice(_STANCES[number], tuple(paths))
 
 
 def _for(remember: Remember) -> str:

@@ -25,8 +25,8 @@ from tasks_app.cli.questions import (
 from tasks_app.cli.screen import Screen
 from tasks_app.models import VERDICTS, Question, Verdict
 from tasks_app.services.answers import Reply
-from tasks_app.services.decisions.answering import Remember, decisions_concerning
-from tasks_app.services.earlier_answers import EarlierAnswer, nearest
+from tasks_app.services.decisions.answering import Remember, related_decisions
+from tasks_app.services.earlier_answers import EarlierAnswer, find_similar_answers
 
 #: Seconds between two checks whether the question is still open.
 _POLL_SECONDS = 0.2
@@ -62,7 +62,7 @@ class Prompt:
             text = self._ask(question, item, amount_hint())
             return Reply.to(question, amount_with_sign(resolve_choice(item, text)))
         remembered: dict[str, Remember] = {}
-        taken, earlier, concerned = None, nearest(question), decisions_concerning(question)
+        taken, earlier, concerned = None, find_similar_answers(question), related_decisions(question)
         show_concerned(self._screen, concerned)
         for item in question.items:
             given = self._answer_to(question, item, earlier_to(item, earlier))

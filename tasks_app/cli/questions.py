@@ -12,8 +12,8 @@ from django.utils import timezone
 from tasks_app.cli.screen import Screen
 from tasks_app.models import Question, QuestionKind
 from tasks_app.reporting.commands import answer_command, question_url
-from tasks_app.services.decisions.answering import Concerned, decisions_concerning
-from tasks_app.services.earlier_answers import EarlierAnswer, nearest
+from tasks_app.services.decisions.answering import RelatedDecision, related_decisions
+from tasks_app.services.earlier_answers import EarlierAnswer, find_similar_answers
 
 #: What is typed to take an earlier answer, as the key on the card in the browser.
 TAKE_KEY = "r"
@@ -37,11 +37,11 @@ def show_question(screen: Screen, question: Question) -> None:
     """Print the evidence and the items of a question."""
     show_evidence(screen, question)
     if question.takes_answer:
-        earlier = nearest(question)
+        earlier = find_similar_answers(question)
         for item in question.items:
             show_item(screen, item)
             show_earlier(screen, earlier_to(item, earlier))
-        show_concerned(screen, decisions_concerning(question))
+        show_concerned(screen, related_decisions(question))
     else:
         show_item(screen, {**question.items[0], "question": question.headline_by_evidence})
 
@@ -72,7 +72,7 @@ def earlier_to(item: Mapping[str, Any], earlier: Sequence[EarlierAnswer]) -> lis
     return [one for one in earlier if str(item["question"]) in one.answers]
 
 
-def show_concerned(screen: Screen, concerned: Sequence[Concerned]) -> None:
+def show_concerned(screen: Screen, concerned: Sequence[RelatedDecision]) -> None:
     """Print the decisions that the question concerns: who decided what, for where, and what is in doubt."""
     for one in concerned:
         decision = one.decision

@@ -58,8 +58,8 @@ def without_failure_of_pass(step: Step, result: RunResult) -> RunResult:
         return result
     if result.out_of_turns:
         return replace(result, ending=Ending.FINISHED, error=f"It ended after {turns_of(step)} turns.")
-    if result.out_of_dollars:
-        return replace(result, ending=Ending.FINISHED, error="It ended because it had cost all it may.")
+    if result.reached_cost_limit:
+        return replace(result, ending=Ending.FINISHED, error="Stopped at its cost limit.")
     return result
 
 

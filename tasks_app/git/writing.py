@@ -14,7 +14,7 @@ from tasks_app.git.recording import AUTHOR
 from tasks_app.git.repository import Repository
 
 #: Mode, type and id of an entry of a tree.
-_Facts = tuple[bytes, bytes, bytes]
+TreeEntry = tuple[bytes, bytes, bytes]
 _FILE, _FOLDER, _LINK = b"100644", b"040000", b"120000"
 
 
@@ -26,13 +26,13 @@ def with_files(
     Raises WorkspaceError for a path that is no regular file in `commit`, or that leads through a file, a link
     or a submodule: what is there would be lost.
     """
-    writing = _Writing(repository)
+    writing = _TreeWriter(repository)
     tree = writing.tree(repository.tree(commit), files, "")
     sync_folders({repository.path / "objects" / one[:2] for one in writing.written})
     return make_commit(repository, tree, parents=[commit], message=message, author=AUTHOR, at=at)
 
 
-class _Writing:
+class _TreeWriter:
     """Writes blobs and trees into a repository; `written` are their ids."""
 
     def __init__(self, repository: Repository) -> None:
@@ -58,7 +58,7 @@ class _Writing:
         lines = (b" ".join(facts) + b"\t" + name + b"\0" for name, facts in entries.items())
         return self._write("mktree", "-z", stdin=b"".join(lines))
 
-    def _entries(self, tree: str) -> dict[bytes, _Facts]:
+    def _entries(self, tree: str) -> dict[bytes, TreeEntry]:
         """Return what git says of each entry of a tree, by its name."""
         listed = self._git.run("ls-tree", "-z", valid_commit(tree)) if tree else b""
         entries = (entry.partition(b"\t") for entry in listed.split(b"\0") if entry)
@@ -70,11 +70,11 @@ class _Writing:
         return made
 
 
-def _facts(mode: bytes, kind: bytes, one: bytes) -> _Facts:
+def _facts(mode: bytes, kind: bytes, one: bytes) -> TreeEntry:
     return mode, kind, one
 
 
-def _existing(entries: Mapping[bytes, _Facts], name: str, kind: bytes, folder: str) -> _Facts:
+def _existing(entries: Mapping[bytes, TreeEntry], name: str, kind: bytes, folder: str) -> TreeEntry:
     """Return the entry of this name; its mode is empty if there is none. Raises WorkspaceError."""
     found = entries.get(name.encode(), (b"", kind, b""))
     if found[1] != kind or found[0] == _LINK:

@@ -10,9 +10,9 @@ from django.db import transaction
 from tasks_app.core.errors import AnswerEmpty, BadInput
 from tasks_app.models import VERDICTS, Action, Channel, Question, QuestionKind, QuestionState, Verdict
 from tasks_app.permissions import Principal, require_actor
-from tasks_app.services.decisions.answering import ForDecisions, prepare
+from tasks_app.services.decisions.answering import DecisionInput, prepare
 from tasks_app.services.decisions.storing import store_with_answer
-from tasks_app.services.earlier_answers import find_taken
+from tasks_app.services.earlier_answers import find_reused_answer
 from tasks_app.services.question_outcomes import (
     Answered,
     normalise,
@@ -37,7 +37,7 @@ class Reply:
     answers: dict[str, str] = field(default_factory=dict)
     notes: str = ""
     taken_from: int | None = None
-    for_decisions: ForDecisions = field(default_factory=ForDecisions)
+    for_decisions: DecisionInput = field(default_factory=DecisionInput)
 
     @classmethod
     def to(cls, question: Question, text: str) -> Reply:
@@ -58,7 +58,7 @@ def answer_question(question: Question, reply: Reply, *, by: Principal, via: Cha
     reply = _check_reply(question, reply)
     outcome: dict[str, Any] = {
         "state": QuestionState.ANSWERED, "answers": reply.answers, "notes": reply.notes,
-        "taken_from": find_taken(question, reply.answers, reply.taken_from),
+        "taken_from": find_reused_answer(question, reply.answers, reply.taken_from),
     }  # fmt: skip
     if question.is_about_cost:
         _require_no_decision(reply)

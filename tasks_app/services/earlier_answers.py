@@ -74,7 +74,7 @@ class EarlierAnswer:
         return f"{answer}\n\nNotes: {self.question.notes}" if self.question.notes else answer
 
 
-def nearest(question: Question, *, limit: int = 3) -> list[EarlierAnswer]:
+def find_similar_answers(question: Question, *, limit: int = 3) -> list[EarlierAnswer]:
     """Return the earlier answers that are most similar to each item, the nearest first, item by item.
 
     Only answers that people of the same project gave to clarifications. Of items that are the same, the
@@ -201,7 +201,9 @@ def in_own_labels(item: Mapping[str, Any], answer: str) -> str:
     return ", ".join(labels.get(normalised_label(part), part) for part in parts)
 
 
-def find_taken(question: Question, answers: Mapping[str, str], earlier_id: int | None) -> Question | None:
+def find_reused_answer(
+    question: Question, answers: Mapping[str, str], earlier_id: int | None
+) -> Question | None:
     """Return the earlier question if a person of the project has given one of these answers to it."""
     if earlier_id is None or earlier_id == question.pk:
         return None

@@ -29,7 +29,7 @@ from tasks_app.models import (
 )
 from tasks_app.permissions import Principal
 from tasks_app.services.answer_index import forget_answer
-from tasks_app.services.decisions.changes import note_event
+from tasks_app.services.decisions.changes import record_event
 from tasks_app.services.decisions.storing import withdraw_with_answer
 
 #: What a question has before anybody answers it.
@@ -89,7 +89,7 @@ def take_back_applied(question: Question, *, by: Principal) -> Question:
         _require_working(task)
         _note_taken_back(question, by)
         if _agent_may_have_it(question, task):
-            return _ask_anew(question, task, by=by)
+            return _ask_again(question, task, by=by)
         reopen(question, task, by=by)
     return question
 
@@ -106,7 +106,7 @@ def _require_working(task: Task) -> None:
 
 def _note_taken_back(question: Question, by: Principal) -> None:
     if question.applied:
-        note_event(
+        record_event(
             question.applied, DecisionEventKind.TAKEN_BACK, by=by.user, task=question.task, question=question
         )
 
@@ -118,7 +118,7 @@ def _agent_may_have_it(question: Question, task: Task) -> bool:
     return task.phase not in (Phase.PENDING, Phase.WAITING_FOR_INPUT)
 
 
-def _ask_anew(question: Question, task: Task, *, by: Principal) -> Question:
+def _ask_again(question: Question, task: Task, *, by: Principal) -> Question:
     """Ask the question again, of the step that is under way, and stop its run."""
     reason = f"{by.user.shown_name} took back the answer of {question.answerer} to question {question.number}"
     question.taken_back_by, question.taken_back_at = by.user, timezone.now()

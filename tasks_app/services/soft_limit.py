@@ -90,7 +90,7 @@ def _to_finish(task: Task, most: float | None) -> float:
 
 def _what_finishing_means(step: Step, to_finish: float) -> str:
     if not to_finish:
-        return f"No step begins any more, “{step.name}” neither. {_STAYS}"
+        return f"No further step starts, including “{step.name}”. {_STAYS}"
     return (
         f"The agent ends step “{step.name}” for at most ${to_finish:.2f} more and says what is left undone. "
         f"No further step begins. {_STAYS}"

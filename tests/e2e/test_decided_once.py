@@ -67,7 +67,7 @@ def test_one_task_asks_the_next_knows_and_the_third_meets_a_contradiction(
     concerned = card.get_by_role("group", name="The agent names D-1")
     expect(concerned).to_contain_text("Half cents are rounded up.")
     expect(concerned).to_contain_text("To be reviewed")
-    for choice in ("My answer holds instead", "D-1 holds only for paths", "An exception"):
+    for choice in ("My answer replaces it", "Limit D-1 to paths", "An exception"):
         expect(concerned.get_by_role("radio", name=choice)).to_be_visible()
     card.get_by_role("radio", name="Half to even").check()
     concerned.get_by_role("radio", name="An exception").check()

@@ -53,11 +53,11 @@ from tasks_app.services import question_outcomes
 from tasks_app.services.answer_index import question_key
 from tasks_app.services.answers import Reply, answer_question
 from tasks_app.services.decisions import applying, missed
-from tasks_app.services.decisions.answering import ForDecisions, StanceOn, decisions_concerning
+from tasks_app.services.decisions.answering import DecisionInput, StanceChoice, related_decisions
 from tasks_app.services.decisions.applying import (
     applicable,
     apply_decision,
-    prospect,
+    find_match,
 )
 from tasks_app.services.decisions.changes import confirm, retire
 from tasks_app.services.decisions.missed import apply_missed_decisions
@@ -138,7 +138,7 @@ class TestConditions:
         assert Project().apply_decisions is None
         Project.objects.update(apply_decisions=allowed)
         assert applicable(question) is None
-        assert prospect(question) == applying.Prospect(decision, "the project does not allow it")
+        assert find_match(question) == applying.DecisionMatch(decision, "the project does not allow it")
 
     @pytest.mark.parametrize("kind", [QuestionKind.APPROVAL, QuestionKind.PLAN, QuestionKind.COST])
     def test_never_approvals_plans_and_costs(
@@ -146,12 +146,12 @@ class TestConditions:
     ) -> None:
         question = QuestionFactory.create(task__project=project, kind=kind)
         assert question_key(question) == decision.question_key
-        assert prospect(question) is None and not apply_decision(question)
+        assert find_match(question) is None and not apply_decision(question)
 
     def test_only_open_questions(self, question: Question, decision: Decision) -> None:
         Question.objects.update(state=QuestionState.WITHDRAWN)
         question.refresh_from_db()
-        assert prospect(question) is None
+        assert find_match(question) is None
 
     @pytest.mark.parametrize(
         "change",
@@ -166,17 +166,17 @@ class TestConditions:
         self, project: Project, decision: Decision, change: dict[str, Any]
     ) -> None:
         question = QuestionFactory.create(task__project=project, items=[{**ROUNDING, **change}])
-        assert prospect(question) is None
+        assert find_match(question) is None
 
     def test_of_another_project_there_is_none(self, question: Question) -> None:
         decided(ProjectFactory.create(apply_decisions=True), [ROUNDING], {ASKED: "Half up"})
-        assert prospect(question) is None
+        assert find_match(question) is None
 
     def test_two_decisions_may_contradict(
         self, question: Question, decision: Decision, project: Project
     ) -> None:
         decided(project, [ROUNDING], {ASKED: "Half to even"})
-        assert prospect(question) is None
+        assert find_match(question) is None
 
     def test_a_question_that_names_another_decision_is_for_a_human(
         self, project: Project, decision: Decision
@@ -184,26 +184,26 @@ class TestConditions:
         other = DecisionFactory.create(project=project)
         items = [{**ROUNDING, "question": f"{other.label} says otherwise. How?"}]
         decided(project, items, {items[0]["question"]: "Half up"})
-        assert prospect(QuestionFactory.create(task__project=project, items=items)) is None
+        assert find_match(QuestionFactory.create(task__project=project, items=items)) is None
 
     @pytest.mark.parametrize(
         "state", [DecisionState.PROPOSED, DecisionState.RETIRED, DecisionState.SUPERSEDED]
     )
     def test_it_must_be_active(self, question: Question, decision: Decision, state: DecisionState) -> None:
         Decision.objects.update(state=state)
-        assert prospect(question) is None
+        assert find_match(question) is None
 
     def test_every_item_must_have_an_answer(self, project: Project) -> None:
         items = [ROUNDING, {**ROUNDING, "question": "And taxes?"}]
         decided(project, items, {ASKED: "Half up"})
-        found = prospect(QuestionFactory.create(task__project=project, items=items))
-        assert found and found.obstacle == "it has no answer to a part of the question"
+        found = find_match(QuestionFactory.create(task__project=project, items=items))
+        assert found and found.blocker == "it has no answer to a part of the question"
 
     def test_one_person_is_not_enough_however_often(self, question: Question, decision: Decision) -> None:
         decision.events.filter(kind=DecisionEventKind.CONFIRMED).delete()
         for _ in range(3):
             note(decision, DecisionEventKind.CONFIRMED, decision.decided_by)
-        assert self.obstacle(question) == "it needs one more person to confirm it"
+        assert self.blocker(question) == "it needs one more person to confirm it"
         member = MembershipFactory.create(project=decision.project).user
         confirm(decision, by=acting(member))
         assert applicable(question) == decision
@@ -212,7 +212,7 @@ class TestConditions:
         self, question: Question, decision: Decision
     ) -> None:
         User.objects.filter(decisions=decision).update(is_active=False)
-        assert self.obstacle(question) == "it needs one more person to confirm it"
+        assert self.blocker(question) == "it needs one more person to confirm it"
         assert Decision.objects.with_counts().get().confirmers == 1
 
     @pytest.mark.parametrize(
@@ -228,33 +228,33 @@ class TestConditions:
         self, question: Question, decision: Decision, fields: dict[str, Any]
     ) -> None:
         Decision.objects.filter(pk=decision.pk).update(**fields)
-        assert self.obstacle(question) == "it is to be reviewed"
+        assert self.blocker(question) == "it is to be reviewed"
 
     def test_no_exception_and_none_with_exceptions(
         self, question: Question, decision: Decision, project: Project
     ) -> None:
         other = DecisionFactory.create(project=project, exception_to=decision)
-        assert self.obstacle(question) == "there are exceptions to it"
+        assert self.blocker(question) == "there are exceptions to it"
         other.exception_to = None
         other.save()
         Decision.objects.filter(pk=decision.pk).update(exception_to=other)
-        assert self.obstacle(question) == "it is an exception to another decision"
+        assert self.blocker(question) == "it is an exception to another decision"
 
     def test_not_where_it_was_taken_back(self, question: Question, decision: Decision) -> None:
         DecisionEvent.objects.create(decision=decision, kind=DecisionEventKind.TAKEN_BACK, task=question.task)
-        assert self.obstacle(question) == "its answer was taken back in this task"
+        assert self.blocker(question) == "its answer was taken back in this task"
         assert applicable(QuestionFactory.create(task__project=decision.project)) == decision
 
     def test_the_step_must_be_the_same(self, question: Question, decision: Decision) -> None:
         Decision.objects.update(scope="step", step="implement")
-        assert self.obstacle(question) == "it holds for step implement only"
+        assert self.blocker(question) == "it holds for step implement only"
         Decision.objects.update(step=question.step.name)
         assert applicable(question) == decision
 
-    def obstacle(self, question: Question) -> str:
-        found = prospect(question)
+    def blocker(self, question: Question) -> str:
+        found = find_match(question)
         assert found and not apply_decision(question)
-        return found.obstacle
+        return found.blocker
 
 
 class TestRepository:
@@ -291,8 +291,8 @@ class TestRepository:
         self, question: Question, paths: list[str], obstacle: str
     ) -> None:
         self.decide(question, scope="paths", paths=paths)
-        found = prospect(question)
-        assert found and found.obstacle == obstacle
+        found = find_match(question)
+        assert found and found.blocker == obstacle
 
     @pytest.mark.parametrize(
         ("words", "obstacle"),
@@ -309,16 +309,16 @@ class TestRepository:
         play = [Turn("I ask.", (ask(f"Shall src/a.py use {words}?"),)), say("Done.")]
         question = runner.advance(runner.task(play, project=project)).questions.get()
         self.decide(question, scope="paths", paths=["src/**"])
-        found = prospect(question)
-        assert found and found.obstacle == obstacle
+        found = find_match(question)
+        assert found and found.blocker == obstacle
 
     def test_without_any_file_it_is_not_known_whether_it_holds(self, runner: Runner) -> None:
         task = runner.advance(runner.task(ASKS))
         Project.objects.update(apply_decisions=True)
         question = task.questions.get()
         self.decide(question, scope="paths", paths=["**"])
-        found = prospect(question)
-        assert found and found.obstacle == "no file shows whether it holds here"
+        found = find_match(question)
+        assert found and found.blocker == "no file shows whether it holds here"
 
     def test_cited_code_must_be_unchanged_on_the_branch_and_in_the_task(self, question: Question) -> None:
         project = question.task.project
@@ -327,24 +327,24 @@ class TestRepository:
         decision = self.decide(question, cites=[{"path": "src/b.py", "blob": blobs["src/b.py"]}])
         assert applicable(question) == decision
         Decision.objects.update(cites=[{"path": "src/a.py", "blob": blobs["src/a.py"]}])
-        assert self.obstacle(question) == "the code that it cites has changed"  # in the task
+        assert self.blocker(question) == "the code that it cites has changed"  # in the task
         Decision.objects.update(cites=[{"path": "src/b.py", "blob": blobs["src/b.py"]}])
         source.commit(**{"src/b.py": "b = 2\n"})
         fetch(project)
         Decision.objects.update(review_reason="", review_note="")  # the fetch asks for a review as well
-        assert self.obstacle(question) == "the code that it cites has changed"  # on the branch
+        assert self.blocker(question) == "the code that it cites has changed"  # on the branch
 
     def test_a_repository_that_cannot_be_read_means_no(self, question: Question) -> None:
         self.decide(question, cites=[{"path": "src/b.py", "blob": "0" * 40}])
         shutil.rmtree(paths.repository(question.task.project).path)
-        assert self.obstacle(question) == "the code that it cites cannot be read"
+        assert self.blocker(question) == "the code that it cites cannot be read"
         Decision.objects.update(scope="paths", paths=["**"], cites=[])
-        assert self.obstacle(question) == "the files of the task cannot be read"
+        assert self.blocker(question) == "the files of the task cannot be read"
 
-    def obstacle(self, question: Question) -> str:
-        found = prospect(question)
+    def blocker(self, question: Question) -> str:
+        found = find_match(question)
         assert found and not apply_decision(question)
-        return found.obstacle
+        return found.blocker
 
 
 @pytest.fixture
@@ -575,8 +575,8 @@ def begun(question: Question) -> Question:
 
 def otherwise(rows: Rows, question: Question, stance: str = "exception") -> None:
     """Answer “No”, as an exception to the decision or in its place."""
-    given = ForDecisions(
-        stances={one.decision.number: StanceOn(stance) for one in decisions_concerning(question)}
+    given = DecisionInput(
+        stances={one.decision.number: StanceChoice(stance) for one in related_decisions(question)}
     )
     reply = Reply({"Red?": "No"}, for_decisions=given)
     answer_question(question, reply, by=acting(rows.user), via=Channel.WEB)

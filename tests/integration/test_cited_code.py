@@ -11,9 +11,9 @@ import pytest
 from tasks_app.agent.fake_script import Turn, ask, say, write
 from tasks_app.models import Channel, Decision, DecisionState, Project, Question, Task, paths
 from tasks_app.services.answers import Reply, answer_question
-from tasks_app.services.decisions.answering import ForDecisions, Remember
-from tasks_app.services.decisions.applying import prospect
-from tasks_app.services.decisions.changes import keep, make_decision
+from tasks_app.services.decisions.answering import DecisionInput, Remember
+from tasks_app.services.decisions.applying import find_match
+from tasks_app.services.decisions.changes import make_decision, mark_reviewed
 from tasks_app.services.decisions.citing import UNREAD, mark_stale
 from tasks_app.services.decisions.content import DecisionContent
 from tasks_app.services.fetching import fetch
@@ -48,7 +48,7 @@ def asking(runner: Runner, project: Project) -> Question:
 
 
 def answered(runner: Runner, question: Question) -> Decision:
-    given = ForDecisions(Remember("project", statement="Files may be changed."))
+    given = DecisionInput(Remember("project", statement="Files may be changed."))
     reply = Reply({question.headline: "Yes"}, for_decisions=given)
     answer_question(question, reply, by=acting(runner.user), via=Channel.WEB)
     return question.decisions.get()
@@ -91,7 +91,7 @@ def test_a_stale_decision_stays_in_force_and_its_page_asks(
     assert "The code that it cites has changed: src/b.py" in page and "Changed: show what" in page
     runner.advance(runner.task([say("Done.")], project=project))
     assert "src/b.py has no loops." in Task.objects.latest("pk").steps.get().runs.get().prompt
-    keep(Decision.objects.get(pk=decision.pk), by=acting(runner.user))
+    mark_reviewed(Decision.objects.get(pk=decision.pk), by=acting(runner.user))
     fetch(project)
     assert not review_of(decision)
 
@@ -153,8 +153,8 @@ class TestUnread:
         Project.objects.update(apply_decisions=True)
         again = asking(runner, Project.objects.get())
         Decision.objects.update(review_reason="", review_note="")  # the fetch asks for a review as well
-        found = prospect(again)
-        assert found and found.obstacle == "the code that it cites could not be read when it was decided"
+        found = find_match(again)
+        assert found and found.blocker == "the code that it cites could not be read when it was decided"
         page = signed_in(runner.user).get(f"/projects/{project.pk}/decisions/{decision.number}/").text
         assert "could not be read when it was decided" in page
 

@@ -21,13 +21,13 @@ from tasks_app.models import (
 )
 from tasks_app.services.answers import Reply, answer_question
 from tasks_app.services.decisions.answering import (
-    ForDecisions,
+    DecisionInput,
     Remember,
-    StanceOn,
-    decisions_concerning,
+    StanceChoice,
+    related_decisions,
 )
-from tasks_app.services.decisions.applying import prospect
-from tasks_app.services.decisions.changes import confirm, keep, retire, revise
+from tasks_app.services.decisions.applying import find_match
+from tasks_app.services.decisions.changes import confirm, mark_reviewed, retire, revise
 from tasks_app.services.decisions.content import DecisionContent
 from tasks_app.services.undo import undo_answer
 from tests.factories import ROUNDING, MembershipFactory, ProjectFactory, QuestionFactory, TaskFactory
@@ -74,7 +74,7 @@ def answer(question: Question, by: User, *texts: str, **given: Any) -> list[Deci
     """Answer each item, and return the decisions that this made."""
     before = set(Decision.objects.values_list("pk", flat=True))
     answers = {str(item["question"]): text for item, text in zip(question.items, texts, strict=True)}
-    reply = Reply(answers, for_decisions=ForDecisions(**given))
+    reply = Reply(answers, for_decisions=DecisionInput(**given))
     answer_question(question, reply, by=acting(by), via=Channel.WEB)
     return list(Decision.objects.exclude(pk__in=before).order_by("number"))
 
@@ -109,15 +109,15 @@ class TestRevised:
         return confirm(new, by=acting(bob))
 
     def test_d5_it_is_not_applied(self, project: Project, revised: Decision) -> None:
-        found = prospect(asked(project))
+        found = find_match(asked(project))
         assert found is not None and found.decision == revised
-        assert found.obstacle == "it has no answer to a part of the question"
+        assert found.blocker == "it has no answer to a part of the question"
 
     def test_d6_an_answer_that_it_states_is_no_contradiction(
         self, project: Project, ada: User, revised: Decision
     ) -> None:
         assert "say what this answer means for D-2" in refused(asked(project), ada, "Half to even")
-        answer(asked(project), ada, "Half to even", stances={2: StanceOn("agree")})
+        answer(asked(project), ada, "Half to even", stances={2: StanceChoice("agree")})
         assert kinds(revised)[-1] == "confirmed"
 
     def test_with_the_same_statement_it_keeps_its_answer(
@@ -126,8 +126,8 @@ class TestRevised:
         first = remembered(asked(project), ada, "Half up")
         revised = revise(first, DecisionContent(first.statement, "The bank."), by=acting(ada))
         confirm(revised, by=acting(bob))
-        found = prospect(asked(project))
-        assert found is not None and (found.decision, found.obstacle) == (revised, "")
+        found = find_match(asked(project))
+        assert found is not None and (found.decision, found.blocker) == (revised, "")
 
 
 class TestComparing:
@@ -153,7 +153,7 @@ class TestComparing:
         first = remembered(asked(project), ada, "Half up")
         question = asked(project)
         assert "say what this answer means for D-1" in refused(question, bob, "Up, as always")
-        answer(question, bob, "Up, as always", stances={1: StanceOn("agree")})
+        answer(question, bob, "Up, as always", stances={1: StanceChoice("agree")})
         assert kinds(first) == ["decided", "confirmed"]
 
 
@@ -228,20 +228,20 @@ class TestItems:
         answer(asked(project), bob, "Half up")
         assert kinds(rounding) == ["decided", "confirmed"]
         question = asked(project, NAME | {"question": "And the folder?"}, COLUMNS)
-        (concerned,) = decisions_concerning(question)
+        (concerned,) = related_decisions(question)
         assert (concerned.decision, concerned.items) == (columns, [COLUMNS])
         assert "contradicts D-2" in refused(question, bob, "out", "Name")
-        (new,) = answer(question, bob, "out", "Name", stances={2: StanceOn("supersede")})
+        (new,) = answer(question, bob, "out", "Name", stances={2: StanceChoice("supersede")})
         assert (new.replaces, new.statement) == (columns, "Which columns? Name")
 
     def test_d5_a_card_of_several_items_is_for_a_human(self, project: Project, ada: User, bob: User) -> None:
         for one in answer(asked(project, *self.ITEMS), ada, *self.TEXTS, remember=Remember("project")):
             confirm(one, by=acting(bob))
-        assert prospect(asked(project, *self.ITEMS)) is None
-        found = prospect(asked(project, ROUNDING, {**NAME, "question": "And the folder?"}))
-        assert found and found.obstacle == "it has no answer to a part of the question"
-        found = prospect(asked(project))
-        assert found and found.obstacle == ""
+        assert find_match(asked(project, *self.ITEMS)) is None
+        found = find_match(asked(project, ROUNDING, {**NAME, "question": "And the folder?"}))
+        assert found and found.blocker == "it has no answer to a part of the question"
+        found = find_match(asked(project))
+        assert found and found.blocker == ""
 
     def test_d2_taking_back_takes_all_of_them_back(self, project: Project, ada: User) -> None:
         question = asked(project, *self.ITEMS)
@@ -260,7 +260,7 @@ class TestTakingBack:
     ) -> None:
         Decision.objects.update(review_reason=ReviewReason.UNFIT, review_note="Not for yen.")
         question = asked(project)
-        answer(question, ada, "Half to even", stances={1: StanceOn("supersede")})
+        answer(question, ada, "Half to even", stances={1: StanceChoice("supersede")})
         first.refresh_from_db()
         assert first.why_review == ""
         undo_answer(question, by=acting(ada))
@@ -271,7 +271,7 @@ class TestTakingBack:
         self, project: Project, ada: User, bob: User, first: Decision
     ) -> None:
         question = asked(project)
-        (made,) = answer(question, ada, "Half to even", stances={1: StanceOn("supersede")})
+        (made,) = answer(question, ada, "Half to even", stances={1: StanceChoice("supersede")})
         theirs = revise(made, DecisionContent("Half cents are never rounded."), by=acting(bob))
         undo_answer(question, by=acting(ada))
         assert [state_of(one) for one in (first, made, theirs)] == ["superseded", "superseded", "active"]
@@ -280,7 +280,7 @@ class TestTakingBack:
         self, project: Project, ada: User, bob: User, first: Decision
     ) -> None:
         question = asked(project)
-        (made,) = answer(question, ada, "Half to even", stances={1: StanceOn("supersede")})
+        (made,) = answer(question, ada, "Half to even", stances={1: StanceChoice("supersede")})
         retire(made, by=acting(bob), reason="Wrong.")
         undo_answer(question, by=acting(ada))
         assert [state_of(one) for one in (first, made)] == ["active", "retired"]
@@ -302,10 +302,10 @@ class TestTakingBack:
         self, project: Project, ada: User, bob: User, first: Decision
     ) -> None:
         question = asked(project)
-        (made,) = answer(question, ada, "Half to even", stances={1: StanceOn("supersede")})
+        (made,) = answer(question, ada, "Half to even", stances={1: StanceChoice("supersede")})
         undo_answer(question, by=acting(ada))
         Decision.objects.filter(pk=made.pk).update(state=DecisionState.ACTIVE)  # somebody restored it
-        answer(question, ada, "Half up", stances={made.number: StanceOn("exception")})
+        answer(question, ada, "Half up", stances={made.number: StanceChoice("exception")})
         undo_answer(question, by=acting(ada))
         assert [state_of(one) for one in (first, made)] == ["active", "active"]
 
@@ -333,7 +333,7 @@ class TestAuditLog:
 
     def test_w4_it_names_the_decision_that_was_replaced(self, project: Project, ada: User) -> None:
         remembered(asked(project), ada, "Half up")
-        answer(asked(project), ada, "Half to even", stances={1: StanceOn("supersede")})
+        answer(asked(project), ada, "Half to even", stances={1: StanceChoice("supersede")})
         assert self.said() == [
             ("decision_made", "D-1"),
             ("decision_made", "D-2"),
@@ -342,14 +342,14 @@ class TestAuditLog:
         assert AuditEntry.objects.get(action=Action.DECISION_SUPERSEDED).detail["replaced_by"] == 2
 
     def test_w4_kept_is_not_confirmed(self, project: Project, ada: User) -> None:
-        keep(remembered(asked(project), ada, "Half up"), by=acting(ada))
+        mark_reviewed(remembered(asked(project), ada, "Half up"), by=acting(ada))
         assert self.said()[-1] == ("decision_kept", "D-1")
         assert "kept the decision D-1" in str(AuditEntry.objects.latest("pk"))
 
     def test_w4_it_says_what_taking_back_changes(self, project: Project, ada: User) -> None:
         remembered(asked(project), ada, "Half up")
         question = asked(project)
-        answer(question, ada, "Half to even", stances={1: StanceOn("supersede")})
+        answer(question, ada, "Half to even", stances={1: StanceChoice("supersede")})
         undo_answer(question, by=acting(ada))
         changed = [("decision_retired", "D-2"), ("decision_changed", "D-1"), ("answer_taken_back", ASKED)]
         assert self.said()[-3:] == changed

@@ -9,10 +9,10 @@ from tasks_app.history.events.lines import format_event
 from tasks_app.models import Channel, Decision, DecisionState, Event, Project, Question, Task
 from tasks_app.services.answers import Reply, answer_question
 from tasks_app.services.decisions.answering import (
-    ForDecisions,
+    DecisionInput,
     Remember,
-    StanceOn,
-    decisions_concerning,
+    StanceChoice,
+    related_decisions,
 )
 from tasks_app.services.decisions.applying import apply_decisions
 from tasks_app.services.decisions.changes import confirm
@@ -31,7 +31,7 @@ def outputs(task: Task) -> str:
     return "\n".join(event.payload["text"] for event in rows)
 
 
-def reply(real: Runner, question: Question, text: str, given: ForDecisions) -> None:
+def reply(real: Runner, question: Question, text: str, given: DecisionInput) -> None:
     answer = Reply({question.headline: text}, for_decisions=given)
     answer_question(question, answer, by=acting(real.user), via=Channel.WEB)
 
@@ -43,7 +43,7 @@ def test_one_task_asks_the_next_knows_and_the_third_meets_a_contradiction(real: 
     first = real.advance(real.task(text=TEXT.format(what="prices"), project=project))
     question = first.questions.get()
     reply(
-        real, question, "Half up", ForDecisions(Remember("project", statement="Half cents are rounded up."))
+        real, question, "Half up", DecisionInput(Remember("project", statement="Half cents are rounded up."))
     )
     assert real.advance(first).phase == Phase.DONE
     decision = Decision.objects.get()
@@ -55,11 +55,11 @@ def test_one_task_asks_the_next_knows_and_the_third_meets_a_contradiction(real: 
 
     third = real.advance(real.task(text=TEXT.format(what="refunds"), project=project))
     question = third.questions.get()
-    assert [one.decision for one in decisions_concerning(question)] == [decision]
+    assert [one.decision for one in related_decisions(question)] == [decision]
     decision.refresh_from_db()
     assert decision.why_review.endswith("Refunds are tested with half to even.")
-    stances = {1: StanceOn("exception")}
-    reply(real, question, "Half to even", ForDecisions(Remember("paths", paths=["src/refunds/**"]), stances))
+    stances = {1: StanceChoice("exception")}
+    reply(real, question, "Half to even", DecisionInput(Remember("paths", paths=["src/refunds/**"]), stances))
     assert real.advance(third).phase == Phase.DONE
     exception = Decision.objects.get(number=2)
     assert (exception.exception_to, exception.paths) == (decision, ["src/refunds/**"])
@@ -91,7 +91,7 @@ def test_in_the_terminal_an_answer_holds_for_the_next_task(installation: Install
 def test_a_confirmed_decision_answers_the_same_question_until_that_is_taken_back(real: Runner) -> None:
     project = real.project()
     first = real.advance(real.task(text=TEXT.format(what="prices"), project=project))
-    reply(real, first.questions.get(), "Half up", ForDecisions(Remember("project", statement="Up.")))
+    reply(real, first.questions.get(), "Half up", DecisionInput(Remember("project", statement="Up.")))
     assert real.advance(first).phase == Phase.DONE
     confirm(Decision.objects.get(), by=acting(MembershipFactory.create(project=project).user))
     Project.objects.update(apply_decisions=True)

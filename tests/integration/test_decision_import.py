@@ -11,7 +11,7 @@ from django.core.management import call_command
 
 from tasks_app.core.errors import BadInput, NotAllowed
 from tasks_app.models import Decision, Project, Role, User
-from tasks_app.services.decisions.changes import keep
+from tasks_app.services.decisions.changes import mark_reviewed
 from tasks_app.services.decisions.importing import import_decisions, preview_import
 from tasks_app.services.fetching import fetch
 from tasks_app.services.projects import add_project
@@ -154,8 +154,8 @@ def test_kept_without_its_passage_a_decision_cites_the_file_no_more(shop: Projec
     source = GitRepository(Path(shop.source))
     source.commit(**{"CLAUDE.md": "- Never floats.\n"})
     fetch(shop)
-    assert [one.cites for one in (keep(utc, by=acting(ada)),)] == [[]]
-    kept = keep(floats, by=acting(ada)).cites
+    assert [one.cites for one in (mark_reviewed(utc, by=acting(ada)),)] == [[]]
+    kept = mark_reviewed(floats, by=acting(ada)).cites
     assert [one["passage"] for one in kept] == ["Never floats."] and kept[0]["blob"] != found[0].blob
     source.commit(**{"CLAUDE.md": "- Anything else.\n- Never floats.\n"})
     fetch(shop)

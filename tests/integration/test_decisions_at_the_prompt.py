@@ -14,7 +14,7 @@ from tasks_app.cli.screen import Screen
 from tasks_app.models import Decision, Question
 from tasks_app.services.answer_index import question_key
 from tasks_app.services.answers import Reply
-from tasks_app.services.decisions.answering import Remember, StanceOn
+from tasks_app.services.decisions.answering import Remember, StanceChoice
 from tests.factories import ROUNDING, DecisionFactory, QuestionFactory, UserFactory
 from tests.integration.conftest import Manage
 
@@ -87,12 +87,12 @@ class TestStances:
     @pytest.mark.parametrize(
         ("line", "stance"),
         [
-            ("1", StanceOn("supersede")),
-            ("2", StanceOn("exception")),
-            ("3 src/**, docs/**", StanceOn("narrow", ("src/**", "docs/**"))),
+            ("1", StanceChoice("supersede")),
+            ("2", StanceChoice("exception")),
+            ("3 src/**, docs/**", StanceChoice("narrow", ("src/**", "docs/**"))),
         ],
     )
-    def test_d6_a_contradiction_asks_what_holds(self, line: str, stance: StanceOn) -> None:
+    def test_d6_a_contradiction_asks_what_holds(self, line: str, stance: StanceChoice) -> None:
         question = asked()
         decided_before(question)
         reply, shown = typed(question, "1", line)
@@ -104,7 +104,7 @@ class TestStances:
         question = asked()
         decided_before(question)
         reply, shown = typed(question, "1", line, "2")
-        assert reply.for_decisions.stances == {1: StanceOn("exception")}
+        assert reply.for_decisions.stances == {1: StanceChoice("exception")}
         assert shown.count("Type 1: your answer holds instead") == 2
 
     @pytest.mark.parametrize(("line", "stance"), [("4", "agree"), ("5", "unaffected"), ("2", "exception")])
@@ -112,7 +112,7 @@ class TestStances:
         question = asked({"question": "D-1 is half up. Which currency?", "options": []})
         decided_before(question)
         reply, shown = typed(question, "Euros", line)
-        assert reply.for_decisions.stances == {1: StanceOn(stance)}
+        assert reply.for_decisions.stances == {1: StanceChoice(stance)}
         assert "5: your answer does not affect it" in shown
 
     def test_d6_without_a_line_for_it_nothing_is_answered(self) -> None:

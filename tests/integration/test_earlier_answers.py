@@ -35,7 +35,7 @@ from tasks_app.reporting.search import schema
 from tasks_app.services import answer_index, earlier_answers
 from tasks_app.services.answer_index import index_answer, same_answers
 from tasks_app.services.answers import Reply, answer_question, dismiss_question
-from tasks_app.services.earlier_answers import EarlierAnswer, nearest
+from tasks_app.services.earlier_answers import EarlierAnswer, find_similar_answers
 from tasks_app.services.undo import undo_answer
 from tests.api import Script
 from tests.browser import signed_in
@@ -83,11 +83,11 @@ STORE = ("Should sessions be stored in Redis or in PostgreSQL?", "Redis", "Postg
 
 
 def found(question: Question) -> list[Question]:
-    return [one.question for one in nearest(question)]
+    return [one.question for one in find_similar_answers(question)]
 
 
 def only(question: Question) -> EarlierAnswer:
-    (one,) = nearest(question)
+    (one,) = find_similar_answers(question)
     return one
 
 
@@ -128,7 +128,7 @@ def test_d4_what_differs_is_said(project: Project, user: User) -> None:
 
 def test_d4_unlike_questions_are_not_shown(project: Project, user: User) -> None:
     answered(project, user, *STORE)
-    assert not nearest(ask(project, "Which font should the headings have?", "Serif", "Sans"))
+    assert not find_similar_answers(ask(project, "Which font should the headings have?", "Serif", "Sans"))
 
 
 def test_d4_only_answers_of_people_in_the_same_project(project: Project, user: User) -> None:
@@ -141,13 +141,13 @@ def test_d4_only_answers_of_people_in_the_same_project(project: Project, user: U
         project, *STORE, state=QuestionState.ANSWERED, answered_at=timezone.now(), answers={STORE[0]: "Redis"}
     )
     index_answer(nobody)
-    assert not nearest(ask(project, *STORE))
+    assert not find_similar_answers(ask(project, *STORE))
 
 
 def test_d4_approvals_and_plans_have_no_earlier_answers(project: Project, user: User) -> None:
     answered(project, user, *STORE)
     for kind in (QuestionKind.APPROVAL, QuestionKind.PLAN, QuestionKind.COST):
-        assert not nearest(ask(project, *STORE, kind=kind))
+        assert not find_similar_answers(ask(project, *STORE, kind=kind))
 
 
 def test_d4_an_answer_is_indexed_with_it_and_leaves_when_it_is_taken_back(
@@ -172,7 +172,7 @@ def test_d4_equal_questions_count_once_with_the_latest_answer(project: Project, 
     latest = rows[1]
     Question.objects.filter(pk=latest.pk).update(answered_at=timezone.now())
     other = answered(project, user, "Should sessions be stored in Redis?", "Redis", "PostgreSQL")
-    one, two = nearest(ask(project, *STORE))
+    one, two = find_similar_answers(ask(project, *STORE))
     assert (one.question, one.times) == (latest, 4)
     assert (two.question, two.times) == (other, 1)
 
@@ -199,7 +199,9 @@ def test_d4_the_work_does_not_grow_with_the_answers(
             answered(project, user, f"Should sessions {n} be stored in Redis or in PostgreSQL?", *STORE[1:])
             answered(project, user, *STORE)
         with CaptureQueriesContext(connection) as asked:
-            assert len(nearest(Question.objects.select_related("task", "step").get(pk=new.pk))) == 3
+            assert (
+                len(find_similar_answers(Question.objects.select_related("task", "step").get(pk=new.pk))) == 3
+            )
         counts.append(len(asked))
     assert counts == [11, 10]
 
@@ -228,7 +230,7 @@ def test_d4_hostile_words_are_no_query(project: Project, user: User) -> None:
     hostile = "' OR 1=1 -- \" AND NEAR(x) * \x1b[31m & | ! <-> :* redis sessions postgres"
     earlier = answered(project, user, hostile, "') --", "*")
     assert found(ask(project, hostile, "') --", "*")) == [earlier]
-    assert not nearest(ask(project, "?!…"))
+    assert not find_similar_answers(ask(project, "?!…"))
 
 
 def test_d4_old_answers_are_indexed_by_the_migration(
@@ -323,7 +325,7 @@ def test_d4_an_answer_that_is_taken_is_recorded_counted_and_forgotten_with_it(
     assert answer_question(new, reply, by=acting(user), via=Channel.WEB).question.taken_from == earlier
     assert answer_question(new, reply, by=acting(user), via=Channel.WEB).repeated
     assert AuditEntry.objects.get(action=Action.ANSWERED).detail["taken_from"] == earlier.pk
-    assert {one.question: one.taken for one in nearest(ask(project, *STORE))} == {new: 0}
+    assert {one.question: one.taken for one in find_similar_answers(ask(project, *STORE))} == {new: 0}
     undo_answer(new, by=acting(user))
     new.refresh_from_db()
     assert new.taken_from is None and only(ask(project, *STORE)).question == earlier
@@ -383,7 +385,7 @@ def test_d4_each_item_of_a_card_has_its_own_earlier_answers(project: Project, us
     new = ask(project, *STORE)
     new.items = [item("Which colours?"), item(*STORE), *fonts.items]
     new.save()
-    assert [(one.question, dict(one.answers)) for one in nearest(new)] == [
+    assert [(one.question, dict(one.answers)) for one in find_similar_answers(new)] == [
         (stored, {STORE[0]: "Redis"}),
         (fonts, {fonts.headline: "Sans"}),
     ]
@@ -471,7 +473,7 @@ def test_the_prompt_of_the_terminal_takes_an_earlier_answer_with_one_key(
     assert reply.for_decisions.remember.scope == "project"
     answer_question(question, reply, by=acting(user), via=Channel.TERMINAL)
     question.refresh_from_db()
-    assert question.taken_from == old and nearest(ask(project, *STORE))[0].times == 2
+    assert question.taken_from == old and find_similar_answers(ask(project, *STORE))[0].times == 2
 
 
 def test_what_is_typed_instead_is_the_answer(project: Project, user: User) -> None:

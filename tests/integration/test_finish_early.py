@@ -92,7 +92,7 @@ def test_the_card_says_what_finishing_costs_and_leaves(runner: Runner) -> None:
 def test_before_a_step_nothing_more_is_spent(runner: Runner) -> None:
     question = between(runner)
     (_, option, _) = question.items[0]["options"]
-    assert option["description"].startswith("No step begins any more, “implement” neither.")
+    assert option["description"].startswith("No further step starts, including “implement”.")
     task = finish(runner, question)
     assert task.finished_early and len(runs(task)) == 1
     assert phases(task) == [Phase.DONE, Phase.PENDING]

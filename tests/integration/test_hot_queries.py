@@ -26,9 +26,9 @@ from tasks_app.reporting.metrics import exposition
 from tasks_app.reporting.queue import LINE
 from tasks_app.services.answers import Reply, answer_question
 from tasks_app.services.budgets import budgets_of_task, end_waits_for_budgets
-from tasks_app.services.decisions.answering import decisions_concerning_each
+from tasks_app.services.decisions.answering import related_decisions_of_each
 from tasks_app.services.decisions.scope import decisions_for
-from tasks_app.services.earlier_answers import nearest
+from tasks_app.services.earlier_answers import find_similar_answers
 from tasks_app.web.live.changes import missed_changes, newest_change_id
 from tasks_app.web.live.visibility import look_up_visibility
 from tests import machine
@@ -160,8 +160,8 @@ def looks_of_workers() -> Iterator[tuple[str, Callable[[], object]]]:
     yield "the budgets of a running agent", lambda: budgets_of_task(asked.task_id)
     yield "waits for budgets", end_waits_for_budgets
     yield "adding up days", add_up_days
-    yield "earlier answers", lambda: nearest(asked)
-    yield "decisions that questions concern", lambda: decisions_concerning_each([asked])
+    yield "earlier answers", lambda: find_similar_answers(asked)
+    yield "decisions that questions concern", lambda: related_decisions_of_each([asked])
     yield "decisions of a prompt", lambda: decisions_for(asked.step)
     yield "an agent that followed decisions", lambda: note_followed(asked.run, "Decisions followed: D-7, D-8")
     yield (

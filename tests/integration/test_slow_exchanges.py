@@ -331,7 +331,7 @@ def test_a_portal_of_an_earlier_version_gets_large_work_in_one_piece(
     async def unknown(held: Any, name: str, scope: Any, send: Any) -> None:
         await answer(scope, send, 404, b"There is nothing here.\n")
 
-    monkeypatch.setattr(upload_service, "tell_received", unknown)
+    monkeypatch.setattr(upload_service, "send_upload_status", unknown)
     with serving() as url:
         host = host_at(url, runner)
         with Recording(host) as recording:

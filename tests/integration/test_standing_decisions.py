@@ -24,16 +24,16 @@ from tasks_app.models import (
 )
 from tasks_app.services.answers import Reply, answer_question
 from tasks_app.services.decisions.answering import (
-    ForDecisions,
+    DecisionInput,
     Remember,
-    StanceOn,
-    decisions_concerning,
+    StanceChoice,
+    related_decisions,
     statement_for,
 )
 from tasks_app.services.decisions.changes import (
     confirm,
-    keep,
     make_decision,
+    mark_reviewed,
     propose,
     restore,
     retire,
@@ -81,7 +81,7 @@ def answer(question: Question, by: User, text: str = "Half up", **given: Any) ->
     remember, stances = given.pop("remember", Remember()), given.pop("stances", {})
     assert not given
     reply = Reply.to(question, text)
-    reply = Reply(reply.answers, for_decisions=ForDecisions(remember, stances))
+    reply = Reply(reply.answers, for_decisions=DecisionInput(remember, stances))
     answer_question(question, reply, by=acting(by), via=Channel.WEB)
     return question.decisions.order_by("-number").first()
 
@@ -205,7 +205,7 @@ class TestContradictions:
 
     def test_superseding(self, project: Project, ada: User, first: Decision) -> None:
         question = asked(project)
-        made = answer(question, ada, "Half to even", stances={1: StanceOn("supersede")})
+        made = answer(question, ada, "Half to even", stances={1: StanceChoice("supersede")})
         assert made is not None and made.replaces == first
         assert (made.scope, made.statement) == ("project", f"{ASKED} Half to even")
         assert state_of(first) == DecisionState.SUPERSEDED
@@ -214,7 +214,7 @@ class TestContradictions:
     def test_narrowing(self, project: Project, ada: User, first: Decision) -> None:
         """The first holds for fewer paths; the new answer is for this task only."""
         question = asked(project)
-        narrowed = StanceOn("narrow", paths=["src/billing/**"])
+        narrowed = StanceChoice("narrow", paths=["src/billing/**"])
         assert answer(question, ada, "Half to even", stances={1: narrowed}) is None
         assert state_of(first) == DecisionState.SUPERSEDED
         now = Decision.objects.active().get()
@@ -223,11 +223,11 @@ class TestContradictions:
 
     def test_narrowing_needs_paths(self, project: Project, ada: User, first: Decision) -> None:
         with pytest.raises(BadInput, match="name the paths for which D-1 still holds"):
-            answer(asked(project), ada, "Half to even", stances={1: StanceOn("narrow")})
+            answer(asked(project), ada, "Half to even", stances={1: StanceChoice("narrow")})
 
     def test_an_exception(self, project: Project, ada: User, first: Decision) -> None:
         question = asked(project)
-        assert answer(question, ada, "Half to even", stances={1: StanceOn("exception")}) is None
+        assert answer(question, ada, "Half to even", stances={1: StanceChoice("exception")}) is None
         assert state_of(first) == DecisionState.ACTIVE
         assert kinds(first) == ["decided", "exception"]
 
@@ -235,7 +235,7 @@ class TestContradictions:
         self, project: Project, ada: User, first: Decision
     ) -> None:
         made = answer(
-            asked(project), ada, "Half to even", stances={1: StanceOn("exception")},
+            asked(project), ada, "Half to even", stances={1: StanceChoice("exception")},
             remember=Remember("paths", paths=["docs/**"]),
         )  # fmt: skip
         assert made is not None and made.exception_to == first
@@ -250,7 +250,7 @@ class TestContradictions:
 
     def test_another_answer_cannot_agree(self, project: Project, ada: User, first: Decision) -> None:
         with pytest.raises(BadInput, match="differs from D-1"):
-            answer(asked(project), ada, "Half to even", stances={1: StanceOn("agree")})
+            answer(asked(project), ada, "Half to even", stances={1: StanceChoice("agree")})
 
     def test_a_decision_that_the_agent_names_is_concerned(
         self, project: Project, ada: User, first: Decision
@@ -259,9 +259,9 @@ class TestContradictions:
         question = asked(
             project, {"question": "D-1 says half up, the tests say half down. Which?", "options": []}
         )
-        (concerned,) = decisions_concerning(question)
+        (concerned,) = related_decisions(question)
         assert (concerned.decision, concerned.same) == (first, False)
-        made = answer(question, ada, "Half down", stances={1: StanceOn("supersede")})
+        made = answer(question, ada, "Half down", stances={1: StanceChoice("supersede")})
         assert made is not None and made.replaces == first
 
     def test_d6_of_a_decision_that_the_agent_names_it_must_be_said_what_the_answer_means(
@@ -279,39 +279,39 @@ class TestContradictions:
         self, project: Project, ada: User, first: Decision
     ) -> None:
         question = asked(project, {"question": "D-1 is followed. Which currency?", "options": []})
-        answer(question, ada, "Euros", stances={1: StanceOn("unaffected")})
+        answer(question, ada, "Euros", stances={1: StanceChoice("unaffected")})
         assert (kinds(first), state_of(first)) == (["decided"], DecisionState.ACTIVE)
 
     def test_d6_a_contradiction_affects_the_decision(
         self, project: Project, ada: User, first: Decision
     ) -> None:
         with pytest.raises(BadInput, match="the answer contradicts D-1, so it affects it"):
-            answer(asked(project), ada, "Half to even", stances={1: StanceOn("unaffected")})
+            answer(asked(project), ada, "Half to even", stances={1: StanceChoice("unaffected")})
 
     def test_a_decision_that_the_question_does_not_concern_is_refused(
         self, project: Project, ada: User, first: Decision
     ) -> None:
         question = asked(project, {"question": "Which name?", "options": []})
         with pytest.raises(BadInput, match="does not concern D-1"):
-            answer(question, ada, "x", stances={1: StanceOn("agree")})
+            answer(question, ada, "x", stances={1: StanceChoice("agree")})
 
     def test_taking_back_restores_what_was_superseded(
         self, project: Project, ada: User, first: Decision
     ) -> None:
         question = asked(project)
-        made = answer(question, ada, "Half to even", stances={1: StanceOn("supersede")})
+        made = answer(question, ada, "Half to even", stances={1: StanceChoice("supersede")})
         undo_answer(question, by=acting(ada))
         assert made is not None and state_of(made) == DecisionState.RETIRED
         assert state_of(first) == DecisionState.ACTIVE
 
     def test_taking_back_widens_what_was_narrowed(self, project: Project, ada: User, first: Decision) -> None:
         question = asked(project)
-        answer(question, ada, "Half to even", stances={1: StanceOn("narrow", paths=["src/**"])})
+        answer(question, ada, "Half to even", stances={1: StanceChoice("narrow", paths=["src/**"])})
         undo_answer(question, by=acting(ada))
         assert list(Decision.objects.active()) == [first]
 
     def test_other_projects_decisions_are_not_concerned(self, ada: User, first: Decision) -> None:
-        assert not decisions_concerning(asked(ProjectFactory.create()))
+        assert not related_decisions(asked(ProjectFactory.create()))
 
 
 class TestChanging:
@@ -330,7 +330,7 @@ class TestChanging:
             lambda: confirm(made, by=viewer),
             lambda: revise(made, DecisionContent("Else."), by=viewer),
             lambda: retire(made, by=viewer),
-            lambda: keep(made, by=viewer),
+            lambda: mark_reviewed(made, by=viewer),
             lambda: restore(made, by=viewer),
         ):
             with pytest.raises(NotAllowed):
@@ -381,6 +381,6 @@ class TestChanging:
         Decision.objects.update(review_after=timezone.localdate())
         made.refresh_from_db()
         assert made.is_active and made.is_due and list(Decision.objects.to_review()) == [made]
-        keep(made, by=acting(ada))
+        mark_reviewed(made, by=acting(ada))
         assert not Decision.objects.to_review().exists()
         assert kinds(made)[-1] == DecisionEventKind.KEPT

@@ -104,7 +104,7 @@ def import_decisions(request: HttpRequest, project: ProjectName, body: ImportIn)
     found = permissions.project_named_or_404(principal, project)
     permissions.require_actor(principal, found)
     wanted = None if body.decisions is None else {one.key: one.statement for one in body.decisions}
-    chosen = importing.chosen_of(importing.preview_import(found, body.paths), wanted)
+    chosen = importing.select_for_import(importing.preview_import(found, body.paths), wanted)
     made = importing.import_decisions(found, chosen, by=principal, accept=body.accept)
     rows = found.decisions.filter(pk__in=[one.pk for one in made]).with_counts().order_by("number")
     decisions = [DecisionOut.of(one) for one in rows.select_related(*DECISION_SHOWN_WITH)]
@@ -179,7 +179,7 @@ def keep_decision(
     request: HttpRequest, project: ProjectName, number: DecisionNumber, body: NoteIn
 ) -> Status[DecisionOut]:
     """Say after a look that a decision still holds, for its code as it is now."""
-    return _changed(request, project, number, changes.keep, note=body.note)
+    return _changed(request, project, number, changes.mark_reviewed, note=body.note)
 
 
 @router.post(

@@ -12,7 +12,7 @@ from tasks_app.api.schemas.base import Flag, Input, Storable
 from tasks_app.config.decision_files import MAX_REASON, MAX_STATEMENT
 from tasks_app.models import DecisionScope
 from tasks_app.reporting.schemas.decisions import DecisionOut
-from tasks_app.services.decisions.answering import Remember, Stance, StanceOn
+from tasks_app.services.decisions.answering import Remember, Stance, StanceChoice
 from tasks_app.services.decisions.content import MAX_PATHS, DecisionContent
 from tasks_app.services.decisions.importing import MAX_AT_ONCE, MAX_FILES, Importable
 
@@ -63,8 +63,8 @@ class StanceIn(Input):
     )
     paths: list[Storable] = Field([], max_length=MAX_PATHS, description=f"For `narrow`. {_PATHS}")
 
-    def stance_on(self) -> StanceOn:
-        return StanceOn(self.stance, tuple(self.paths))
+    def stance_on(self) -> StanceChoice:
+        return StanceChoice(self.stance, tuple(self.paths))
 
 
 class DecisionIn(Input):

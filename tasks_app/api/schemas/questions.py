@@ -11,7 +11,7 @@ from tasks_app.core.errors import BadInput
 from tasks_app.models import Question, Verdict
 from tasks_app.reporting.schemas.questions import QuestionOut
 from tasks_app.services.answers import Reply
-from tasks_app.services.decisions.answering import ForDecisions, Remember
+from tasks_app.services.decisions.answering import DecisionInput, Remember
 
 
 class QuestionPage(Schema):
@@ -58,11 +58,11 @@ class AnswerIn(Input):
             for_decisions=self._for_decisions(),
         )
 
-    def _for_decisions(self) -> ForDecisions:
+    def _for_decisions(self) -> DecisionInput:
         remember = self.remember.remember() if self.remember else Remember()
         statements = self.remember.statements if self.remember else None
         stances = {one.decision: one.stance_on() for one in self.decisions}
-        return ForDecisions.with_statements(remember, statements, stances)
+        return DecisionInput.with_statements(remember, statements, stances)
 
 
 def _joined(given: str | list[str]) -> str:

@@ -24,7 +24,7 @@ from tasks_app.permissions import Principal
 from tasks_app.reporting.commands import answer_command
 from tasks_app.reporting.schemas.questions import AnswerOutcome
 from tasks_app.services.answers import Answered, Reply, answer_question, decide, dismiss_question
-from tasks_app.services.earlier_answers import EarlierAnswer, nearest
+from tasks_app.services.earlier_answers import EarlierAnswer, find_similar_answers
 from tasks_app.services.undo import undo_answer, undo_until
 
 
@@ -176,7 +176,7 @@ def _reply_as_told(question: Question, options: dict[str, Any], *, by: Principal
 
 def _earlier_answers(question: Question, number: int) -> list[EarlierAnswer]:
     """Return the Nth earlier answer to each item. Raises BadInput if one has less."""
-    earlier, taken = nearest(question), []
+    earlier, taken = find_similar_answers(question), []
     for item in question.items:
         found = [one for one in earlier if str(item["question"]) in one.answers]
         if not 1 <= number <= len(found):

@@ -9,8 +9,8 @@ from pydantic import ConfigDict, Field
 from tasks_app.models import Channel, Question, QuestionKind, QuestionState, Verdict
 from tasks_app.reporting.commands import answer_command, question_url
 from tasks_app.reporting.schemas.base import DateTime, Out, UserOut, user_or_none
-from tasks_app.services.decisions.concerning import Concerned, decisions_concerning
-from tasks_app.services.earlier_answers import EarlierAnswer, nearest
+from tasks_app.services.decisions.concerning import RelatedDecision, related_decisions
+from tasks_app.services.earlier_answers import EarlierAnswer, find_similar_answers
 from tasks_app.services.undo import undo_until
 
 
@@ -191,7 +191,7 @@ class ConcernedDecisionOut(Out):
     )
 
     @classmethod
-    def of(cls, one: Concerned) -> Self:
+    def of(cls, one: RelatedDecision) -> Self:
         return cls(
             decision=one.decision.number,
             statement=one.decision.statement,
@@ -218,8 +218,8 @@ class QuestionDetailOut(QuestionOut):
         shown = super().of(question)
         if not question.is_open or question.kind != QuestionKind.CLARIFICATION:
             return shown
-        earlier = [EarlierAnswerOut.of(one) for one in nearest(question)]
-        concerned = [ConcernedDecisionOut.of(one) for one in decisions_concerning(question)]
+        earlier = [EarlierAnswerOut.of(one) for one in find_similar_answers(question)]
+        concerned = [ConcernedDecisionOut.of(one) for one in related_decisions(question)]
         return shown.model_copy(update={"earlier": earlier, "decisions": concerned})
 
 

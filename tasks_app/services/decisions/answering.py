@@ -18,25 +18,25 @@ from tasks_app.models import Decision, DecisionScope, Question
 from tasks_app.services.answer_index import question_key
 from tasks_app.services.decisions.citing import cited_by
 from tasks_app.services.decisions.concerning import (
-    Concerned,
     Item,
-    decisions_concerning,
-    decisions_concerning_each,
+    RelatedDecision,
     only,
+    related_decisions,
+    related_decisions_of_each,
 )
 from tasks_app.services.decisions.content import DecisionContent, paths_from
 
 __all__ = [
-    "Concerned",
-    "ForDecisions",
-    "Prepared",
+    "DecisionInput",
+    "PreparedDecisions",
     "PreparedItem",
+    "RelatedDecision",
     "Remember",
     "Stance",
-    "StanceOn",
-    "decisions_concerning",
-    "decisions_concerning_each",
+    "StanceChoice",
     "prepare",
+    "related_decisions",
+    "related_decisions_of_each",
     "statement_for",
 ]
 
@@ -71,7 +71,7 @@ class Remember:
 
 
 @dataclass(frozen=True)
-class StanceOn:
+class StanceChoice:
     """The stance on one decision. `paths` are for NARROW: where the decision holds from now on."""
 
     stance: str
@@ -79,7 +79,7 @@ class StanceOn:
 
 
 @dataclass(frozen=True)
-class ForDecisions:
+class DecisionInput:
     """What a human says about decisions while answering; `stances` by the decision's number.
 
     Each item that is remembered becomes a decision of its own. `by_item` has, by the item's question, what is
@@ -87,13 +87,13 @@ class ForDecisions:
     """
 
     remember: Remember = field(default_factory=Remember)
-    stances: Mapping[int, StanceOn] = field(default_factory=dict)
+    stances: Mapping[int, StanceChoice] = field(default_factory=dict)
     by_item: Mapping[str, Remember] = field(default_factory=dict)
 
     @classmethod
     def with_statements(
-        cls, remember: Remember, statements: Mapping[str, str] | None, stances: Mapping[int, StanceOn]
-    ) -> ForDecisions:
+        cls, remember: Remember, statements: Mapping[str, str] | None, stances: Mapping[int, StanceChoice]
+    ) -> DecisionInput:
         """Remember the items that have a statement, which may be empty, alike; None is all items."""
         if statements is None:
             return cls(remember, stances)
@@ -109,7 +109,7 @@ class ForDecisions:
         return not self.stances and not any(one.makes_decision for one in every)
 
 
-Taken = tuple[Concerned, StanceOn]
+Taken = tuple[RelatedDecision, StanceChoice]
 
 
 @dataclass(frozen=True)
@@ -118,11 +118,11 @@ class PreparedItem:
 
     content: DecisionContent | None
     values: Mapping[str, Any]
-    stances: Sequence[tuple[Decision, StanceOn]]
+    stances: Sequence[tuple[Decision, StanceChoice]]
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedDecisions:
     """What is written with the answer; made before the transaction, because it runs git."""
 
     items: Sequence[PreparedItem]
@@ -135,17 +135,17 @@ def statement_for(item: Item, answer: str) -> str:
     return f"{asked} {said}"[:MAX_STATEMENT] if said else ""
 
 
-def prepare(question: Question, answers: Mapping[str, str], given: ForDecisions) -> Prepared:
+def prepare(question: Question, answers: Mapping[str, str], given: DecisionInput) -> PreparedDecisions:
     """Check what a human says about decisions, and read what they cite.
 
     Raises BadInput that names the field.
     """
     _require_known_items(question, given)
-    taken = _stances(decisions_concerning(question), answers, given.stances)
-    return Prepared([_prepared(question, item, answers, given, taken) for item in question.items])
+    taken = _stances(related_decisions(question), answers, given.stances)
+    return PreparedDecisions([_prepared(question, item, answers, given, taken) for item in question.items])
 
 
-def _require_known_items(question: Question, given: ForDecisions) -> None:
+def _require_known_items(question: Question, given: DecisionInput) -> None:
     asked = {str(item["question"]) for item in question.items}
     if unknown := next((one for one in given.by_item if one not in asked), None):
         raise BadInput(
@@ -159,7 +159,7 @@ def _require_known_items(question: Question, given: ForDecisions) -> None:
 
 
 def _prepared(
-    question: Question, item: Item, answers: Mapping[str, str], given: ForDecisions, taken: Sequence[Taken]
+    question: Question, item: Item, answers: Mapping[str, str], given: DecisionInput, taken: Sequence[Taken]
 ) -> PreparedItem:
     """Return what is written for one item, with the stances on decisions that are about it first of all."""
     asked, alone = str(item["question"]), only(question, item)
@@ -178,7 +178,7 @@ def _prepared(
 
 
 def _stances(
-    concerned: Sequence[Concerned], answers: Mapping[str, str], given: Mapping[int, StanceOn]
+    concerned: Sequence[RelatedDecision], answers: Mapping[str, str], given: Mapping[int, StanceChoice]
 ) -> list[Taken]:
     by_number = {one.decision.number: one for one in concerned}
     if unknown := sorted(given.keys() - by_number.keys()):
@@ -187,7 +187,9 @@ def _stances(
     return [(one, stance) for one, stance in said if stance]
 
 
-def _stance(one: Concerned, answers: Mapping[str, str], given: StanceOn | None) -> StanceOn | None:
+def _stance(
+    one: RelatedDecision, answers: Mapping[str, str], given: StanceChoice | None
+) -> StanceChoice | None:
     """Return the stance on a decision; None if it holds elsewhere and nothing was said."""
     if given is None:
         return _stance_unsaid(one, one.agrees(answers))
@@ -207,12 +209,12 @@ def _stance(one: Concerned, answers: Mapping[str, str], given: StanceOn | None) 
     return given
 
 
-def _stance_unsaid(one: Concerned, agrees: bool | None) -> StanceOn | None:
+def _stance_unsaid(one: RelatedDecision, agrees: bool | None) -> StanceChoice | None:
     """Return the stance if nothing was said. Raises BadInput if something must be said."""
     if not one.must_be_judged:
         return None
     if agrees:
-        return StanceOn(Stance.AGREE)
+        return StanceChoice(Stance.AGREE)
     label = one.decision.label
     if agrees is False:
         raise BadInput(
@@ -233,7 +235,7 @@ def _content(
     item: Item,
     answer: str,
     remember: Remember,
-    stances: Sequence[tuple[Decision, StanceOn]],
+    stances: Sequence[tuple[Decision, StanceChoice]],
 ) -> DecisionContent | None:
     """Return the content of the new decision; None if the answer is for this task only."""
     if remember.scope not in ("task", *DecisionScope.values):

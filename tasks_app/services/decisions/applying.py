@@ -31,8 +31,8 @@ from tasks_app.models import (
     Task,
     paths,
 )
-from tasks_app.services.decisions.answering import decisions_concerning
-from tasks_app.services.decisions.changes import locked, note_event
+from tasks_app.services.decisions.answering import related_decisions
+from tasks_app.services.decisions.changes import lock_decision, record_event
 from tasks_app.services.decisions.citing import UNREAD, blobs_at, texts_of
 from tasks_app.services.difference import base_of
 from tasks_app.services.earlier_answers import in_own_labels
@@ -46,25 +46,25 @@ Condition = Callable[[Decision, Question], str]
 
 
 @dataclass(frozen=True)
-class Prospect:
+class DecisionMatch:
     """The decision that answered the same question before, and why it is not applied ("" if it is)."""
 
     decision: Decision
-    obstacle: str = ""
+    blocker: str = ""
 
 
-def prospect(question: Question) -> Prospect | None:
+def find_match(question: Question) -> DecisionMatch | None:
     """Return the decision that could answer an open question; None without one. May run git."""
     decision = _same_decision(question)
     if decision is None:
         return None
-    return Prospect(decision, _obstacle(decision, question, (*_IN_ROWS, *_IN_REPOSITORY)))
+    return DecisionMatch(decision, _blocker(decision, question, (*_IN_ROWS, *_IN_REPOSITORY)))
 
 
 def applicable(question: Question) -> Decision | None:
     """Return the decision that answers the question without a human; None if a human must. Runs git."""
-    found = prospect(question)
-    return found.decision if found and not found.obstacle else None
+    found = find_match(question)
+    return found.decision if found and not found.blocker else None
 
 
 def apply_decision(question: Question) -> bool:
@@ -86,9 +86,9 @@ def apply_decision(question: Question) -> bool:
 def _store_if_it_still_holds(question: Question, decision: Decision) -> bool:
     # Rows are locked in the order in which a human's answer locks them: task, decision, project.
     Task.objects.select_for_update().get(pk=question.task_id)
-    decision = locked(decision)
+    decision = lock_decision(decision)
     decision.project = Project.objects.select_for_update(no_key=True).get(pk=decision.project_id)
-    if _same_decision(question) != decision or _obstacle(decision, question, _IN_ROWS):
+    if _same_decision(question) != decision or _blocker(decision, question, _IN_ROWS):
         return False
     outcome = {
         "state": QuestionState.ANSWERED,
@@ -97,7 +97,7 @@ def _store_if_it_still_holds(question: Question, decision: Decision) -> bool:
         "applied": decision,
     }
     store_outcome(question, outcome, action=Action.ANSWERED, by=None, via=Channel.DECISION)
-    note_event(decision, DecisionEventKind.APPLIED, task=question.task, question=question)
+    record_event(decision, DecisionEventKind.APPLIED, task=question.task, question=question)
     return True
 
 
@@ -112,11 +112,11 @@ def _same_decision(question: Question) -> Decision | None:
     """Return the one active decision that the question concerns, if it answered the same question."""
     if question.kind != QuestionKind.CLARIFICATION or not question.is_open:
         return None
-    concerned = decisions_concerning(question)
+    concerned = related_decisions(question)
     return concerned[0].decision if len(concerned) == 1 and concerned[0].same else None
 
 
-def _obstacle(decision: Decision, question: Question, conditions: Sequence[Condition]) -> str:
+def _blocker(decision: Decision, question: Question, conditions: Sequence[Condition]) -> str:
     return next(filter(None, (condition(decision, question) for condition in conditions)), "")
 
 

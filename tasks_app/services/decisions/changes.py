@@ -47,7 +47,7 @@ def propose(
     content = content.checked()
     with transaction.atomic():
         decision = _insert(project, content, state=DecisionState.PROPOSED, source=source, cites=list(cites))
-        note_event(decision, DecisionEventKind.PROPOSED, by=by.user, note=source)
+        record_event(decision, DecisionEventKind.PROPOSED, by=by.user, note=source)
         record(Action.DECISION_PROPOSED, by=by.user, project=project, subject=subject_of(decision))
     return decision
 
@@ -59,12 +59,12 @@ def confirm(decision: Decision, *, by: Principal) -> Decision:
     """
     require_actor(by, decision.project)
     with transaction.atomic():
-        decision = locked(decision)
+        decision = lock_decision(decision)
         if decision.is_proposed:
             decision.state, decision.decided_by = DecisionState.ACTIVE, by.user
             decision.decided_at = timezone.now()
             decision.save(update_fields=["state", "decided_by", "decided_at"])
-            note_event(decision, DecisionEventKind.DECIDED, by=by.user)
+            record_event(decision, DecisionEventKind.DECIDED, by=by.user)
         else:
             require_active(decision)
             if not confirm_by(decision, by.user):
@@ -79,7 +79,7 @@ def confirm_by(decision: Decision, user: User, *, question: Question | None = No
     if question is None and events.exists():
         return False
     task = question.task if question else None
-    note_event(decision, DecisionEventKind.CONFIRMED, by=user, task=task, question=question)
+    record_event(decision, DecisionEventKind.CONFIRMED, by=user, task=task, question=question)
     return True
 
 
@@ -92,7 +92,7 @@ def revise(decision: Decision, content: DecisionContent, *, by: Principal) -> De
     content = content.checked()
     cites = _cites_after(decision, content)
     with transaction.atomic():
-        decision = locked(decision)
+        decision = lock_decision(decision)
         if not (decision.is_active or decision.is_proposed):
             raise _not_current(decision)
         if content == DecisionContent.of(decision):
@@ -127,16 +127,16 @@ def supersede(
     decision: Decision, new: Decision, *, by: User, kind: DecisionEventKind, answered: Question | None = None
 ) -> None:
     """End a locked decision because of a new one. Call it in a transaction."""
-    end(decision, DecisionState.SUPERSEDED)
+    close(decision, DecisionState.SUPERSEDED)
     task = answered.task if answered else None
-    note_event(decision, kind, by=by, task=task, question=answered, note=f"{new.label} holds instead.")
+    record_event(decision, kind, by=by, task=task, question=answered, note=f"{new.label} holds instead.")
     record(
         Action.DECISION_SUPERSEDED, by=by, project=decision.project, task=task, subject=subject_of(decision),
         decision=decision.number, replaced_by=new.number,
     )  # fmt: skip
 
 
-def end(decision: Decision, state: DecisionState) -> None:
+def close(decision: Decision, state: DecisionState) -> None:
     """Store that a locked decision does not hold any more.
 
     Why it was to be reviewed stays, for the case that it is restored.
@@ -150,11 +150,11 @@ def retire(decision: Decision, *, by: Principal, reason: str = "") -> Decision:
     require_actor(by, decision.project)
     reason = normalise_notes(reason)
     with transaction.atomic():
-        decision = locked(decision)
+        decision = lock_decision(decision)
         if not (decision.is_active or decision.is_proposed):
             raise _not_current(decision)
-        end(decision, DecisionState.RETIRED)
-        note_event(decision, DecisionEventKind.RETIRED, by=by.user, note=reason)
+        close(decision, DecisionState.RETIRED)
+        record_event(decision, DecisionEventKind.RETIRED, by=by.user, note=reason)
         record(
             Action.DECISION_RETIRED, by=by.user, project=decision.project, subject=subject_of(decision),
             reason=reason,
@@ -166,17 +166,17 @@ def restore(decision: Decision, *, by: Principal) -> Decision:
     """Undo that the decision was retired. Raises NotAllowed, or DecisionChanged if it is not retired."""
     require_actor(by, decision.project)
     with transaction.atomic():
-        decision = locked(decision)
+        decision = lock_decision(decision)
         if decision.state != DecisionState.RETIRED:
             raise DecisionChanged(f"{decision.label} is not retired, but {decision.get_state_display()}.")
         decision.state = DecisionState.ACTIVE if decision.decided_by_id else DecisionState.PROPOSED
         decision.save(update_fields=["state"])
-        note_event(decision, DecisionEventKind.RESTORED, by=by.user)
+        record_event(decision, DecisionEventKind.RESTORED, by=by.user)
         record(Action.DECISION_CHANGED, by=by.user, project=decision.project, subject=subject_of(decision))
     return decision
 
 
-def keep(decision: Decision, *, by: Principal, note: str = "") -> Decision:
+def mark_reviewed(decision: Decision, *, by: Principal, note: str = "") -> Decision:
     """Say after a look that the decision still holds: with its code as it is now, and no date any more.
 
     Raises NotAllowed, or DecisionChanged if it is not active.
@@ -185,13 +185,13 @@ def keep(decision: Decision, *, by: Principal, note: str = "") -> Decision:
     note = normalise_notes(note)
     cites = citations_now(decision)
     with transaction.atomic():
-        decision = locked(decision)
+        decision = lock_decision(decision)
         require_active(decision)
         decision.review_reason, decision.review_note, decision.cites = "", "", cites
         if decision.is_due:
             decision.review_after = None
         decision.save(update_fields=["review_reason", "review_note", "cites", "review_after"])
-        note_event(decision, DecisionEventKind.KEPT, by=by.user, note=note)
+        record_event(decision, DecisionEventKind.KEPT, by=by.user, note=note)
         record(Action.DECISION_KEPT, by=by.user, project=decision.project, subject=subject_of(decision))
     return decision
 
@@ -205,7 +205,7 @@ def store(
     """
     decision = _insert(project, content, decided_by=by, decided_at=timezone.now(), **values)
     task = answered.task if answered else None
-    note_event(decision, DecisionEventKind.DECIDED, by=by, task=task, question=answered)
+    record_event(decision, DecisionEventKind.DECIDED, by=by, task=task, question=answered)
     record(
         Action.DECISION_MADE, by=by, project=project, task=task, subject=subject_of(decision),
         decision=decision.number,
@@ -230,7 +230,7 @@ def _insert(project: Project, content: DecisionContent, **values: Any) -> Decisi
     )
 
 
-def note_event(
+def record_event(
     decision: Decision,
     kind: DecisionEventKind,
     *,
@@ -247,7 +247,7 @@ def note_event(
     )
 
 
-def locked(decision: Decision) -> Decision:
+def lock_decision(decision: Decision) -> Decision:
     """Return the decision as it is now, locked until the transaction ends."""
     rows = Decision.objects.select_for_update(of=("self",)).select_related("project", "question__task")
     return rows.get(pk=decision.pk)

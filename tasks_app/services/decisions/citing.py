@@ -22,7 +22,7 @@ from tasks_app.models import (
     paths,
 )
 from tasks_app.services.decisions.content import DecisionContent
-from tasks_app.services.decisions.passages import Passages
+from tasks_app.services.decisions.passages import StatementIndex
 from tasks_app.services.difference import base_of
 
 logger = logging.getLogger(__name__)
@@ -62,7 +62,7 @@ def citations_now(decision: Decision) -> list[Citation]:
     That are files, and files that do not state any more what was imported from them.
     """
     found = _citations(decision.project, _head(decision.project), [one["path"] for one in decision.cites])
-    blobs, passages = {one["path"]: one["blob"] for one in found}, Passages(decision.project)
+    blobs, passages = {one["path"]: one["blob"] for one in found}, StatementIndex(decision.project)
     return [
         _as_now(one, blobs)
         for one in decision.cites
@@ -116,11 +116,11 @@ def mark_stale(project: Project) -> int:
     except WorkspaceError as error:  # the next fetch looks again
         logger.warning("project %s: cited files were not compared: %s", project, error)
         return 0
-    passages = Passages(project)
+    passages = StatementIndex(project)
     return sum(_mark_if_stale(decision, blobs, passages) for decision in citing_files)
 
 
-def _mark_if_stale(decision: Decision, blobs: Mapping[str, str], passages: Passages) -> int:
+def _mark_if_stale(decision: Decision, blobs: Mapping[str, str], passages: StatementIndex) -> int:
     changed = {one["path"] for one in decision.cites if blobs.get(one["path"]) != one["blob"]}
     if not changed:
         return 0
@@ -146,13 +146,13 @@ def _changed_by_its_task(
     return frozenset(path for path in changed if own.get(path) == blobs.get(path))
 
 
-def _is_expected(cited: Citation, blobs: Mapping[str, str], passages: Passages) -> bool:
+def _is_expected(cited: Citation, blobs: Mapping[str, str], passages: StatementIndex) -> bool:
     """Return whether a change of the file matters to nobody, or the name turned out to be no file."""
     is_no_file = cited["blob"] == UNREAD and cited["path"] not in blobs
     return is_no_file or _is_still_stated(cited, blobs, passages)
 
 
-def _is_still_stated(cited: Citation, blobs: Mapping[str, str], passages: Passages) -> bool:
+def _is_still_stated(cited: Citation, blobs: Mapping[str, str], passages: StatementIndex) -> bool:
     path = cited["path"]
     return passages.are_in(cited.get("passage", ""), path, blobs.get(path, ""))
 

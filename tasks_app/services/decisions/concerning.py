@@ -23,7 +23,7 @@ Item = Mapping[str, Any]
 
 
 @dataclass(frozen=True, eq=False)
-class Concerned:
+class RelatedDecision:
     """An active decision that a question concerns, and the `items` that it is about.
 
     `same`: it was the answer to these very items before; `named`: the agent names it in them.
@@ -75,15 +75,15 @@ def _answer_to(item: Item, decision: Decision) -> str:
     return (decision.answers.get(asked) or known.get(normalised_label(asked), "")).strip()
 
 
-def decisions_concerning(question: Question) -> list[Concerned]:
+def related_decisions(question: Question) -> list[RelatedDecision]:
     """Return the active decisions that answered an item of the question before, or that the agent names.
 
     The newest come first, also those that hold elsewhere.
     """
-    return decisions_concerning_each([question])[question.pk]
+    return related_decisions_of_each([question])[question.pk]
 
 
-def decisions_concerning_each(questions: Collection[Question]) -> dict[int, list[Concerned]]:
+def related_decisions_of_each(questions: Collection[Question]) -> dict[int, list[RelatedDecision]]:
     """Return the same for many questions, by their ids, with one query."""
     asked = [_Asked.of(one) for one in questions]
     keys = {key for one in asked for key in one.items_by_key}
@@ -116,7 +116,7 @@ class _Asked:
                 by_number.setdefault(number, []).append(item)
         return cls(question, by_key, by_number, cache(partial(_files_of, question)))
 
-    def concerned(self, decision: Decision) -> Concerned | None:
+    def concerned(self, decision: Decision) -> RelatedDecision | None:
         if decision.project_id != self.question.task.project_id:
             return None
         same = self.items_by_key.get(decision.question_key) if decision.question_key else None
@@ -124,7 +124,7 @@ class _Asked:
         items = same or named
         if not items:
             return None
-        return Concerned(decision, self.question, items, bool(same), bool(named), self.find_files)
+        return RelatedDecision(decision, self.question, items, bool(same), bool(named), self.find_files)
 
 
 def _named_in(item: Item) -> set[int]:

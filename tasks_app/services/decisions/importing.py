@@ -68,7 +68,7 @@ def preview_import(project: Project, only: Collection[str] = ()) -> ImportPrevie
     preview = ImportPreview()
     if len(names) > MAX_FILES:
         preview.faults.append(f"Only the first {MAX_FILES} of {len(names):,} files were read.")
-    known = _Known(project)
+    known = _ImportedDecisions(project)
     for name in names[:MAX_FILES]:
         _read(preview, project, files[name], known)
     if len(preview.decisions) > MAX_AT_ONCE:
@@ -77,7 +77,7 @@ def preview_import(project: Project, only: Collection[str] = ()) -> ImportPrevie
     return preview
 
 
-def _read(preview: ImportPreview, project: Project, file: TreeFile, known: _Known) -> None:
+def _read(preview: ImportPreview, project: Project, file: TreeFile, known: _ImportedDecisions) -> None:
     try:
         content = blob_bytes(paths.repository(project), file, limit=TEXT_BYTES)
         found = read_decisions(file.path, content)
@@ -88,7 +88,7 @@ def _read(preview: ImportPreview, project: Project, file: TreeFile, known: _Know
         preview.decisions.append(Importable(one, file.blob, known.label_of(one)))
 
 
-class _Known:
+class _ImportedDecisions:
     """The decisions that the project has already."""
 
     def __init__(self, project: Project) -> None:
@@ -107,7 +107,9 @@ class _Known:
         return self._imported.get((found.path, statement), "") or exported
 
 
-def chosen_of(preview: ImportPreview, wanted: Mapping[str, str] | None) -> list[tuple[Importable, str]]:
+def select_for_import(
+    preview: ImportPreview, wanted: Mapping[str, str] | None
+) -> list[tuple[Importable, str]]:
     """Return what is wanted, each with its statement; `wanted` has statements by key, "" as in the file.
 
     None is all that is suggested. Raises BadInput for a key that the preview lacks.

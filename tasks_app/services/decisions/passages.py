@@ -15,7 +15,7 @@ def comparable(statement: str) -> str:
     return " ".join(statement.casefold().split())
 
 
-class Passages:
+class StatementIndex:
     """What files of a project's repository state; each content is read once. Runs git."""
 
     def __init__(self, project: Project) -> None:

@@ -19,12 +19,12 @@ from tasks_app.models import (
     Question,
     User,
 )
-from tasks_app.services.decisions.answering import Prepared, PreparedItem, Stance
+from tasks_app.services.decisions.answering import PreparedDecisions, PreparedItem, Stance
 from tasks_app.services.decisions.changes import (
+    close,
     confirm_by,
-    end,
-    locked,
-    note_event,
+    lock_decision,
+    record_event,
     replace_by,
     store,
     subject_of,
@@ -33,12 +33,12 @@ from tasks_app.services.decisions.changes import (
 from tasks_app.services.decisions.content import DecisionContent
 
 
-def store_with_answer(question: Question, prepared: Prepared, *, by: User) -> list[Decision]:
+def store_with_answer(question: Question, prepared: PreparedDecisions, *, by: User) -> list[Decision]:
     """Store what was prepared, and return the new decisions. Call it in the transaction of the answer.
 
     Raises BadInput if a decision that the answer is about was replaced or retired meanwhile.
     """
-    now = _locked_all(decision for item in prepared.items for decision, _ in item.stances)
+    now = _lock_decisions(decision for item in prepared.items for decision, _ in item.stances)
     for decision in now.values():
         if not decision.is_active:
             raise BadInput(
@@ -47,20 +47,20 @@ def store_with_answer(question: Question, prepared: Prepared, *, by: User) -> li
             )
     made = []
     for item in prepared.items:
-        writing = _Writing(question, item, by)
+        writing = _AnswerRecorder(question, item, by)
         for decision, said in item.stances:
-            writing.take(Stance(said.stance), now[decision.pk], said.paths)
+            writing.apply_stance(Stance(said.stance), now[decision.pk], said.paths)
         made.append(writing.made_decision())
     return [one for one in made if one]
 
 
-def _locked_all(decisions: Iterable[Decision]) -> dict[int, Decision]:
+def _lock_decisions(decisions: Iterable[Decision]) -> dict[int, Decision]:
     """Lock the decisions, by their ids, always in the same order: else two answers wait for each other."""
     by_id = {one.pk: one for one in decisions}
-    return {pk: locked(by_id[pk]) for pk in sorted(by_id)}
+    return {pk: lock_decision(by_id[pk]) for pk in sorted(by_id)}
 
 
-class _Writing:
+class _AnswerRecorder:
     """Writes the stances of one item, one by one, and then its new decision if none of them made it."""
 
     def __init__(self, question: Question, prepared: PreparedItem, by: User) -> None:
@@ -68,17 +68,17 @@ class _Writing:
         self._made: Decision | None = None
         self._exception_to: Decision | None = None
 
-    def take(self, stance: Stance, decision: Decision, narrowed: Sequence[str]) -> None:
+    def apply_stance(self, stance: Stance, decision: Decision, narrowed: Sequence[str]) -> None:
         """Write what the answer means for a locked decision."""
         if stance is Stance.NARROW:
             self._narrow(decision, narrowed)
         elif stance is Stance.EXCEPTION:
             self._exception_to = decision
-            note_event(
+            record_event(
                 decision, DecisionEventKind.EXCEPTION, by=self._by, task=self._question.task,
                 question=self._question,
             )  # fmt: skip
-        elif stance is Stance.SUPERSEDE or (stance is Stance.AGREE and self._says_it_anew(decision)):
+        elif stance is Stance.SUPERSEDE or (stance is Stance.AGREE and self._rewords(decision)):
             self._supersede(decision)
         elif stance is Stance.AGREE:
             confirm_by(decision, self._by, question=self._question)
@@ -93,7 +93,7 @@ class _Writing:
             )  # fmt: skip
         return self._made
 
-    def _says_it_anew(self, decision: Decision) -> bool:
+    def _rewords(self, decision: Decision) -> bool:
         """Return whether the answer agrees with the decision, but in other words or elsewhere."""
         content = self._prepared.content
         same = decision.question_key and decision.question_key == self._prepared.values.get("question_key")
@@ -132,7 +132,7 @@ def withdraw_with_answer(question: Question, *, by: User) -> None:
     ended = Decision.objects.filter(
         pk__in=_decisions_of(events, DecisionEventKind.SUPERSEDED, DecisionEventKind.NARROWED)
     )
-    now = _locked_all([*made, *ended])
+    now = _lock_decisions([*made, *ended])
     for one in made:
         _retire(now[one.pk], question, by=by)
     for one in ended:
@@ -147,9 +147,9 @@ def _decisions_of(events: QuerySet[DecisionEvent], *kinds: DecisionEventKind) ->
 def _retire(decision: Decision, question: Question, *, by: User) -> None:
     if not decision.is_active:
         return
-    end(decision, DecisionState.RETIRED)
+    close(decision, DecisionState.RETIRED)
     note = f"The answer to question {question.number} was taken back."
-    note_event(decision, DecisionEventKind.RETIRED, by=by, question=question, note=note)
+    record_event(decision, DecisionEventKind.RETIRED, by=by, question=question, note=note)
     record(
         Action.DECISION_RETIRED, by=by, project=decision.project, task=question.task,
         subject=subject_of(decision), reason=note,
@@ -161,7 +161,7 @@ def _restore(decision: Decision, question: Question, *, by: User) -> None:
         return
     decision.state = DecisionState.ACTIVE
     decision.save(update_fields=["state"])
-    note_event(decision, DecisionEventKind.RESTORED, by=by, question=question)
+    record_event(decision, DecisionEventKind.RESTORED, by=by, question=question)
     record(
         Action.DECISION_CHANGED, by=by, project=decision.project, task=question.task,
         subject=subject_of(decision),

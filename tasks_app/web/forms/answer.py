@@ -11,7 +11,7 @@ from django.http import QueryDict
 from tasks_app.core.errors import AnswerEmpty, BadAmount, BadInput, CatHerderError
 from tasks_app.models import Question
 from tasks_app.services.answers import Reply
-from tasks_app.services.decisions.answering import ForDecisions, Remember, StanceOn
+from tasks_app.services.decisions.answering import DecisionInput, Remember, StanceChoice
 from tasks_app.services.earlier_answers import EarlierAnswer
 
 _STANCE = re.compile(r"stance-([0-9]{1,9})")
@@ -139,16 +139,18 @@ class CardInput:
         taken_from = _id(self.taken_from)
         return Reply(answers, self.notes, taken_from=taken_from, for_decisions=self._for_decisions(question))
 
-    def _for_decisions(self, question: Question) -> ForDecisions:
+    def _for_decisions(self, question: Question) -> DecisionInput:
         remember = Remember(self.remember, paths=_paths(self.remember_paths))
-        stances = {number: StanceOn(said, _paths(paths)) for number, (said, paths) in self.stances.items()}
+        stances = {
+            number: StanceChoice(said, _paths(paths)) for number, (said, paths) in self.stances.items()
+        }
         if len(question.items) == 1:
-            return ForDecisions(replace(remember, statement=self.statement), stances)
+            return DecisionInput(replace(remember, statement=self.statement), stances)
         pairs = zip(question.items, self.items, strict=True)
         statements = {str(item["question"]): given.statement for item, given in pairs if given.remembered}
         if remember.makes_decision and not statements:
             raise BadInput("choose at least one answer that holds for later tasks", where="remember.items")
-        return ForDecisions.with_statements(remember, statements, stances)
+        return DecisionInput.with_statements(remember, statements, stances)
 
 
 def _id(text: str) -> int | None:

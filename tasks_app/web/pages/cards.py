@@ -13,8 +13,8 @@ from django.shortcuts import render
 from django.utils import timezone
 
 from tasks_app.models import Question, QuestionKind
-from tasks_app.services.decisions.answering import Concerned, decisions_concerning_each
-from tasks_app.services.earlier_answers import EarlierAnswer, nearest
+from tasks_app.services.decisions.answering import RelatedDecision, related_decisions_of_each
+from tasks_app.services.earlier_answers import EarlierAnswer, find_similar_answers
 from tasks_app.services.reopening import may_take_back
 from tasks_app.services.undo import undo_until
 from tasks_app.web.forms.answer import CardInput, ItemInput
@@ -92,21 +92,21 @@ class Card:
     kept: str = ""
     repeated: bool = False
     not_undone: str = ""
-    looks_back: bool = True
-    find_concerned: Callable[[], dict[int, list[Concerned]]] = dict
+    shows_earlier_answers: bool = True
+    find_concerned: Callable[[], dict[int, list[RelatedDecision]]] = dict
 
     @cached_property
     def earlier(self) -> dict[str, list[EarlierEntry]]:
         """The nearest earlier answers by the item's question, looked up only when the card is rendered."""
         found: dict[str, list[EarlierEntry]] = {}
-        if self.looks_back and self.may_act and self.question.is_open:
-            for one in nearest(self.question):
+        if self.shows_earlier_answers and self.may_act and self.question.is_open:
+            for one in find_similar_answers(self.question):
                 for asked in one.answers:
                     found.setdefault(asked, []).append(_entry(self, one))
         return found
 
     @cached_property
-    def concerned(self) -> list[Concerned]:
+    def concerned(self) -> list[RelatedDecision]:
         """The decisions that the question concerns, those that must be judged first; looked up only when an
         open card is rendered."""
         found = self.find_concerned().get(self.question.pk, []) if _may_decide(self.question) else []
@@ -141,10 +141,10 @@ class Card:
         return "-".join(words)
 
 
-def card_of(request: HttpRequest, question: Question, **told: Any) -> Card:
+def card_of(request: HttpRequest, question: Question, **options: Any) -> Card:
     may_undo = question.answered_by_id == current_user(request).pk
     may_act = question.task.project_id in actable_projects(request)
-    return _card(question, may_act, may_undo=may_undo, find_concerned=_finder([question]), **told)
+    return _card(question, may_act, may_undo=may_undo, find_concerned=_finder([question]), **options)
 
 
 def cards_of(request: HttpRequest, questions: Iterable[Question]) -> list[Card]:
@@ -155,17 +155,17 @@ def cards_of(request: HttpRequest, questions: Iterable[Question]) -> list[Card]:
         _card(
             question,
             question.task.project_id in actable,
-            looks_back=place < _WITH_EARLIER,
+            shows_earlier_answers=place < _WITH_EARLIER,
             find_concerned=find,
         )
         for place, question in enumerate(questions)
     ]
 
 
-def _finder(questions: list[Question]) -> Callable[[], dict[int, list[Concerned]]]:
+def _finder(questions: list[Question]) -> Callable[[], dict[int, list[RelatedDecision]]]:
     """Return a function that looks up the decisions for all of the questions, once, when it is needed."""
     asked = [question for question in questions if _may_decide(question)]
-    return cache(partial(decisions_concerning_each, asked))
+    return cache(partial(related_decisions_of_each, asked))
 
 
 def _may_decide(question: Question) -> bool:
@@ -174,7 +174,7 @@ def _may_decide(question: Question) -> bool:
 
 def filled_in(question: Question, earlier_id: str) -> CardInput | None:
     """Return the answer of an earlier question, if it is one of those that the card shows."""
-    shown = nearest(question) if earlier_id and question.is_open else []
+    shown = find_similar_answers(question) if earlier_id and question.is_open else []
     found = [one for one in shown if str(one.question.pk) == earlier_id]
     return CardInput.from_earlier(question, *found) if found else None
 
@@ -204,13 +204,13 @@ def unknown_cards(request: HttpRequest, cards: list[Card]) -> HttpResponse:
     return render(request, "questions/_cards.html", {"cards": new})
 
 
-def _card(question: Question, may_act: bool, *, typed: CardInput | None = None, **told: Any) -> Card:
+def _card(question: Question, may_act: bool, *, typed: CardInput | None = None, **options: Any) -> Card:
     typed = typed or CardInput.blank(question)
     pairs = zip(question.items, typed.items, strict=True)
     items = [_item(number, *pair) for number, pair in enumerate(pairs)]
     if question.is_open and question.kind == QuestionKind.APPROVAL:  # afterwards its evidence is folded
         items = [replace(item, headline=headline(question.headline_by_evidence)) for item in items]
-    return Card(question, may_act, items=items, evidence=evidence_of(question), typed=typed, **told)
+    return Card(question, may_act, items=items, evidence=evidence_of(question), typed=typed, **options)
 
 
 def _item(number: int, item: dict[str, Any], typed: ItemInput) -> CardItem:

@@ -208,7 +208,7 @@ def _edit(
         except CatHerderError as error:
             form.add_refusal(error)
         else:
-            messages.success(request, f"{made.label} holds from now on.")
+            messages.success(request, f"{made.label} is now in force.")
             return redirect("decision", project.pk, made.number)
     return _form_page(request, project, form, old, status=400)
 
@@ -241,7 +241,7 @@ def decision_confirm(request: HttpRequest, project_id: int, number: int) -> Http
 @require_POST
 def decision_keep(request: HttpRequest, project_id: int, number: int) -> HttpResponse:
     """Say after a look that the decision still holds."""
-    return _act(request, project_id, number, changes.keep, "kept", note=request.POST.get("note", ""))
+    return _act(request, project_id, number, changes.mark_reviewed, "kept", note=request.POST.get("note", ""))
 
 
 @require_POST
