@@ -451,20 +451,22 @@ def test_d4_one_key_fills_in_the_nearest_earlier_answer(
     portal: UpPortal, sign_in: SignIn, asked: tuple[int, int]
 ) -> None:
     _, question = asked
-    earlier, _ = portal.rows(EARLIER.format(number=question, words=1))
+    earlier, latest = portal.rows(EARLIER.format(number=question, words=1))
     page = sign_in(portal)
     page.goto(f"{portal.url}/questions/{question}/")
     card = page.locator(f"#question-{question}")
-    expect(card.get_by_role("heading", name="Asked before")).to_be_visible()
-    expect(card.get_by_text("The same question.")).to_be_visible()
+    expect(card.get_by_role("heading", name="Asked before")).to_have_count(2)  # to each question on the card
+    expect(card.get_by_text("The same question.").first).to_be_visible()
     page.keyboard.press("r")
     expect(card.get_by_role("radio", name="Semicolon")).to_be_checked()
-    expect(card.locator("[name=item-1-other]")).to_have_value(re.compile("customers.csv"))
     expect(card.locator("[name=taken_from]")).to_have_value(str(earlier))
+    page.keyboard.press("r")  # the next question on the card: the latest answer to it came from another task
+    expect(card.locator("[name=item-1-other]")).to_have_value(re.compile("customers.csv"))
+    expect(card.locator("[name=taken_from]")).to_have_value(str(latest))
     expect(card.get_by_text("Filled in. Nothing is sent yet.").first).to_be_visible()
     page.reload()
     expect(card.get_by_role("radio", name="Semicolon")).to_be_checked()
-    expect(card.locator("[name=taken_from]")).to_have_value(str(earlier))
+    expect(card.locator("[name=taken_from]")).to_have_value(str(latest))
     card.locator(".card-buttons > .primary").first.click()
     expect(card.get_by_text("As in task Export customers.")).to_be_visible()
 
@@ -522,7 +524,7 @@ Decision.objects.all().delete()
 admin = Principal.unrestricted(User.objects.get(username="admin"))
 options = [{{"label": label, "description": ""}} for label in ("Half up (Recommended)", "Half to even")]
 rounding = {{"question": "How are half cents rounded?", "header": "Rounding", "options": options}}
-name = {{"question": "What file name?", "header": "Name", "options": []}}
+name = {{"question": "Who signs the invoices?", "header": "Name", "options": []}}
 earlier, asked = (Question.objects.get(pk=number) for number in {numbers})
 earlier.items, asked.items = [rounding], {items}
 earlier.save(), asked.save()
@@ -579,9 +581,9 @@ def test_d2_each_question_of_a_card_has_a_statement_and_an_earlier_answer_of_its
     card.get_by_role("link", name="Use this answer").click()
     expect(card.get_by_role("radio", name="Half to even")).to_be_checked()
     expect(card.locator("[name=item-0-other]")).to_have_value("")
-    card.locator("[name=item-0-other]").fill("a.csv")
+    card.locator("[name=item-0-other]").fill("Grace")
     card.get_by_role("radio", name="whole project").check()
-    expect(card.locator("[name=statement-0]")).to_have_value("What file name? a.csv")
+    expect(card.locator("[name=statement-0]")).to_have_value("Who signs the invoices? Grace")
     expect(card.locator("[name=statement-1]")).to_have_value("How are half cents rounded? Half to even")
     card.get_by_role("checkbox", name="Name").uncheck()
     expect(card.locator("[name=statement-0]")).not_to_be_visible()

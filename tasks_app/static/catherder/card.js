@@ -167,7 +167,17 @@
 
   // ---- earlier answers: filled in, and sent only on purpose ----
 
+  // A card that was asked before as a whole is filled in as a whole, apart from what has an answer already.
   function use(button) {
+    fillIn(button);
+    for (const item of cardOf(button).querySelectorAll(".item")) {
+      const nearest = item.querySelector("[data-use]");
+      if (nearest?.dataset.use === button.dataset.use && !isAnswered(item)) fillIn(nearest);
+    }
+    return true;
+  }
+
+  function fillIn(button) {
     const card = cardOf(button);
     for (const [place, entered] of Object.entries(JSON.parse(button.dataset.entered))) {
       const item = card.querySelector(`.item[data-item="${place}"]`);
@@ -182,7 +192,6 @@
     button.parentElement.querySelector(".earlier-said").textContent = "Filled in. Nothing is sent yet.";
     settle(card);
     button.closest(".item").dispatchEvent(new Event("input", { bubbles: true })); // as if it was entered by hand
-    return true;
   }
 
   // Of the question in hand, else of the first one without an answer.
