@@ -244,3 +244,23 @@ def test_runs_of_a_period_are_found_by_an_index(viewer: User) -> None:
             cursor.execute(f"EXPLAIN QUERY PLAN {of_runs}")
             plan = str(cursor.fetchall())
         assert "SCAN tasks_app_run" not in plan, plan
+
+
+def test_the_median_is_that_of_the_newest_answers_if_there_are_many(
+    viewer: User, client: Client, project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tasks_app.reporting.usage.MOST_TIMED", 2)
+    task = TaskFactory.create(project=project)
+    for number, seconds in enumerate((5000, 10, 30), start=1):
+        QuestionFactory.create(
+            task=task,
+            run=RunFactory.create(task=task, number=number),
+            number=number,
+            asked_at=NOON + timedelta(hours=number),
+            answered_at=NOON + timedelta(hours=number, seconds=seconds),
+            answered_by=viewer,
+            state=QuestionState.ANSWERED,
+        )
+    found = waiting_times(acting(viewer), MARCH, "")
+    assert (found.answered, found.timed) == (3, 2) and found.median == pytest.approx(20, abs=0.01)
+    assert "the newest 2 of 3 answers" in client.get(f"/usage/?{PERIOD}").text

@@ -33,7 +33,7 @@ class Waited(Out):
     questions: int = Field(description="Questions that were asked.")
     answered: int = Field(description="Those that were answered, dismissed or decided.")
     median_seconds: float | None = Field(
-        description="How soon half of them were, of the newest 10,000; null if none was."
+        description="How soon half of them were, of the newest 1,000; null if none was."
     )
 
     @classmethod
