@@ -15,7 +15,7 @@ from django.utils import timezone
 from django.utils.html import escape
 
 from tasks_app.core.errors import WorkspaceError
-from tasks_app.core.phases import Phase
+from tasks_app.core.phases import ENDED, Phase
 from tasks_app.models import Action, AuditEntry, Project, Role
 from tasks_app.services import fetching
 from tasks_app.services.fetching import fetch, fetch_meanwhile
@@ -66,7 +66,8 @@ def overview(project: Project, client: Client | None = None) -> str:
 def test_the_list_shows_roles_and_how_tasks_stand() -> None:
     project, hidden = ProjectFactory.create(name="shop"), ProjectFactory.create(name="secret-plan")
     for phase in (Phase.WAITING_FOR_INPUT, Phase.RUNNING, Phase.FAILED, Phase.FAILED, Phase.DONE):
-        TaskFactory.create(project=project, phase=phase)
+        ended = timezone.now() if phase in ENDED else None
+        TaskFactory.create(project=project, phase=phase, ended_at=ended)
     page = member(project).get(LIST).text
     assert "1 waiting" in page and "1 running" in page and "2 failed" in page and "5 tasks" in page
     assert "member" in page and hidden.name not in page

@@ -92,10 +92,14 @@ def _task_counts(found: list[Project]) -> dict[int, dict[str, Any]]:
     days = split_days()
     sums = DayFigures.objects.filter(days.with_sums(), project__in=found).order_by().values("project")
     of_days = sums.annotate(failed=Sum("tasks_failed"), total=Sum(_ENDED_TASKS), last=Max("last_end"))
-    tasks = Task.objects.filter(project__in=found).order_by().values("project")
-    ended = tasks.filter(days.without_sums("created_at"), phase__in=ENDED).annotate(
-        failed=_number_in(Phase.FAILED), total=Count("pk"), last=Max("ended_at")
+    # Of all projects: with a list of them SQLite would read all of their tasks, not those of a few days.
+    recent = Task.objects.filter(days.without_sums("created_at"), ended_at__isnull=False)
+    ended = (
+        recent.order_by()
+        .values("project")
+        .annotate(failed=_number_in(Phase.FAILED), total=Count("pk"), last=Max("ended_at"))
     )
+    tasks = Task.objects.filter(project__in=found).order_by().values("project")
     unfinished = tasks.filter(phase__in=[phase for phase in Phase if phase not in ENDED]).annotate(
         waiting=_number_in(Phase.WAITING_FOR_INPUT),
         running=_number_in(Phase.RUNNING, Phase.WAITING_FOR_RESET),
