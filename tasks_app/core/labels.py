@@ -1,8 +1,8 @@
 """Labels of workers, and which of them a step needs (M4).
 
 A toolchain that a worker has, or a task needs, is a label, too, in a form that nobody can enter:
-`toolchain:rust`. So are Git LFS and a sandbox that can take the network away. A worker that lacks one leaves
-the task to others, as with any label.
+`toolchain:rust`. So are Git LFS and network isolation. A worker that lacks one leaves the task to others, as
+with any label.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _TOOLCHAIN = "toolchain:"
 GIT_LFS, OFFLINE = "machine:git-lfs", "machine:offline"
 _MACHINE = {
     GIT_LFS: "Git LFS (git-lfs, and lfs in CATHERDER_GIT_FILTERS)",
-    OFFLINE: "a sandbox that can take the network away",
+    OFFLINE: "network isolation",
 }
 
 

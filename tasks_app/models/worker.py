@@ -128,6 +128,11 @@ class WorkerBeat(models.Model):
         return [EnforcedLimit(*row) for row in self.limits or ()]
 
     @property
+    def unenforced_limits(self) -> list[EnforcedLimit]:
+        """The limits that are set there and that nothing enforces."""
+        return [limit for limit in self.enforced_limits if limit.is_set and not limit.by]
+
+    @property
     def labels_in_words(self) -> str:
         return labels_in_words(self.labels) if self.labels else ""
 

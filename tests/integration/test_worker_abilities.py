@@ -29,7 +29,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 ABLE = Sandbox(Path("/usr/bin/bwrap"), network_reason="")
 UNABLE = Sandbox(Path("/usr/bin/bwrap"), network_reason="there is no loopback")
-NO_NETWORK = "a sandbox that can take the network away"
+NO_NETWORK = "network isolation"
 
 
 @pytest.fixture

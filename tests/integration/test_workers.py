@@ -180,13 +180,16 @@ def test_m7_the_queue_page_says_what_enforces_limits_on_each_worker(browser: Cli
     held = [("Memory", "1 GiB", "cgroup"), ("Processes", "no limit", "")]
     WorkerBeatFactory.create(host="good", pid=1, labels=["gpu", "toolchain:rust"], limits=held)
     page = visible_text(browser.get("/queue/").text)
-    assert "good:1 0 of 4 gpu and the toolchain rust Memory 1 GiB (cgroup) · Processes no limit" in page
-    assert "not enforced" not in page
+    assert (
+        "good:1 0 of 4 slots in use · has gpu and the toolchain rust Limits of each agent and check" in page
+    )
+    assert "Memory 1 GiB cgroup Processes no limit" in page
+    assert "Not enforced" not in page and "No sandbox" not in page
     WorkerBeatFactory.create(host="weak", pid=2, limits=[("CPU cores", "2", "")], unsandboxed="Off.")
     WorkerBeatFactory.create(host="older", pid=3, limits=None)
     page = visible_text(browser.get("/queue/").text)
-    assert "weak:2 0 of 4 – no sandbox · CPU cores 2 not enforced" in page
-    assert "older:3 0 of 4 – unknown (older version)" in page
+    assert "weak:2 0 of 4 slots in use No sandbox: Off. Not enforced: CPU cores 2 Limits" in page
+    assert "older:3 0 of 4 slots in use Its version does not report its limits." in page
 
 
 def test_m7_doctor_names_workers_whose_agents_nothing_holds() -> None:
