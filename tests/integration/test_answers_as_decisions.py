@@ -171,7 +171,7 @@ class TestConcerned:
         old = decided_before(question)
         Decision.objects.filter(pk=old.pk).update(scope="paths", paths=["docs/**"])
         page = client.get(f"/questions/{question.pk}/").content.decode()
-        assert "It does not hold here, as far as the portal can tell." in page
+        assert "It does not seem to apply here." in page
         assert send(client, question, **{"item-0": "Half to even"}).status_code == 200
 
 

@@ -142,7 +142,7 @@ def test_d3_what_was_followed_is_in_the_task_for_programs_and_in_the_terminal(
     project = runner.project()
     for statement in ("Cents.", "Tabs.", "Tuples."):
         decide(runner, project, statement)
-    task = runner.advance(runner.task([say("I followed D-3 and D-1.")], project=project))
+    task = runner.advance(runner.task([say("Done.\n\nDecisions followed: D-3, D-1")], project=project))
     other = runner.advance(runner.task([say("Done.")], project=project))
     script = Script(runner.user)
     assert script.get(f"/tasks/{task.pk}").json()["followed_decisions"] == [1, 3]

@@ -407,7 +407,7 @@ def test_d4_the_migration_gives_each_item_its_own_entry(
     for card in cards:
         old = answer_index.index_values(project.pk, card.items)
         IndexedAnswer.objects.filter(question=card).update(**old)
-    migration = importlib.import_module("tasks_app.migrations.0073_answers_by_item")
+    migration = importlib.import_module("tasks_app.migrations.0076_answers_by_item")
     monkeypatch.setattr(migration, "BATCH", 2)
     migration.index_items(apps, SimpleNamespace(connection=connection))
     assert list(IndexedAnswer.objects.order_by("question", "place").values(*columns)) == made

@@ -140,6 +140,7 @@ async def test_where_no_pipe_can_be_made_the_file_is_polled(
     await detector.close()
 
 
+@pytest.mark.once(on="sqlite")
 @pytest.mark.django_db(transaction=True)
 async def test_every_committed_change_is_notified_of_on_sqlite(monkeypatch: pytest.MonkeyPatch) -> None:
     if connection.vendor != "sqlite":

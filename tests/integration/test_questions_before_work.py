@@ -168,7 +168,7 @@ def test_a_pass_that_costs_too_much_ends_and_the_work_begins(runner: Runner) -> 
     first, second, plan = (runner.fake.runs[number] for number in range(3))
     assert (first.max_cost_usd, second.max_cost_usd, plan.max_cost_usd) == (1.0, 0.1, None)
     ended = runs(task)[1]
-    assert ended.outcome == Outcome.FINISHED and "cost all it may" in ended.error
+    assert ended.outcome == Outcome.FINISHED and ended.error == "Stopped at its cost limit."
     assert task.phase == Phase.DONE
     assert "Staff" in (plan.prompt or "") and "API Error: 402" not in (plan.prompt or "")
 
