@@ -63,6 +63,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` looks at the marks
+@pytest.hookimpl(trylast=True)  # pytest itself puts tests that share fixtures together
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """What is slow and would say the same on both databases is run in one of the two rounds."""
     for item in items:

@@ -27,9 +27,10 @@ class WebServer(Installation):
         super().__init__(data_dir, **variables)
         self._server: forkserver.Forked | None = None
         self.address = ""
-        if "DATABASE_URL" in variables:
-            copy_migrated_to_postgres(variables["DATABASE_URL"])
-        else:
+        database = variables.get("DATABASE_URL", "")
+        if database.startswith("postgres"):
+            copy_migrated_to_postgres(database)
+        elif not database:
             copy_migrated(data_dir)
 
     def start(self, *options: str) -> Self:

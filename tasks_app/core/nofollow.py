@@ -52,6 +52,11 @@ def open_file(root: Root, path: str | PurePosixPath) -> Iterator[IO[bytes]]:
             yield file
 
 
+def open_pipe_to_write(path: str) -> int:
+    """Open a named pipe without waiting. Raise OSError if it has no reader (ENXIO), or if it is a link."""
+    return os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
+
+
 def create_file(root: Root, name: str, *, mode: int, overwrite: bool = False) -> IO[bytes]:
     """Create a file in `root` for writing and reading. Raise OSError if there is one, or a link.
 

@@ -14,6 +14,8 @@ import threading
 from contextlib import suppress
 from pathlib import Path
 
+from tasks_app.core.nofollow import open_pipe_to_write
+
 #: Seconds that a thread waits after `close`; it is about to end.
 CLOSED_SECONDS = 0.02
 _NOTIFY, _CLOSE = b"!", b"*"
@@ -35,7 +37,7 @@ class Wakeup:
     @staticmethod
     def _write(path: str) -> None:
         try:
-            pipe = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
+            pipe = open_pipe_to_write(path)
         except OSError as error:
             if error.errno == errno.ENXIO:  # its process is gone
                 with suppress(OSError):

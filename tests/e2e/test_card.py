@@ -423,7 +423,7 @@ def test_a_form_is_sent_once(portal: UpPortal, sign_in: SignIn) -> None:
     assert portal.rows("result = Task.objects.filter(title='Only once, please').count()") == 1
 
 
-#: The question gets words that no other test has answered; then an earlier one with the same items, answered,
+#: The questions get words that no other test has answered; then an earlier one with the same items, answered,
 #: and one like it.
 EARLIER = """
 from datetime import timedelta
@@ -431,6 +431,7 @@ from django.utils import timezone
 from tasks_app.services.answer_index import index_answer
 new = Question.objects.get(pk={number})
 new.items[0]["question"] = "Comma or semicolon in file {number}?"
+new.items[1]["question"] = "What name has file {number}?"
 new.save()
 result = []
 for place, text in enumerate([new.items[0]["question"], "Is it a semicolon or a comma in file {number}?"]):
@@ -440,7 +441,7 @@ for place, text in enumerate([new.items[0]["question"], "Is it a semicolon or a 
         tool_use_id=f"e{{place}}", items=items, asked_at=timezone.now(), state="answered",
         answered_at=timezone.now() - timedelta(days=40), answered_by=User.objects.get(username="admin"),
         answered_via="web",
-        answers={{text: "Semicolon", "What file name?": "customers.csv\\n" + "long " * {words}}},
+        answers={{text: "Semicolon", new.items[1]["question"]: "customers.csv\\n" + "long " * {words}}},
     )
     index_answer(row)
     result.append(row.pk)

@@ -598,7 +598,9 @@ def test_a_process_that_works_on_the_next_task_itself_notifies_nobody(
         context = WorkerContext(agents.agent, agents.context.sandbox, never, queues_next=queues_next)
         with django_capture_on_commit_callbacks() as callbacks:  # type: ignore[operator]
             advance(agents.tasks[-1].pk, owner="worker", context=context)
-        assert len(callbacks) == expected
+        # On SQLite each change also wakes the web server.
+        queued = [one for one in callbacks if ".on_save." not in one.__qualname__]
+        assert len(queued) == expected
 
 
 def test_a_project_takes_its_sequences_workspaces_with_it(agents: FakeAgents) -> None:
