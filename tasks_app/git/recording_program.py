@@ -173,8 +173,7 @@ class Recording:
         git = self.git
         ids = git.run("rev-parse", "--quiet", "HEAD^{commit}", "HEAD^{tree}", fails=_broken("has no commit"))
         head, head_tree = ids.decode().split()
-        git.run("read-tree", head, fails=_broken("lacks a part of its newest commit"))
-        in_head, links = self._names_in_head()
+        in_head, links = self._read_head_into_index(head)
         staged, index_broken = self._names_in_agents_index()
         add, remove = self._changes(links)
         add |= {name for name in staged - in_head - add if self._is_file(name)}
@@ -194,14 +193,22 @@ class Recording:
             "ignored": {"count": len(self.ignored), "names": _decode(self.ignored[:20])},
         }
 
-    def _names_in_head(self) -> tuple[set[bytes], dict[bytes, bytes]]:
-        """Return all names in HEAD, and its gitlinks with their commits."""
+    def _read_head_into_index(self, head: str) -> tuple[set[bytes], dict[bytes, bytes]]:
+        """Put the files of HEAD into the index; return all names, and the gitlinks with their commits.
+
+        Not by `read-tree`, which also keeps the ids of folders. git does not check whether the listing of a
+        folder is that of its id, so an agent could list a changed file under the former id, and `write-tree`
+        would then return the former tree.
+        """
+        fails = _broken("lacks a part of its newest commit")
+        listed = self.git.run("ls-tree", "-r", "-z", "--full-tree", head, fails=fails)
+        self.git.run("update-index", "-z", "--index-info", stdin=listed, fails=fails)
         names, links = set(), {}
-        for line in self.git.names("ls-files", "--stage", "-z"):
+        for line in filter(None, listed.split(b"\0")):
             facts, name = line.split(b"\t", 1)
             names.add(name)
             if facts.startswith(b"160000"):
-                links[name] = facts.split()[1]
+                links[name] = facts.split()[2]
         return names, links
 
     def _names_in_agents_index(self) -> tuple[set[bytes], bool]:

@@ -483,3 +483,33 @@ def test_a_recording_that_the_repository_has_lost_is_made_again(
     task = two_runs(runner, Turn(calls=(write("a.txt", "one"), ask("Red?"))))
     assert task.phase == Phase.DONE, task.failure
     assert len(recordings) == 2 and "+one" in diff_of(task)
+
+
+#: The listing of a folder in the newest commit is replaced by the changed one, under the same id: then git
+#: finds nothing changed. git checks the ids of commits only.
+FORGE = r"""
+set -e
+for pack in .git/objects/pack/*.pack; do
+    if [ -e "$pack" ]; then
+        mv "$pack" ../moved; rm -f "${pack%.pack}".*; git unpack-objects -q < ../moved; rm ../moved
+    fi
+done
+object() { echo ".git/objects/$(echo "$1" | cut -c1-2)/$(echo "$1" | cut -c3-)"; }
+old=$(git rev-parse HEAD:tests)
+echo 'assert True' > tests/check.py
+new=$(printf '100644 blob %s\tcheck.py\n' "$(git hash-object -w tests/check.py)" | git mktree)
+rm -f "$(object "$old")"
+cp "$(object "$new")" "$(object "$old")"
+test -z "$(git status --porcelain)"
+"""
+
+
+@pytest.mark.parametrize("config", ["", 'fileAccess: {allowWrite: ["docs/**"]}'])
+def test_p7_a_forged_folder_of_the_newest_commit_hides_nothing(runner: Runner, config: str) -> None:
+    pipeline = f"pipelines: {{default: [{{name: do, command: implement, {config}}}]}}\n"
+    project = runner.project(pipeline, **{"tests/check.py": "assert total() == 1\n"})
+    task = runner.advance(runner.task([Turn(calls=(shell(FORGE),)), say("Done.")], project=project))
+    if config:
+        assert task.phase == Phase.FAILED and "tests/check.py" in task.failure
+    else:
+        assert task.phase == Phase.DONE and "+assert True" in diff_of(task)
