@@ -4,7 +4,7 @@ import gc
 
 from django.apps import AppConfig
 from django.conf import settings
-from django.db.models.signals import post_migrate
+from django.db.models.signals import post_migrate, pre_migrate
 
 
 class TasksConfig(AppConfig):
@@ -26,6 +26,7 @@ class TasksConfig(AppConfig):
         notifier.notify_on_commit()
         program.memory_limit = settings.ENVIRONMENT.git_memory * 1024**2
         post_migrate.connect(schema.mend_after_migration, sender=self)
+        pre_migrate.connect(day_triggers.drop_before_migration, sender=self)
         post_migrate.connect(day_triggers.mend_after_migration, sender=self)
         # What is imported by now stays: looking for garbage in it, most of all at the end of a process, takes
         # up to 0.6 s of CPU time. `catherder_site` switches collection off until here.

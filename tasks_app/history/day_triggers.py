@@ -4,12 +4,14 @@ The database does it, as with the index of words (`reporting/search/schema.py`),
 cascades and the admin pages are included. Only changes of days before today are noted, and only of columns
 that count. New rows belong to the day on which they are made, so they need no note.
 
-On SQLite, Django recreates tables and so loses their triggers: `mend` restores them after each migration, and
-has all days added up anew.
+On SQLite, Django makes a table anew to change it. That loses its triggers, and fails as long as a trigger of
+another table names it. So they are dropped before all migrations; afterwards `mend` makes them, and has all
+days added up anew.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from django.db.backends.base.base import BaseDatabaseWrapper
@@ -41,7 +43,8 @@ _DAYS_OF_TASK = (
 
 def make(apps: object, editor: BaseDatabaseSchemaEditor) -> None:
     """Create the triggers. For `RunPython`; may be called twice."""
-    _make(editor.connection)
+    if editor.connection.vendor != "sqlite":  # there `mend` makes them, after all migrations
+        _make(editor.connection)
 
 
 def drop(apps: object, editor: BaseDatabaseSchemaEditor) -> None:
@@ -66,6 +69,14 @@ def is_whole(connection: BaseDatabaseWrapper) -> bool:
         cursor.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'trigger')")
         names = {row[0] for row in cursor.fetchall()}
     return _CHANGED not in names or {_name(*one) for one in _triggers()} <= names
+
+
+def drop_before_migration(using: str, plan: Sequence[object] = (), **kwargs: Any) -> None:
+    """Receiver of Django's signal `pre_migrate`. PostgreSQL keeps the triggers of tables that it changes."""
+    from django.db import connections
+
+    if plan and connections[using].vendor == "sqlite":
+        _drop(connections[using])
 
 
 def mend_after_migration(using: str, **kwargs: Any) -> None:

@@ -10,6 +10,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
 
 import pytest
+from django.core.management import call_command
 from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
@@ -359,3 +360,28 @@ def test_triggers_that_a_migration_lost_are_restored_and_all_days_added_up_anew(
             cursor.execute("DROP TRIGGER day_of_run_updated")
         assert day_triggers.mend(connection) and day_triggers.is_whole(connection)
         assert not SummedDay.objects.exists()
+
+
+@pytest.mark.skipif(machine.ON_POSTGRES, reason="PostgreSQL changes tables in place")
+@pytest.mark.django_db(transaction=True)
+def test_a_migration_can_remake_a_table_that_triggers_name() -> None:
+    """SQLite renames the table meanwhile, and refuses that while a trigger of another table names it."""
+    day_triggers.drop_before_migration(using="default", plan=["a migration"])
+    with connection.schema_editor() as editor:
+        editor._remake_table(Question)  # type: ignore[attr-defined]
+    assert not day_triggers.is_whole(connection)
+    call_command("migrate", verbosity=0)
+    assert day_triggers.is_whole(connection)
+    asked = QuestionFactory.create()
+    ago = timezone.now() - timedelta(days=3)
+    Question.objects.filter(pk=asked.pk).update(asked_at=ago)
+    ChangedDay.objects.all().delete()
+    Task.objects.filter(pk=asked.task_id).update(created_by=UserFactory.create())
+    assert ChangedDay.objects.filter(day=ago.date()).exists()
+
+
+def test_triggers_stay_if_there_is_nothing_to_migrate() -> None:
+    call_command("migrate", verbosity=0)
+    assert day_triggers.is_whole(connection)
+    day_triggers.drop_before_migration(using="default", plan=[])
+    assert day_triggers.is_whole(connection)
