@@ -77,7 +77,7 @@ class Migration(migrations.Migration):
                 ('others_1', models.PositiveIntegerField(default=0)),
                 ('others_2', models.PositiveIntegerField(default=0)),
                 ('others_3', models.PositiveIntegerField(default=0)),
-                ('project', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='+', to='tasks_app.project')),
+                ('project', models.ForeignKey(db_constraint=False, db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='+', to='tasks_app.project')),
             ],
             options={
                 'verbose_name_plural': 'day figures',
@@ -96,7 +96,7 @@ class Migration(migrations.Migration):
                 ('cache_read_tokens', models.PositiveBigIntegerField(default=0)),
                 ('cost_usd', models.FloatField(default=0)),
                 ('model', models.CharField(blank=True, max_length=100)),
-                ('project', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='+', to='tasks_app.project')),
+                ('project', models.ForeignKey(db_constraint=False, db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='+', to='tasks_app.project')),
             ],
             options={
                 'ordering': ['pk'],
@@ -113,8 +113,8 @@ class Migration(migrations.Migration):
                 ('cache_write_tokens', models.PositiveBigIntegerField(default=0)),
                 ('cache_read_tokens', models.PositiveBigIntegerField(default=0)),
                 ('cost_usd', models.FloatField(default=0)),
-                ('project', models.ForeignKey(blank=True, db_index=False, null=True, on_delete=django.db.models.deletion.CASCADE, related_name='+', to='tasks_app.project')),
-                ('user', models.ForeignKey(blank=True, db_index=False, null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='+', to=settings.AUTH_USER_MODEL)),
+                ('project', models.ForeignKey(blank=True, db_constraint=False, db_index=False, null=True, on_delete=django.db.models.deletion.CASCADE, related_name='+', to='tasks_app.project')),
+                ('user', models.ForeignKey(blank=True, db_constraint=False, db_index=False, null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='+', to=settings.AUTH_USER_MODEL)),
             ],
             options={
                 'ordering': ['pk'],

@@ -2,6 +2,9 @@
 
 `history/day_sums.py` writes them when a day has passed, and again if one of its rows changed since. The
 database itself notes such days (`history/day_triggers.py`).
+
+The database does not require that projects and accounts exist: a web server of an older version, which may
+still run beside these tables, removes them without knowing of these rows. Their days are noted even then.
 """
 
 from __future__ import annotations
@@ -68,7 +71,9 @@ class UsageSums(DaySums):
 class ModelUsage(UsageSums):
     """Usage of a model in a project; the model may be unknown."""
 
-    project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="+", db_index=False)
+    project = models.ForeignKey(
+        Project, on_delete=models.CASCADE, related_name="+", db_index=False, db_constraint=False
+    )
     model = models.CharField(max_length=100, blank=True)
 
     class Meta:
@@ -83,10 +88,22 @@ class PersonUsage(UsageSums):
     """
 
     project = models.ForeignKey(
-        Project, null=True, blank=True, on_delete=models.CASCADE, related_name="+", db_index=False
+        Project,
+        null=True,
+        blank=True,
+        on_delete=models.CASCADE,
+        related_name="+",
+        db_index=False,
+        db_constraint=False,
     )
     user = models.ForeignKey(
-        User, null=True, blank=True, on_delete=models.SET_NULL, related_name="+", db_index=False
+        User,
+        null=True,
+        blank=True,
+        on_delete=models.SET_NULL,
+        related_name="+",
+        db_index=False,
+        db_constraint=False,
     )
 
     class Meta:
@@ -104,7 +121,9 @@ class DayFigures(DaySums):
     `history/day_figures.py` says what each of them counts.
     """
 
-    project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="+", db_index=False)
+    project = models.ForeignKey(
+        Project, on_delete=models.CASCADE, related_name="+", db_index=False, db_constraint=False
+    )
 
     runs_running = _count()
     runs_finished = _count()

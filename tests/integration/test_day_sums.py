@@ -385,3 +385,22 @@ def test_triggers_stay_if_there_is_nothing_to_migrate() -> None:
     assert day_triggers.is_whole(connection)
     day_triggers.drop_before_migration(using="default", plan=[])
     assert day_triggers.is_whole(connection)
+
+
+def test_database_has_no_constraints_for_sums_of_a_removed_project_or_account() -> None:
+    """A web server of an older version, beside the new schema, does not know these rows."""
+    with connection.cursor() as cursor:
+        for sums in (ModelUsage, PersonUsage, DayFigures):
+            found = connection.introspection.get_constraints(cursor, sums._meta.db_table)
+            assert not [name for name, one in found.items() if one["foreign_key"]]
+
+
+def test_sums_of_a_removed_project_go_with_it() -> None:
+    project = spent(4).step.task.project
+    all_added_up()
+    assert DayFigures.objects.filter(project=project).exists()
+    removed = project.pk
+    project.delete()
+    for sums in (ModelUsage, PersonUsage, DayFigures):
+        assert not sums.objects.filter(project=removed).exists()
+    assert ChangedDay.objects.filter(day=TODAY - timedelta(days=4)).exists()
