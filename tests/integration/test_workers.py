@@ -192,6 +192,12 @@ def test_m7_the_queue_page_says_what_enforces_limits_on_each_worker(browser: Cli
     assert "older:3 0 of 4 slots in use Its version does not report its limits." in page
 
 
+def test_m7_unfolded_limits_of_a_worker_stay_so_when_the_page_is_refreshed(browser: Client) -> None:
+    """What was unfolded is found again by its id."""
+    worker = WorkerBeatFactory.create(limits=[("Memory", "1 GiB", "cgroup")])
+    assert f'<details class="fold" id="worker-{worker.pk}-limits">' in browser.get("/queue/").text
+
+
 def test_m7_doctor_names_workers_whose_agents_nothing_holds() -> None:
     WorkerBeatFactory.create(host="good", limits=[("Memory", "1 GiB", "cgroup"), ("Cores", "no limit", "")])
     assert [finding.level for finding in workers()] == [Level.OK]
