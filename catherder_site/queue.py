@@ -10,6 +10,7 @@ import fcntl
 import json
 import logging
 import queue
+import shutil
 import sqlite3
 import time
 from collections.abc import Callable, Iterable
@@ -171,7 +172,9 @@ class QueueFile(TolerantStorage, SqliteStorage):  # type: ignore[misc]
     def __init__(self, *args: Any, **options: Any) -> None:
         self._inode: int | None = None
         super().__init__(*args, **options)
-        self.wakeup = Wakeup(Path(self.filename).parent / "wakeup" / "workers")
+        folder = Path(self.filename).parent
+        shutil.rmtree(folder / "bells", ignore_errors=True)  # as an earlier version called it
+        self.wakeup = Wakeup(folder / "wakeup" / "workers")
 
     def enqueue(self, data: bytes, priority: float | None = None) -> None:
         super().enqueue(data, priority)

@@ -151,6 +151,12 @@ def test_a_process_starts_with_a_damaged_file_and_takes_a_ring(path: Path) -> No
     assert len(done.stderr.splitlines()) == 1 and "damaged" in done.stderr
 
 
+def test_the_folder_of_an_earlier_version_is_removed(path: Path) -> None:
+    (path.parent / "bells" / "workers").mkdir(parents=True)
+    Huey("x", storage_class=QueueFile, filename=str(path))
+    assert not (path.parent / "bells").exists()
+
+
 def test_a_job_does_not_wait_for_the_disk(storage: QueueFile) -> None:
     """It is a hint; SQLite's own default would write it to the disk at once (2)."""
     assert storage.sql("pragma journal_mode", results=True) == [("wal",)]
