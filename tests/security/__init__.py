@@ -4,7 +4,7 @@
 | --- | --- |
 | An agent reads the portal's secrets, database or another task | test_sandboxed_agent: no_secret_is_read |
 | … sees worker, environment or machine | test_sandboxed_agent: the_worker, the_environment, machine |
-| … writes its orders, permissions, gate or answers | test_sandboxed_agent: a_run_can_write_neither, an_answer |
+| … writes orders, permissions, gate or answers | test_sandboxed_agent: a_run_can_write_neither, an_answer |
 | … forges messages of its own program | test_sandboxed_agent: a_forged_message |
 | … leaves processes behind | test_sandboxed_agent: nothing_outlives_the_run |
 | … plants settings, hooks, servers or an "all hooks off" | test_sandboxed_agent: planted_settings |
