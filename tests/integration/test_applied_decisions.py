@@ -479,6 +479,17 @@ class TestMissed:
         apply_missed_decisions()
         assert fresh(question).applied == decision
 
+    def test_d5_a_decision_on_one_item_of_several_makes_nobody_look(
+        self, project: Project, question: Question, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """It has no answer to the others, so it never answers the question."""
+        Question.objects.update(items=[ROUNDING, {**ROUNDING, "question": "Something else?"}])
+        decided(project, [ROUNDING], {ASKED: "Half up"})
+        looked_at: list[Question] = []
+        monkeypatch.setattr(missed, "apply_decision", looked_at.append)
+        apply_missed_decisions()
+        assert looked_at == []
+
     @pytest.mark.parametrize(
         "change",
         [

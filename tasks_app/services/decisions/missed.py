@@ -57,8 +57,7 @@ def _missed_questions() -> dict[int, object]:
     """Return open questions that a confirmed decision answered before, with all on which the rest depends."""
     by_key = defaultdict(list)
     for pk, project, items, *facts in _waiting_questions():
-        for key in {question_digest(items), *(question_digest([item]) for item in items)}:
-            by_key[project, key].append((pk, facts))
+        by_key[project, question_digest(items)].append((pk, facts))
     if not by_key:
         return {}
     projects, keys = zip(*by_key, strict=True)
