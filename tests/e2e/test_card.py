@@ -346,7 +346,10 @@ def test_no_answer_is_another_button_and_asks_once(
     page, other = sign_in(portal), sign_in(portal)
     for one in (page, other):
         one.goto(f"{portal.url}/tasks/{task}/")
-    other.locator(f"#question-{number} [name=notes]").fill("half an answer")
+    typed = other.locator(f"#question-{number}")
+    typed.locator("[name=notes]").fill("half an answer")
+    typed.get_by_label("whole project").check()
+    typed.locator("[name^=statement]").first.fill("A prepared sentence, which is no remark.")
     card = page.locator(f"#question-{number}")
     card.get_by_text("Skip…").click()
     card.get_by_label("Remark for the agent").fill("Nobody knows.")

@@ -92,7 +92,7 @@
     const draft = kept(idOf(card));
     if (place && !isBlank(draft)) {
       const field = place.querySelector("textarea");
-      const answered = draft.filter((part) => !/^(taken_from|remember|stance)/.test(part.name));
+      const answered = draft.filter((part) => !/^(taken_from|remember|statement|stance)/.test(part.name));
       const parts = answered.filter((part) => (part.on && part.value) || (part.text || "").trim());
       const text = parts.map((part) => part.text ?? part.value).join("\n");
       if (!field.value.includes(text)) field.value = [field.value, text].filter(Boolean).join("\n");
