@@ -55,9 +55,8 @@ class Command(BaseCommand):
         os.nice(NICE)
         tasks.labels = labels_option(options["labels"])
         try:
-            sandbox = (
-                composition.worker_sandbox()
-            )  # CATHERDER_SANDBOX=require must stop the start, not the first task
+            # CATHERDER_SANDBOX=require must stop the start, not the first task.
+            sandbox = composition.worker_sandbox()
             require_git()
             require_services()
             require_closed_services()  # `up` prints open services; here only forbidden ones matter
