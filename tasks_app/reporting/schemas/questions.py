@@ -54,7 +54,7 @@ class QuestionOut(Out):
         description="Whether it is about the goal of the task: the agent said so, or it was asked before the "
         "work."
     )
-    late: bool = Field(description="Whether it is about the goal, but came when work was done.")
+    late: bool = Field(description="Whether it is about the goal, but came after work had begun.")
     evidence: list[dict[str, str]] = Field(
         description="What to judge by: objects with kind (command, file, diff, text), title and text."
     )
@@ -177,7 +177,7 @@ class EarlierAnswerOut(Out):
         )
 
 
-class ConcernedDecisionOut(Out):
+class RelatedDecisionOut(Out):
     """A decision that holds, and what it has to do with a question."""
 
     decision: int = Field(description="Its number; send it in `decisions` of the answer.")
@@ -209,7 +209,7 @@ class QuestionDetailOut(QuestionOut):
         [],
         description="While it is open: the nearest earlier answers to each item, at most three.",
     )
-    decisions: list[ConcernedDecisionOut] = Field(
+    decisions: list[RelatedDecisionOut] = Field(
         [], description="While it is open: the active decisions that it concerns."
     )
 
@@ -219,8 +219,8 @@ class QuestionDetailOut(QuestionOut):
         if not question.is_open or question.kind != QuestionKind.CLARIFICATION:
             return shown
         earlier = [EarlierAnswerOut.of(one) for one in find_similar_answers(question)]
-        concerned = [ConcernedDecisionOut.of(one) for one in related_decisions(question)]
-        return shown.model_copy(update={"earlier": earlier, "decisions": concerned})
+        related = [RelatedDecisionOut.of(one) for one in related_decisions(question)]
+        return shown.model_copy(update={"earlier": earlier, "decisions": related})
 
 
 class AnswerOutcome(Out):

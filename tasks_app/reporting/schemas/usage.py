@@ -53,7 +53,7 @@ class TimingOut(Out):
 
     share: str = Field(description="The share, such as “First 10 %”.")
     before_work: int = Field(description="In the questions before work.")
-    late: int = Field(description="About the goal, when work was done already.")
+    late: int = Field(description="About the goal, after work had begun.")
     others: int = Field(description="All others.")
 
 
@@ -63,7 +63,7 @@ class QuestionsAsked(Out):
     questions: int = Field(description="Questions that were asked.")
     before_work: int = Field(description="Those before work.")
     tasks_before_work: int = Field(description="The tasks of those before work.")
-    late: int = Field(description="Those about the goal when work was done already.")
+    late: int = Field(description="Those about the goal, after work had begun.")
     timings: list[TimingOut] = Field(description="When those of done tasks were asked.")
     recommended: int = Field(description="Answered items that recommended an option.")
     recommended_taken: int = Field(description="Those answered with it.")

@@ -93,7 +93,7 @@ def related_decisions_of_each(questions: Collection[Question]) -> dict[int, list
         project__in={one.task.project_id for one in questions},
     )
     active = list(rows.select_related("project", "decided_by", "question__task").order_by("-number"))
-    return {one.question.pk: [found for row in active if (found := one.concerned(row))] for one in asked}
+    return {one.question.pk: [found for row in active if (found := one.related(row))] for one in asked}
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ class _Asked:
                 by_number.setdefault(number, []).append(item)
         return cls(question, by_key, by_number, cache(partial(_files_of, question)))
 
-    def concerned(self, decision: Decision) -> RelatedDecision | None:
+    def related(self, decision: Decision) -> RelatedDecision | None:
         if decision.project_id != self.question.task.project_id:
             return None
         same = self.items_by_key.get(decision.question_key) if decision.question_key else None
