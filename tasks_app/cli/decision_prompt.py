@@ -102,9 +102,9 @@ class DecisionPrompt:
 
 def _menu(label: str, allowed: Collection[str]) -> str:
     choices = {
-        "1": "your answer holds instead",
+        "1": "your answer replaces it",
         "2": "an exception",
-        "3 PATHS": f"{label} holds only for these paths, such as 3 src/**",
+        "3 PATHS": f"limit {label} to these paths, such as 3 src/**",
         "4": f"{label} is right",
         "5": "your answer does not affect it",
     }

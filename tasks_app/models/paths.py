@@ -196,7 +196,7 @@ def answers_dir(task: Task) -> Path:
 
 
 def run_dir(run: Run) -> Path:
-    """Return the directory with the gate's decisions, read-only for the agent."""
+    """Return the directory with the gate and its permissions, read-only for the agent."""
     return task_dir(run.step.task) / "runs" / str(run.pk)
 
 

@@ -33,7 +33,7 @@ class QuestionState(models.TextChoices):
 
 
 class Verdict(models.TextChoices):
-    """The decision of a human about a tool call or a plan."""
+    """What a human says to a tool call or a plan."""
 
     APPROVED = "approved", "Approved"
     DENIED = "denied", "Denied"

@@ -131,7 +131,7 @@ def test_a_revision_is_a_new_decision(browser: Client, project: Project) -> None
     old.refresh_from_db()
     assert old.state == DecisionState.SUPERSEDED
     again = browser.post(decisions(project, f"{old.number}/revise/"), given)
-    assert again.status_code == 400 and "D-2 holds instead" in again.text and "mills" in again.text
+    assert again.status_code == 400 and "D-2 replaces it" in again.text and "mills" in again.text
     assert browser.get(decisions(project, f"{old.number}/revise/")).status_code == 302
 
 

@@ -105,7 +105,7 @@ class TestStances:
         decided_before(question)
         reply, shown = typed(question, "1", line, "2")
         assert reply.for_decisions.stances == {1: StanceChoice("exception")}
-        assert shown.count("Type 1: your answer holds instead") == 2
+        assert shown.count("Type 1: your answer replaces it") == 2
 
     @pytest.mark.parametrize(("line", "stance"), [("4", "agree"), ("5", "unaffected"), ("2", "exception")])
     def test_d6_so_does_a_decision_that_the_agent_names(self, line: str, stance: str) -> None:

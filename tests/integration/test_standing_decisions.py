@@ -343,7 +343,7 @@ class TestChanging:
         new = revise(made, DecisionContent("Money is stored in mills."), by=acting(ada))
         assert (new.label, new.replaces) == ("D-2", made)
         assert state_of(made) == DecisionState.SUPERSEDED and made.statement == self.CONTENT.statement
-        with pytest.raises(DecisionChanged, match=r"D-1 is superseded\. D-2 holds instead\."):
+        with pytest.raises(DecisionChanged, match=r"D-1 is superseded\. D-2 replaces it\."):
             revise(made, self.CONTENT, by=acting(ada))
         with pytest.raises(BadInput, match="nothing is different"):
             revise(new, DecisionContent("Money is stored in mills."), by=acting(ada))

@@ -129,7 +129,7 @@ def supersede(
     """End a locked decision because of a new one. Call it in a transaction."""
     close(decision, DecisionState.SUPERSEDED)
     task = answered.task if answered else None
-    record_event(decision, kind, by=by, task=task, question=answered, note=f"{new.label} holds instead.")
+    record_event(decision, kind, by=by, task=task, question=answered, note=f"{new.label} replaces it.")
     record(
         Action.DECISION_SUPERSEDED, by=by, project=decision.project, task=task, subject=subject_of(decision),
         decision=decision.number, replaced_by=new.number,
@@ -260,7 +260,7 @@ def require_active(decision: Decision) -> None:
 
 def _not_current(decision: Decision) -> DecisionChanged:
     new = decision.replaced_by.first()
-    follows = f" {new.label} holds instead." if new else ""
+    follows = f" {new.label} replaces it." if new else ""
     return DecisionChanged(f"{decision.label} is {decision.get_state_display()}.{follows}")
 
 
