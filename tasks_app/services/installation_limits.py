@@ -35,5 +35,5 @@ def most_network() -> Network:
 
 def tasks_per_person() -> int | None:
     """Return how many tasks of one person may run at the same time; None: any number."""
-    own: int = settings.ENVIRONMENT.tasks_per_person
-    return (own if _tasks_per_person is None else _tasks_per_person) or None
+    limits = (settings.ENVIRONMENT.tasks_per_person, _tasks_per_person)
+    return min((limit for limit in limits if limit), default=None)

@@ -220,7 +220,22 @@ def test_m6_a_worker_host_with_a_sandbox_goes_with_a_portal_that_requires_one(
 
 
 @pytest.mark.django_db
-def test_m6_on_a_worker_host_the_stricter_network_holds_and_the_portals_tasks_per_person(
+@pytest.mark.parametrize(
+    ("portals", "own", "holds"), [(2, 9, 2), (9, 2, 2), (0, 3, 3), (3, 0, 3), (0, 0, None)]
+)
+def test_m6_on_a_worker_host_the_stricter_number_of_tasks_per_person_holds(
+    on_worker_host: Any, monkeypatch: pytest.MonkeyPatch, portals: int, own: int, holds: int | None
+) -> None:
+    told = facts(on_worker_host, tasks_per_person=portals)
+    monkeypatch.setattr(Portal, "hello", lambda self: told)
+    changed = {"tasks_per_person": own}
+    on_worker_host.ENVIRONMENT = on_worker_host.ENVIRONMENT.model_copy(update=changed)
+    assert fitness.portal_problem() == ""
+    assert places().per_person == holds
+
+
+@pytest.mark.django_db
+def test_m6_on_a_worker_host_the_stricter_network_holds(
     on_worker_host: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: dict[str, Any] = {}
@@ -232,11 +247,11 @@ def test_m6_on_a_worker_host_the_stricter_network_holds_and_the_portals_tasks_pe
         ("full", "full", "full"),
         ("of-a-newer-version", "full", "none"),
     ):
-        changed = {"network": own, "tasks_per_person": 9}
+        changed = {"network": own}
         on_worker_host.ENVIRONMENT = on_worker_host.ENVIRONMENT.model_copy(update=changed)
-        told.update(network=portals, tasks_per_person=2)
+        told.update(network=portals)
         assert fitness.portal_problem() == ""
-        assert (network_of(step), places().per_person) == (holds, 2)
+        assert network_of(step) == holds
 
 
 @pytest.mark.django_db
