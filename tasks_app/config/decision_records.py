@@ -17,7 +17,8 @@ _LONGEST_TITLE = 90
 #: With the byte order mark and the line ends that some editors write.
 _FRONT_MATTER = re.compile(r"(?P<mark>\ufeff?)---(?P<end>\r?\n)(?P<front>(?:.*\n)*?)---\r?\n")
 #: The first line of a key. Items of its list may stand at the beginning of a line as well.
-_KEY = re.compile(r"(?![\s#-])(?P<quote>[\"']?)(?P<key>.*?)(?P=quote)[ \t]*:(?=\s)")
+#: A key ends with no blank: else each blank of a long run would be tried as its end.
+_KEY = re.compile(r"(?![\s#-])(?P<quote>[\"']?)(?P<key>(?:.*?[^ \t])?)(?P=quote)[ \t]*:(?=\s)")
 
 
 @dataclass(frozen=True)

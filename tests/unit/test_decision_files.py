@@ -247,6 +247,11 @@ notes: |
         assert changed == self.file(f"{self.RECORD.front_matter}consulted:\n- Grace\n")
         assert with_front_matter(self.RECORD, changed) == changed
 
+    def test_a_key_with_a_megabyte_of_blanks_holds_up_nobody(self) -> None:
+        """Trying each blank as the end of the key took a quarter of an hour, for all threads."""
+        front = f"? a{1_000_000 * ' '}\n: 1\n"
+        assert with_front_matter(self.RECORD, self.file(front)).startswith(f"---\n{self.RECORD.front_matter}")
+
     def test_a_key_that_does_not_apply_any_more_goes(self) -> None:
         narrowed = replace(self.RECORD, step="plan")
         text = record_text(narrowed, path="adr/1.md")
