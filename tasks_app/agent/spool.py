@@ -13,6 +13,7 @@ import shutil
 from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -54,7 +55,8 @@ def read_spool(
 ) -> Spooled[T]:
     """Return what `read` makes of the documents that are not `known`, in the order written.
 
-    This is called each second of a run: the agent writes the files, and they stay until `clear_folder`.
+    This is called each second of a run: the agent writes the files, and they stay until `clear_folder`. At
+    most `limit` are read in the whole run, `known` ones included.
     """
     documents = spooled_documents(home, name, limit=limit, known=known)
     found = [one for document in documents for one in read(document)]
@@ -75,20 +77,23 @@ def spooled_documents(
 ) -> list[SpooledDocument]:
     """Return the documents in the order written. They stay until `clear_folder`, so that a crash loses none.
 
-    Those with a `known` key are not read again. At most `limit` files are looked at.
+    Those with a `known` key are not read again, and count towards `limit` even if the agent has deleted them.
     """
     documents: list[SpooledDocument] = []
     with suppress(OSError), open_folder(home, name) as folder:
         names = sorted(name for name in os.listdir(folder) if name.endswith(".json"))  # noqa: PTH208
-        documents = [document for name in names[:limit] for document in _read_document(folder, name, known)]
+        new = ((name, key) for name in names if (key := _key_of(name)) not in known)
+        few = islice(new, max(0, limit - len(known)))
+        documents = [document for name, key in few for document in _read_document(folder, name, key)]
     return sorted(documents, key=lambda document: document.written_at)
 
 
-def _read_document(folder: int, name: str, known: Collection[str]) -> Iterator[SpooledDocument]:
+def _key_of(name: str) -> str:
     # The agent chose the name: it may hold any bytes, and long names may differ only at their end.
-    key = hashlib.sha256(os.fsencode(name)).hexdigest()[:32]
-    if key in known:
-        return
+    return hashlib.sha256(os.fsencode(name)).hexdigest()[:32]
+
+
+def _read_document(folder: int, name: str, key: str) -> Iterator[SpooledDocument]:
     with suppress(OSError), open_file(folder, name) as file:
         facts = os.fstat(file.fileno())
         content = _parsed(file.read(_MAX_BYTES)) if facts.st_size <= _MAX_BYTES else None

@@ -16,11 +16,10 @@ _MAX_CHARACTERS = 5_000
 
 @dataclass(frozen=True)
 class UnfitDecision:
-    """The number of a decision and why it does not fit; `key` tells it apart from others."""
+    """The number of a decision and why it does not fit."""
 
     number: int
     why: str
-    key: str
 
 
 def unfit_folder(home: Path) -> Path:
@@ -41,4 +40,4 @@ def _read(document: SpooledDocument) -> Iterator[UnfitDecision]:
     with suppress(KeyError, TypeError, ValueError, OverflowError):
         number, why = int(document.content["decision"]), str(document.content["why"]).strip()
         if 0 < number < 2**31 and why:
-            yield UnfitDecision(number, why[:_MAX_CHARACTERS], document.key)
+            yield UnfitDecision(number, why[:_MAX_CHARACTERS])

@@ -42,17 +42,16 @@ def _unfit_of_known(run: Run, home: Path, *, known: Collection[str] = ()) -> Spo
 
 def _store_all(run: Run, unfit: Sequence[UnfitDecision]) -> None:
     for said in unfit:
-        _store_unfit(run, said.number, said.why, said.key)
+        _store_unfit(run, said.number, said.why)
 
 
-def _store_unfit(run: Run, number: int, why: str, key: str) -> None:
-    """Note it and open the decision for a review; it stays in force."""
+def _store_unfit(run: Run, number: int, why: str) -> None:
+    """Note it, once in a run, and open the decision for a review; it stays in force."""
     decision = run.step.task.project.decisions.active().filter(number=number).first()
     if decision is None:
         return
-    # Agents of other runs may choose the same file name.
     _, is_new = DecisionEvent.objects.get_or_create(
-        decision=decision, kind=DecisionEventKind.UNFIT, key=f"{run.pk}-{key}",
+        decision=decision, kind=DecisionEventKind.UNFIT, key=f"run-{run.pk}",
         defaults={"task": run.step.task, "run": run, "note": why},
     )  # fmt: skip
     if is_new:

@@ -109,6 +109,22 @@ class TestUnfit:
         agent_leaves(unfit(2))
         assert not kinds(decision) and not fresh(decision).review_reason
 
+    def test_d3_one_run_leaves_one_event_of_a_decision(self, rows: Rows, project: Project) -> None:
+        decision = DecisionFactory.create(project=project)
+
+        def write(workspace: Path) -> str:
+            folder = workspace.parent / "home" / "unfit"
+            folder.mkdir(parents=True, exist_ok=True)
+            for number in range(3):
+                (folder / f"{number}.json").write_text(json.dumps(unfit(1)[1]))
+            return "noted"
+
+        rows.agent = FakeAgent(
+            lambda prompt: [Turn(calls=(Call("Bash", {"command": "x"}, write),)), say("Done.")]
+        )
+        assert rows.advance(rows.rows("do", project=project, queued_at=timezone.now())).phase == Phase.DONE
+        assert kinds(decision) == ["unfit"]
+
     def test_agents_of_two_tasks_may_choose_the_same_file_name(
         self, project: Project, agent_leaves: Leaves
     ) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -194,3 +196,24 @@ class TestDecisions:
         done = self.run({"CAT_HERDER_ASKED": "/x"}, "decisions")
         assert (done.returncode, done.stderr) == (2, "This project has no decisions.\n")
         assert self.run({}, "unfit", "D-1", "x").stderr == ask.OUTSIDE.format(command="unfit")
+
+
+@pytest.mark.parametrize(
+    ("read", "folder", "content", "limit"),
+    [
+        (spooled_unfit, "unfit", {"decision": 1, "why": "In yen."}, 100),
+        (spooled_replies, "replies", {"thread": 1, "text": "Done."}, 1_000),
+    ],
+)
+def test_d3_files_that_the_agent_deleted_count_towards_the_limit_of_its_run(
+    tmp_path: Path, read: Any, folder: str, content: dict[str, object], limit: int
+) -> None:
+    """Else an agent that writes new ones each second fills the database."""
+    known: set[str] = set()
+    for number in range(limit + 20):
+        (tmp_path / folder).mkdir(exist_ok=True)
+        (tmp_path / folder / f"{number}.json").write_text(json.dumps(content))
+        if number % 20 == 19:
+            known |= read(tmp_path, known=known).keys
+            shutil.rmtree(tmp_path / folder)
+    assert len(known) == limit
