@@ -16,6 +16,7 @@ from django.shortcuts import get_object_or_404
 
 from tasks_app.core.errors import NotAllowed
 from tasks_app.models import (
+    ACTING_ROLES,
     DECISION_SHOWN_WITH,
     SHOWN_WITH,
     ApiToken,
@@ -39,8 +40,6 @@ from tasks_app.models.notification import NoticeQuerySet
 from tasks_app.models.question import QuestionQuerySet
 from tasks_app.models.task import TaskQuerySet
 
-#: Roles that may create, start, answer and cancel.
-ACTING_ROLES = frozenset({Role.MEMBER, Role.MAINTAINER})
 #: Roles that may change a project's settings and members.
 MAINTAINING_ROLES = frozenset({Role.MAINTAINER})
 

@@ -4,7 +4,6 @@ from tasks_app.models.audit import Action, AuditEntry
 from tasks_app.models.browser_session import BrowserSession
 from tasks_app.models.day_sums import ChangedDay, DayFigures, ModelUsage, PersonUsage, SummedDay
 from tasks_app.models.decision import (
-    CONFIRMATIONS,
     DECISION_SHOWN_WITH,
     Citation,
     Decision,
@@ -13,6 +12,7 @@ from tasks_app.models.decision import (
     DecisionScope,
     DecisionState,
     ReviewReason,
+    counted_confirmations,
 )
 from tasks_app.models.delivery import Delivery, DeliveryState
 from tasks_app.models.idempotency import IdempotencyKey
@@ -68,12 +68,12 @@ from tasks_app.models.task import EarlyEnd, Task
 from tasks_app.models.token import ApiToken, Scope
 from tasks_app.models.transcript import SessionEntry
 from tasks_app.models.transition import Change, ChangeKind, SequenceTransition, Transition
-from tasks_app.models.user import Membership, Role, Theme, User
+from tasks_app.models.user import ACTING_ROLES, Membership, Role, Theme, User
 from tasks_app.models.worker import WorkerBeat, WorkerToken
 
 __all__ = [
+    "ACTING_ROLES",
     "CLAIM_LASTS",
-    "CONFIRMATIONS",
     "DECISION_SHOWN_WITH",
     "EVENT_TYPE_OF",
     "SHOWN_WITH",
@@ -155,4 +155,5 @@ __all__ = [
     "ViewedFile",
     "WorkerBeat",
     "WorkerToken",
+    "counted_confirmations",
 ]

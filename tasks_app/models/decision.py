@@ -7,7 +7,7 @@ from collections.abc import Collection
 from typing import NotRequired, Self, TypedDict
 
 from django.db import models
-from django.db.models import Case, Count, IntegerField, OuterRef, Q, Subquery, Value, When
+from django.db.models import Case, Count, Exists, IntegerField, OuterRef, Q, Subquery, Value, When
 from django.db.models.functions import Coalesce
 from django.utils import timezone
 
@@ -16,7 +16,7 @@ from tasks_app.models.project import Project
 from tasks_app.models.question import Question
 from tasks_app.models.run import Run
 from tasks_app.models.task import Task
-from tasks_app.models.user import User
+from tasks_app.models.user import ACTING_ROLES, Membership, User
 
 _LABEL = re.compile(r"\b[Dd]-([0-9]{1,9})\b")
 
@@ -94,9 +94,18 @@ def _needs_review() -> Q:
     return Q(state=DecisionState.ACTIVE) & (~Q(review_reason="") | due)
 
 
-def _events_counted(count: Count, **only: object) -> Coalesce:
+def counted_confirmations() -> Q:
+    """Filter events: confirmations of people with active accounts who may still answer in the project."""
+    roles = Membership.objects.filter(
+        user=OuterRef("user"), project=OuterRef("decision__project"), role__in=ACTING_ROLES
+    )
+    may_answer = Q(user__is_superuser=True) | Exists(roles)
+    return Q(kind__in=CONFIRMATIONS, user__is_active=True) & may_answer
+
+
+def _events_counted(count: Count, only: Q) -> Coalesce:
     """Return a count of each decision's events, which a database does only for the rows that it returns."""
-    events = DecisionEvent.objects.filter(decision=OuterRef("pk"), **only).order_by()
+    events = DecisionEvent.objects.filter(only, decision=OuterRef("pk")).order_by()
     return Coalesce(Subquery(events.values("decision").annotate(found=count).values("found")), 0)
 
 
@@ -129,13 +138,11 @@ class DecisionQuerySet(models.QuerySet["Decision"]):
         return found
 
     def with_counts(self) -> Self:
-        """Add `uses`, `overrides` and `confirmers` (how many active people confirmed it)."""
+        """Add `uses`, `overrides` and `confirmers` (how many people confirmed it who may answer)."""
         return self.annotate(
-            uses=_events_counted(Count("pk"), kind__in=USES),
-            overrides=_events_counted(Count("pk"), kind__in=OVERRIDES),
-            confirmers=_events_counted(
-                Count("user", distinct=True), kind__in=CONFIRMATIONS, user__is_active=True
-            ),
+            uses=_events_counted(Count("pk"), Q(kind__in=USES)),
+            overrides=_events_counted(Count("pk"), Q(kind__in=OVERRIDES)),
+            confirmers=_events_counted(Count("user", distinct=True), counted_confirmations()),
         )
 
 

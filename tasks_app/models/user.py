@@ -53,6 +53,10 @@ class Role(models.TextChoices):
     MAINTAINER = "maintainer", "maintainer: also settings and members"
 
 
+#: Roles that may create, start, answer and cancel.
+ACTING_ROLES = frozenset({Role.MEMBER, Role.MAINTAINER})
+
+
 class Membership(models.Model):
     """A user's role in one project."""
 

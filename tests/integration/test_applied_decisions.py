@@ -85,6 +85,7 @@ def decided(project: Project, items: list[dict[str, Any]], answers: dict[str, st
     decision: Decision = DecisionFactory.create(
         project=project, question_key=key, answers=answers, statement="Half cents are rounded up.", **more
     )
+    MembershipFactory.create(project=project, user=decision.decided_by)
     note(decision, DecisionEventKind.DECIDED, decision.decided_by)
     note(decision, DecisionEventKind.CONFIRMED, MembershipFactory.create(project=project).user)
     return decision
@@ -214,6 +215,24 @@ class TestConditions:
         User.objects.filter(decisions=decision).update(is_active=False)
         assert self.blocker(question) == "it needs one more person to confirm it"
         assert Decision.objects.with_counts().get().confirmers == 1
+
+    @pytest.mark.parametrize("role", [None, Role.VIEWER], ids=["left", "viewer"])
+    def test_d5_people_who_may_no_longer_answer_in_the_project_do_not_count(
+        self, question: Question, decision: Decision, role: Role | None
+    ) -> None:
+        membership = decision.project.memberships.get(user=decision.decided_by)
+        MembershipFactory.create(user=membership.user)  # a role in another project is none in this one
+        if role is None:
+            membership.delete()
+        else:
+            decision.project.memberships.filter(pk=membership.pk).update(role=role)
+        assert self.blocker(question) == "it needs one more person to confirm it"
+        assert Decision.objects.with_counts().get().confirmers == 1
+
+    def test_d5_a_site_admin_counts_without_a_role(self, question: Question, decision: Decision) -> None:
+        decision.project.memberships.filter(user=decision.decided_by).delete()
+        User.objects.filter(pk=decision.decided_by_id).update(is_superuser=True)
+        assert applicable(question) == decision
 
     @pytest.mark.parametrize(
         "fields",

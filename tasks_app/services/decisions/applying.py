@@ -18,7 +18,6 @@ from tasks_app.core.phases import Phase
 from tasks_app.core.similar_questions import normalised_label
 from tasks_app.git import Repository, changed_files, committed_tree, root_names
 from tasks_app.models import (
-    CONFIRMATIONS,
     Action,
     Channel,
     Decision,
@@ -29,6 +28,7 @@ from tasks_app.models import (
     QuestionKind,
     QuestionState,
     Task,
+    counted_confirmations,
     paths,
 )
 from tasks_app.services.decisions.answering import related_decisions
@@ -139,7 +139,7 @@ def _answers_every_item(decision: Decision, question: Question) -> str:
 
 
 def _is_confirmed(decision: Decision, question: Question) -> str:
-    confirmations = decision.events.filter(kind__in=CONFIRMATIONS, user__is_active=True)
+    confirmations = decision.events.filter(counted_confirmations())
     missing = CONFIRMERS - confirmations.order_by().values("user").distinct().count()
     return f"it needs {_NUMBERS[missing]} to confirm it" if missing > 0 else ""
 
