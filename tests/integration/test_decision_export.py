@@ -308,3 +308,18 @@ def test_the_api_previews_and_imports(shop: Project, ada: User, source: GitRepos
     refused = script.post(where, {"decisions": [{"key": "nothing"}]})
     assert refused.status_code == 400 and "may have changed" in refused.json()["errors"][0]["message"]
     assert script.get(where, path="nowhere.md").status_code == 400
+
+
+def test_d7_an_export_reads_five_megabytes_its_own_files_first_and_says_what_it_left_out(
+    shop: Project, ada: User, source: GitRepository
+) -> None:
+    decide(shop, ada, "Money is stored in cents.")
+    merge(exported(shop, ada), source)
+    notes = f"{BY_HAND}\n## Notes\n\n{190_000 * 'x'}"
+    source.commit(**{f"docs/adr/{number:04}.md": f"{notes}{number}\n" for number in range(30)})
+    decide(shop, ada, "Tabs.")
+    task = exported(shop, ada)
+    assert list(files_of(task)) == ["docs/decisions/d-2-tabs.md"]
+    assert task.left_out == [
+        "Only the first 27 of 31 files were read: at most 2,000 files and 5,000,000 bytes are read at once."
+    ]

@@ -160,3 +160,18 @@ def test_kept_without_its_passage_a_decision_cites_the_file_no_more(shop: Projec
     source.commit(**{"CLAUDE.md": "- Anything else.\n- Never floats.\n"})
     fetch(shop)
     assert not shop.decisions.to_review().exists()
+
+
+def test_d7_an_import_reads_five_megabytes_at_once_and_says_what_it_left_out(
+    tmp_path: Path, ada: User
+) -> None:
+    text = RECORD.format(status="Accepted") + "\n## Notes\n\n" + 190_000 * "x"
+    files = {f"docs/adr/{number:04}.md": f"{text}{number}\n" for number in range(30)}
+    project = add_project("large", str(GitRepository.make(tmp_path / "large", **files).path), by=ada)
+    preview = preview_import(project)
+    assert preview.faults == [
+        "Only the first 26 of 30 files were read: at most 200 files and 5,000,000 bytes are read at once."
+        " Name some files to import others."
+    ]
+    assert len(preview.decisions) == 26
+    assert not preview_import(project, ["docs/adr/0029.md"]).faults

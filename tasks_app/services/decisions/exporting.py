@@ -6,6 +6,7 @@ approvals, publication and pull request serve it.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -25,12 +26,14 @@ from tasks_app.history.transitions import move
 from tasks_app.models import Action, Change, ChangeKind, Decision, DecisionState, Project, Task, paths
 from tasks_app.permissions import Principal, require_actor
 from tasks_app.services.decisions.passages import comparable
+from tasks_app.services.decisions.reading import first_files, left_out_note
 from tasks_app.services.tasks import free_names, newest_commit
 
 #: The folder of the files if the repository has no decision records yet.
 DEFAULT_FOLDER = "docs/decisions"
 #: Records of the repository that are read.
 _MOST_READ = 2_000
+_OWN_NAME = re.compile(r"(?:^|/)d-[0-9]+[^/]*$")
 _NAMED = 20
 
 
@@ -131,7 +134,7 @@ def _described(files: DecisionFiles) -> str:
 def files_to_write(project: Project, commit: str) -> DecisionFiles:
     """Return the files that differ from what the decisions say by now. Runs git."""
     records = _Records(project, commit)
-    files = DecisionFiles(records.folder)
+    files = DecisionFiles(records.folder, notes=records.notes)
     decisions = project.decisions.exclude(state=DecisionState.PROPOSED).select_related("decided_by")
     for decision in decisions.prefetch_related("replaced_by").order_by("number"):
         said = _record_of(decision)
@@ -194,6 +197,7 @@ class _Records:
 
     def __init__(self, project: Project, commit: str) -> None:
         self._tree = {one.path: one for one in committed_tree(paths.repository(project), commit=commit)}
+        self.notes: list[str] = []
         read = list(self._read(project))
         self.exported = {found.label: _Exported(found, text) for found, text in reversed(read) if found.label}
         self._stated = {(found.path, comparable(found.statement)) for found, _ in read}
@@ -203,11 +207,16 @@ class _Records:
         self.folder = common[0][0] if common else DEFAULT_FOLDER
 
     def _read(self, project: Project) -> Iterator[tuple[FoundDecision, str]]:
-        files: list[TreeFile] = [
+        records: list[TreeFile] = [
             one
             for path, one in self._tree.items()
             if is_record(path) and not one.is_link and one.size <= MAX_BYTES and "\ufffd" not in path
-        ][:_MOST_READ]
+        ]
+        # First those that an export has probably written: an unread one would be written a second time.
+        records.sort(key=lambda one: not _OWN_NAME.search(one.path))
+        files = first_files(records, most=_MOST_READ)
+        if len(files) < len(records):
+            self.notes.append(left_out_note(len(files), len(records), most=_MOST_READ))
         contents = blob_contents(paths.repository(project), [one.blob for one in files])
         for file in files:
             try:

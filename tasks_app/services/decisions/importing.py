@@ -8,15 +8,16 @@ from dataclasses import dataclass, field, replace
 
 from django.db import transaction
 
-from tasks_app.config.decision_files import FoundDecision, decision_files, read_decisions
+from tasks_app.config.decision_files import MAX_BYTES, FoundDecision, decision_files, read_decisions
 from tasks_app.core.errors import BadInput, WorkspaceError
 from tasks_app.core.storable import storable_text
-from tasks_app.git import TEXT_BYTES, TreeFile, blob_bytes, committed_tree
+from tasks_app.git import TreeFile, blob_bytes, committed_tree
 from tasks_app.models import Citation, Decision, DecisionScope, Project, paths
 from tasks_app.permissions import Principal, require_actor
 from tasks_app.services.decisions.changes import propose, store
 from tasks_app.services.decisions.content import DecisionContent
 from tasks_app.services.decisions.passages import comparable
+from tasks_app.services.decisions.reading import first_files, left_out_note
 
 #: Files that are read, and decisions that are shown and imported at once.
 MAX_FILES, MAX_AT_ONCE = 200, 300
@@ -65,21 +66,28 @@ def preview_import(project: Project, only: Collection[str] = ()) -> ImportPrevie
         if name not in files:
             raise BadInput(f"the branch {project.branch} has no file {name[:200]}", where="paths")
     names = list(dict.fromkeys(only)) or decision_files(files)
+    chosen = first_files([_limited(files[name]) for name in names], most=MAX_FILES)
     preview = ImportPreview()
-    if len(names) > MAX_FILES:
-        preview.faults.append(f"Only the first {MAX_FILES} of {len(names):,} files were read.")
+    if len(chosen) < len(names):
+        note = left_out_note(len(chosen), len(names), most=MAX_FILES)
+        preview.faults.append(f"{note} Name some files to import others.")
     known = _ImportedDecisions(project)
-    for name in names[:MAX_FILES]:
-        _read(preview, project, files[name], known)
+    for file in chosen:
+        _read(preview, project, file, known)
     if len(preview.decisions) > MAX_AT_ONCE:
         preview.faults.append(f"Only the first {MAX_AT_ONCE} decisions are shown. Name some files.")
         del preview.decisions[MAX_AT_ONCE:]
     return preview
 
 
+def _limited(file: TreeFile) -> TreeFile:
+    """Return the file with the size that is read of it."""
+    return replace(file, size=min(file.size, MAX_BYTES + 1))
+
+
 def _read(preview: ImportPreview, project: Project, file: TreeFile, known: _ImportedDecisions) -> None:
     try:
-        content = blob_bytes(paths.repository(project), file, limit=TEXT_BYTES)
+        content = blob_bytes(paths.repository(project), file, limit=MAX_BYTES + 1)
         found = read_decisions(file.path, content)
     except (ValueError, WorkspaceError) as error:
         preview.faults.append(storable_text(f"{file.path} {error}."))
