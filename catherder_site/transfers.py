@@ -26,11 +26,11 @@ from catherder_site.git_service import (
 )
 from catherder_site.plain_text import answer
 from catherder_site.slow_threads import Busy, SlowThreads
-from tasks_app.core.errors import BadInput, WorkspaceError
+from tasks_app.core.errors import BadInput, LeaseLost, WorkspaceError
 from tasks_app.git.bundles import BundleOrder, find_bundle, order_bundle, remove_old_transfers
 from tasks_app.git.checksums import checksum_of
 from tasks_app.git.durable import move_file_into_place, temporary_name
-from tasks_app.services.worker_hosts import HeldTask
+from tasks_app.services.worker_hosts import HeldTask, require_still_held
 
 logger = logging.getLogger(__name__)
 
@@ -38,12 +38,20 @@ logger = logging.getLogger(__name__)
 MAKING_SECONDS = 3600.0
 #: Bundles that are made at the same time; each uses a processor and some gigabytes of disk.
 _MOST_AT_WORK = 2
+#: Bundles that are made for one worker host at the same time, and its uploads that are checked, waiting ones
+#: included. A host orders one for each task that it begins.
+MOST_JOBS = 8
 #: Maximum bytes of the names of the commits that a mirror has.
 ORDER_BYTES = 1024**2
 _READ = 256 * 1024
 _RANGE = re.compile(rb"bytes=(\d{1,15})-(\d{1,15})")
 _BINARY = (b"content-type", b"application/octet-stream")
 _NO_STORE = (b"cache-control", b"no-store")
+
+
+def worker_group(held: HeldTask) -> tuple[str, int]:
+    """Return the group of all background jobs of the host's token."""
+    return "worker", held.worker.pk
 
 
 class Bundles:
@@ -66,7 +74,9 @@ class Bundles:
             await answer_empty(send, 204)
             return
         if not find_bundle(held.repository, list(held.bundle_scopes), wanted.name):
-            making = await self._background.wait_for(wanted.path, lambda: self._make(wanted, held))
+            making = await self._background.wait_for(
+                wanted.path, lambda: self._make(wanted, held), limits={worker_group(held): MOST_JOBS}
+            )
             if not wanted.path.exists():
                 await answer_empty(send, 204 if making.done() else 202)
                 return
@@ -81,12 +91,13 @@ class Bundles:
         """Make the bundle; log why it cannot be made."""
         try:
             async with self._at_work:
+                await self._threads.run(lambda: require_still_held(held))
                 with temporary_name(wanted.path) as fresh:
                     await asyncio.wait_for(_write_bundle(wanted, held, fresh), MAKING_SECONDS)
                     below = held.repository.path
                     await self._threads.run(lambda: move_file_into_place(fresh, wanted.path, below=below))
             await self._threads.run(lambda: remove_old_transfers(held.repository.path))
-        except (WorkspaceError, DiskFull, Busy, OSError, TimeoutError) as error:
+        except (LeaseLost, WorkspaceError, DiskFull, Busy, OSError, TimeoutError) as error:
             reason = str(error) or type(error).__name__
             logger.warning("no bundle of %s could be made: %s", held.repository.name, reason)
 

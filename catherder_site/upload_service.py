@@ -10,7 +10,7 @@ import asyncio
 import json
 import logging
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ from catherder_site.git_service import (
 )
 from catherder_site.plain_text import answer
 from catherder_site.slow_threads import SlowThreads
-from catherder_site.transfers import ORDER_BYTES, answer_empty, pieces_of, value_in
+from catherder_site.transfers import MOST_JOBS, ORDER_BYTES, answer_empty, pieces_of, value_in, worker_group
 from tasks_app.core.errors import BadInput, WorkspaceError
 from tasks_app.git.lfs import path_of
 from tasks_app.git.mirror import incoming_ref
@@ -117,13 +117,16 @@ class FinishedUploads:
         """Answer with what git says of the push, or with 202 while the job runs."""
         body = b"".join([piece async for piece in body_pieces(scope, receive, limit=ORDER_BYTES)])
         upload = upload_path(held.repository, held.task_id, name)
+        limits: dict[Hashable, int] = {worker_group(held): MOST_JOBS, (upload, held.epoch): 1}
         if is_content(name):
             key: tuple[Any, ...] = (upload,)
-            job = await self._background.wait_for(key, lambda: self._keep(held, upload))
+            job = await self._background.wait_for(key, lambda: self._keep(held, upload), limits=limits)
         else:
             target = _commit_in(body)
             key = (upload, target, held.epoch)
-            job = await self._background.wait_for(key, lambda: self._push(held, upload, target))
+            job = await self._background.wait_for(
+                key, lambda: self._push(held, upload, target), limits=limits
+            )
         if job.done():
             await answer(scope, send, 200, job.result())
         else:

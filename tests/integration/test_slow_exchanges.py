@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import requests
 
-from catherder_site import background, upload_service, worker_hosts
+from catherder_site import background, transfers, upload_service, worker_hosts
 from catherder_site.plain_text import answer
 from catherder_site.sandboxed_peers import RefuseSandboxedPeers
 from catherder_site.worker_hosts import WorkerHosts
@@ -151,6 +151,41 @@ def checking(monkeypatch: pytest.MonkeyPatch) -> Blocking:
     checking = Blocking(uploads.is_complete)
     monkeypatch.setattr(upload_service, "is_complete", checking)
     return checking
+
+
+@pytest.mark.usefixtures("quick")
+def test_m1_a_host_has_only_so_many_jobs_at_the_same_time(runner: Runner, checking: Blocking) -> None:
+    with ended(checking), serving() as url:
+        host = host_at(url, runner)
+        order = {"target": host.task.base_commit}
+        names = [f"{number:040x}" for number in range(transfers.MOST_JOBS + 1)]
+        *asked, refused = [host.ask("POST", f"uploads/{name}", json=order) for name in names]
+        assert {answer.status_code for answer in asked} == {202}
+        assert refused.status_code == 503 and int(refused.headers["Retry-After"]) > 0
+        assert host.ask("POST", f"uploads/{names[0]}", json=order).status_code == 202, "it may go on asking"
+
+
+@pytest.mark.usefixtures("quick")
+def test_m1_an_upload_is_checked_for_one_target_at_a_time(runner: Runner, checking: Blocking) -> None:
+    with ended(checking), serving() as url:
+        host = host_at(url, runner)
+        name = f"uploads/{40 * 'a'}"
+        assert host.ask("POST", name, json={"target": host.task.base_commit}).status_code == 202
+        assert host.ask("POST", name, json={"target": 40 * "b"}).status_code == 503
+
+
+def test_m1_no_bundle_is_made_for_a_lease_that_was_lost_meanwhile(
+    runner: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lost(held: HeldTask) -> None:
+        lose_lease(host)
+        require_still_held(held)
+
+    monkeypatch.setattr(transfers, "require_still_held", lost)
+    with serving() as url:
+        host = host_at(url, runner)
+        assert host.ask("POST", "bundles", json={"have": []}).status_code == 204
+    assert not [path for path in host.repository.path.glob("bundles/**/*") if path.is_file()]
 
 
 class Recording:
