@@ -11,7 +11,9 @@ import hashlib
 import json
 import re
 from contextlib import aclosing
+from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
 from catherder_site.background import Background
 from catherder_site.body_limits import Message, Receive, Send
@@ -32,21 +34,35 @@ _NAME = re.compile(r"[0-9a-f]{64}")
 _BASE_URL = re.compile(r"https?://[A-Za-z0-9.:\[\]_-]{1,300}(?:/[A-Za-z0-9._~/-]{0,300})?")
 
 
-async def prepare_contents(
-    background: Background, threads: SlowThreads, held: HeldTask, scope: Message, send: Send
-) -> None:
-    """Fetch what a new workspace of the task needs from the source; answer 202 while that lasts.
+class ContentFetches:
+    """Fetches contents from sources, for each repository one commit's at a time.
 
-    The answer has what went wrong, or "". The host then asks for what the portal has.
+    A slow source takes one thread, however many tasks its project has; the others wait without one.
     """
-    contents = LfsContents(held.repository, held.repository.source, held.contents_of)
 
-    async def fetch() -> str:
-        return await threads.run(contents.fetch_needed)
+    def __init__(self, background: Background, threads: SlowThreads) -> None:
+        self._background = background
+        self._threads = threads
+        self._locks: WeakValueDictionary[Path, asyncio.Lock] = WeakValueDictionary()
 
-    job = await background.wait_for((held.repository.path, held.contents_of), fetch)
-    status, found = (200, job.result()) if job.done() else (202, "")
-    await answer(scope, send, status, json.dumps({"problem": found}).encode())
+    async def prepare(self, held: HeldTask, scope: Message, send: Send) -> None:
+        """Fetch what a new workspace of the task needs from the source; answer 202 while that lasts.
+
+        The answer has what went wrong, or "". The host then asks for what the portal has.
+        """
+        job = await self._background.wait_for(
+            (held.repository.path, held.contents_of),
+            lambda: self._fetch(held),
+            limits={"contents": self._threads.most_asked},
+        )
+        status, found = (200, job.result()) if job.done() else (202, "")
+        await answer(scope, send, status, json.dumps({"problem": found}).encode())
+
+    async def _fetch(self, held: HeldTask) -> str:
+        contents = LfsContents(held.repository, held.repository.source, held.contents_of)
+        lock = self._locks.setdefault(held.repository.path, asyncio.Lock())
+        async with lock:
+            return await self._threads.run(contents.fetch_needed)
 
 
 async def batch(held: HeldTask, scope: Message, receive: Receive, send: Send) -> None:

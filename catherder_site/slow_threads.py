@@ -30,7 +30,7 @@ class SlowThreads:
 
     def __init__(self, *, most: int, waiting: int) -> None:
         self._free = asyncio.Semaphore(most)
-        self._most_asked = most + waiting
+        self.most_asked = most + waiting
         self._asked = 0
 
     async def run(self, work: Callable[[], T]) -> T:
@@ -38,7 +38,7 @@ class SlowThreads:
 
         A thread whose caller was cancelled keeps its place until its work has ended.
         """
-        if self._asked >= self._most_asked:
+        if self._asked >= self.most_asked:
             raise Busy("The portal has too much other work. Ask again later.")
         self._asked += 1
         try:

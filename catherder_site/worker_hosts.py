@@ -77,6 +77,7 @@ class WorkerHosts:
         self._fetches = SlowThreads(most=MOST_FETCHES, waiting=MOST_WAITING)
         self._slow = SlowThreads(most=MOST_SLOW, waiting=MOST_WAITING)
         self._references = SlowThreads(most=MOST_SLOW, waiting=MOST_WAITING)
+        self._contents = lfs_service.ContentFetches(self._background, self._fetches)
         self._bundles = transfers.Bundles(self._background, self._slow)
         self._finished_uploads = upload_service.FinishedUploads(self._background, self._slow, self._processes)
         self._old_removed_at = -_REMOVE_OLD_SECONDS
@@ -153,7 +154,7 @@ class WorkerHosts:
     async def _poll(self, held: HeldTask, scope: Message, receive: Receive, send: Send) -> None:
         """Begin a job, or wait for its end. A request that waits uses no place of its host."""
         if scope["path"].endswith("/contents"):
-            await lfs_service.prepare_contents(self._background, self._fetches, held, scope, send)
+            await self._contents.prepare(held, scope, send)
         elif scope["path"].endswith("/bundles"):
             await self._bundles.order(held, scope, receive, send)
         else:

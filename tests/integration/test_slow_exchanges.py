@@ -24,7 +24,7 @@ from tasks_app.models import Task
 from tasks_app.services.worker_hosts import HeldTask, confirm_push, require_still_held
 from tests.forkserver import PATIENCE
 from tests.integration.test_resumed_transfers import left_over, noise
-from tests.integration.worker_host import Host, host_at, serving, snapshot_ref
+from tests.integration.worker_host import Host, held, host_at, serving, snapshot_ref
 from tests.runner import Runner
 from tests.waiting import wait_until
 
@@ -113,6 +113,22 @@ def test_more_fetches_than_may_wait_are_refused_for_a_while(runner: Runner, fetc
             host.portal.prepare_contents(host.key)
         fetching.end.set()
         wait_until(lambda: ask_for_contents(host, 100).status_code == 200)
+
+
+@pytest.mark.usefixtures("quick")
+def test_m1_a_slow_source_does_not_keep_out_those_of_other_projects(
+    runner: Runner, fetching: Blocking
+) -> None:
+    with serving() as url, ended(fetching):
+        host = host_at(url, runner)
+        for number in range(1, worker_hosts.MOST_FETCHES + 2):
+            assert ask_for_contents(host, number).status_code == 202
+        assert fetching.begun.acquire(timeout=PATIENCE)
+        other = held(runner.task(project=runner.project()), "build-2@there:8:Worker-2")
+        theirs = Host(host.url, host.token, other, host.folder)
+        assert theirs.ask("POST", "contents").status_code == 202
+        assert fetching.begun.acquire(timeout=PATIENCE), "its own fetch has begun"
+        assert not fetching.begun.acquire(timeout=0), "and no second one of the first project"
 
 
 @pytest.mark.usefixtures("quick")
