@@ -99,7 +99,7 @@ def counted_confirmations() -> Q:
     roles = Membership.objects.filter(
         user=OuterRef("user"), project=OuterRef("decision__project"), role__in=ACTING_ROLES
     )
-    may_answer = Q(user__is_superuser=True) | Exists(roles)
+    may_answer = Q(user__is_superuser=True) | Q(Exists(roles))
     return Q(kind__in=CONFIRMATIONS, user__is_active=True) & may_answer
 
 

@@ -231,7 +231,8 @@ class TestConditions:
 
     def test_d5_a_site_admin_counts_without_a_role(self, question: Question, decision: Decision) -> None:
         decision.project.memberships.filter(user=decision.decided_by).delete()
-        User.objects.filter(pk=decision.decided_by_id).update(is_superuser=True)
+        assert decision.decided_by
+        User.objects.filter(pk=decision.decided_by.pk).update(is_superuser=True)
         assert applicable(question) == decision
 
     @pytest.mark.parametrize(
