@@ -508,6 +508,8 @@ def test_a_backup_of_an_older_version_is_brought_up_to_date(
     done = other.manage("restore", str(file))
     assert done.returncode == 0, done.stderr
     assert other.row("SELECT username, theme FROM tasks_app_user") == ("old", "dark")
+    triggers = "SELECT count(*) FROM sqlite_master WHERE type = 'trigger' AND name LIKE 'day_of_%'"
+    assert other.row(triggers) == (6,)
     assert other.manage("status").returncode == 0  # which refuses a database that is behind
 
 
