@@ -63,7 +63,6 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` looks at the marks
-@pytest.hookimpl(trylast=True)  # pytest itself puts tests that share fixtures together
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """What is slow and would say the same on both databases is run in one of the two rounds."""
     for item in items:
@@ -73,7 +72,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if others:
         config.hook.pytest_deselected(items=others)
         items[:] = [item for item in items if not _is_of_the_other_round(item)]
-    items.sort(key=lambda item: not rounds.is_long(item.path))
 
 
 def _mark_as_using_rows(item: pytest.Item) -> None:
@@ -92,8 +90,13 @@ def _is_of_the_other_round(item: pytest.Item) -> bool:
     return database is not None and machine.leaves_to_the_other_round(database)
 
 
-def pytest_collection_finish() -> None:
-    """Modules and tests are no garbage: looking for some among them takes up to a second each time."""
+@pytest.hookimpl(tryfirst=True)  # before xdist looks at the order
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Begin with the longest tests, whatever order they had been put in.
+
+    Modules and tests are no garbage: looking for some among them takes up to a second each time.
+    """
+    session.items.sort(key=lambda item: not rounds.is_long(item.path))
     gc.freeze()
 
 
