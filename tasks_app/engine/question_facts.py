@@ -36,7 +36,7 @@ def facts_of_question(task: Task, step: Step, ask: Ask, items: Sequence[dict[str
 
 
 def _has_worked(step: Step) -> bool:
-    """Return whether work was done: in a step before, or in this one with a tool that writes files.
+    """Return whether work had begun: in a step before, or in this one with a tool that writes files.
 
     What an agent writes with shell commands is not seen.
     """
