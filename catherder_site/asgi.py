@@ -18,7 +18,7 @@ from catherder_site.metrics import Metrics  # noqa: E402
 from catherder_site.probes import Probes, Readiness  # noqa: E402
 from catherder_site.proxies import ForwardedClients  # noqa: E402
 from catherder_site.sandboxed_peers import RefuseSandboxedPeers  # noqa: E402
-from catherder_site.worker_hosts import WorkerHosts  # noqa: E402
+from catherder_site.worker_hosts.application import WorkerHosts  # noqa: E402
 from tasks_app.operations.health import not_ready  # noqa: E402
 from tasks_app.reporting.metrics import exposition  # noqa: E402
 from tasks_app.web.live.lifespan import lifespan  # noqa: E402 - needs the models that were loaded above

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import requests
 
-from catherder_site import git_service
-from catherder_site.worker_hosts import WorkerHosts
+from catherder_site.worker_hosts import git_service
+from catherder_site.worker_hosts.application import WorkerHosts
 from tasks_app.core.errors import LeaseLost, TemporaryFault
 from tasks_app.git import Repository, lfs, mirror
 from tasks_app.git import transfers as worker_side

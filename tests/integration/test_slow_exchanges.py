@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 import requests
 
-from catherder_site import background, transfers, upload_service, worker_hosts
 from catherder_site.plain_text import answer
 from catherder_site.sandboxed_peers import RefuseSandboxedPeers
-from catherder_site.worker_hosts import WorkerHosts
+from catherder_site.worker_hosts import application, background, transfers, upload_service
+from catherder_site.worker_hosts.application import WorkerHosts
 from tasks_app.core.errors import LeaseLost, TemporaryFault
 from tasks_app.git import mirror, uploads
 from tasks_app.git import transfers as worker_side
@@ -84,7 +84,7 @@ def ask_for_contents(host: Host, number: int) -> requests.Response:
 
 
 def most_fetches() -> int:
-    return worker_hosts.MOST_FETCHES + worker_hosts.MOST_WAITING
+    return application.MOST_FETCHES + application.MOST_WAITING
 
 
 @pytest.mark.usefixtures("quick")
@@ -128,12 +128,12 @@ def test_m1_a_slow_source_does_not_keep_out_those_of_other_projects(
     monkeypatch.setattr(LfsContents, "fetch_needed", fetch)
     with serving() as url, ended(fetching):
         host = host_at(url, runner)
-        for number in range(1, worker_hosts.MOST_FETCHES + 2):
+        for number in range(1, application.MOST_FETCHES + 2):
             assert ask_for_contents(host, number).status_code == 202
         other = held(runner.task(project=runner.project()), "build-2@there:8:Worker-2")
         theirs = Host(host.url, host.token, other, host.folder)
         assert theirs.ask("POST", "contents").status_code == 202
-        wait_until(lambda: len(begun) == worker_hosts.MOST_FETCHES)
+        wait_until(lambda: len(begun) == application.MOST_FETCHES)
         assert set(begun) == {host.repository.path, theirs.repository.path}
 
 

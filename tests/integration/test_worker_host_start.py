@@ -18,7 +18,7 @@ from django.utils import timezone
 from huey.contrib.djhuey import HUEY
 
 from catherder_site.queue import JobSerializer
-from catherder_site.worker_hosts import portal_facts
+from catherder_site.worker_hosts.application import portal_facts
 from tasks_app.agent.fake import FakeAgent
 from tasks_app.agent.fake_script import Turn, ask, say, write
 from tasks_app.core.errors import TemporaryFault, WorkspaceError, WrongDataDirectory

@@ -16,7 +16,7 @@ import requests
 import uvicorn
 
 from catherder_site.body_limits import Application
-from catherder_site.worker_hosts import WorkerHosts
+from catherder_site.worker_hosts.application import WorkerHosts
 from tasks_app.git import Repository
 from tasks_app.git.mirror import Mirror, Portal
 from tasks_app.models import Project, Task, paths

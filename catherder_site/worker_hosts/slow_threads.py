@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from django.db import connection
 
-from catherder_site.git_service import RequestRefused
+from catherder_site.worker_hosts.git_service import RequestRefused
 
 T = TypeVar("T")
 

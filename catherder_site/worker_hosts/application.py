@@ -17,10 +17,11 @@ from typing import Any, TypeVar
 from django.conf import settings
 from django.db import connection
 
-from catherder_site import lfs_service, transfers, upload_service
-from catherder_site.background import Background
 from catherder_site.body_limits import Application, Message, Receive, Send
-from catherder_site.git_service import (
+from catherder_site.plain_text import answer
+from catherder_site.worker_hosts import lfs_service, transfers, upload_service
+from catherder_site.worker_hosts.background import Background
+from catherder_site.worker_hosts.git_service import (
     MOST_PROCESSES,
     RECEIVE,
     UPLOAD,
@@ -29,8 +30,7 @@ from catherder_site.git_service import (
     RequestRefused,
     body_pieces,
 )
-from catherder_site.plain_text import answer
-from catherder_site.slow_threads import Busy, SlowThreads
+from catherder_site.worker_hosts.slow_threads import Busy, SlowThreads
 from tasks_app.core.environment import queue_secret
 from tasks_app.core.errors import BadInput, LeaseLost, WorkspaceError
 from tasks_app.models import WorkerToken

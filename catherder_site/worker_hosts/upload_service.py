@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
 
-from catherder_site.background import Background
 from catherder_site.body_limits import Message, Receive, Send
-from catherder_site.git_service import (
+from catherder_site.plain_text import answer
+from catherder_site.worker_hosts.background import Background
+from catherder_site.worker_hosts.git_service import (
     BODY_LIMITS,
     RECEIVE,
     BodyBroken,
@@ -28,9 +29,15 @@ from catherder_site.git_service import (
     body_pieces,
     require_free_disk,
 )
-from catherder_site.plain_text import answer
-from catherder_site.slow_threads import SlowThreads
-from catherder_site.transfers import MOST_JOBS, ORDER_BYTES, answer_empty, pieces_of, value_in, worker_group
+from catherder_site.worker_hosts.slow_threads import SlowThreads
+from catherder_site.worker_hosts.transfers import (
+    MOST_JOBS,
+    ORDER_BYTES,
+    answer_empty,
+    pieces_of,
+    value_in,
+    worker_group,
+)
 from tasks_app.core.errors import BadInput, WorkspaceError
 from tasks_app.git.lfs import path_of
 from tasks_app.git.mirror import incoming_ref

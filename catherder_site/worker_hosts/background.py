@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine, Hashable, Mapping
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from catherder_site.slow_threads import Busy
+from catherder_site.worker_hosts.slow_threads import Busy
 
 #: Seconds that one request waits; then the client asks again. Proxies give up after 60 seconds.
 WAIT_SECONDS = 20.0

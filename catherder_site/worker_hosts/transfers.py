@@ -15,17 +15,17 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from catherder_site.background import Background
 from catherder_site.body_limits import Message, Receive, Send
-from catherder_site.git_service import (
+from catherder_site.plain_text import answer
+from catherder_site.worker_hosts.background import Background
+from catherder_site.worker_hosts.git_service import (
     DiskFull,
     body_pieces,
     read_errors,
     require_free_disk,
     stop_process,
 )
-from catherder_site.plain_text import answer
-from catherder_site.slow_threads import Busy, SlowThreads
+from catherder_site.worker_hosts.slow_threads import Busy, SlowThreads
 from tasks_app.core.errors import BadInput, LeaseLost, WorkspaceError
 from tasks_app.git.bundles import BundleOrder, find_bundle, order_bundle, remove_old_transfers
 from tasks_app.git.checksums import checksum_of

@@ -15,12 +15,18 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
 
-from catherder_site.background import Background
 from catherder_site.body_limits import Message, Receive, Send
-from catherder_site.git_service import BODY_LIMITS, RECEIVE, BodyBroken, body_pieces, require_free_disk
 from catherder_site.plain_text import answer
-from catherder_site.slow_threads import SlowThreads
-from catherder_site.transfers import send_file
+from catherder_site.worker_hosts.background import Background
+from catherder_site.worker_hosts.git_service import (
+    BODY_LIMITS,
+    RECEIVE,
+    BodyBroken,
+    body_pieces,
+    require_free_disk,
+)
+from catherder_site.worker_hosts.slow_threads import SlowThreads
+from catherder_site.worker_hosts.transfers import send_file
 from tasks_app.core.errors import BadInput
 from tasks_app.git.durable import move_file_into_place, temporary_name
 from tasks_app.git.lfs import NOT_KEPT, path_of
