@@ -13,11 +13,11 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "catherder_site.settings")
 gc.disable()  # while modules are imported there is no garbage; TasksConfig switches it on again
 pages = get_asgi_application()
 
-from catherder_site.body_limits import Application, LimitedBodies  # noqa: E402 - only now are there settings
-from catherder_site.metrics import Metrics  # noqa: E402
-from catherder_site.probes import Probes, Readiness  # noqa: E402
-from catherder_site.proxies import ForwardedClients  # noqa: E402
-from catherder_site.sandboxed_peers import RefuseSandboxedPeers  # noqa: E402
+from catherder_site.asgi_layers.body_limits import Application, LimitedBodies  # noqa: E402 - only now are there settings
+from catherder_site.asgi_layers.metrics import Metrics  # noqa: E402
+from catherder_site.asgi_layers.probes import Probes, Readiness  # noqa: E402
+from catherder_site.asgi_layers.proxies import ForwardedClients  # noqa: E402
+from catherder_site.asgi_layers.sandboxed_peers import RefuseSandboxedPeers  # noqa: E402
 from catherder_site.worker_hosts.application import WorkerHosts  # noqa: E402
 from tasks_app.operations.health import not_ready  # noqa: E402
 from tasks_app.reporting.metrics import exposition  # noqa: E402

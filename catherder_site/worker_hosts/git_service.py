@@ -16,7 +16,7 @@ from pathlib import Path
 
 from django.conf import settings
 
-from catherder_site.body_limits import Message, Receive, Send
+from catherder_site.asgi_layers.body_limits import Message, Receive, Send
 from tasks_app import git as git_package
 from tasks_app.core.errors import WorkspaceError
 from tasks_app.git.mirror import incoming_ref

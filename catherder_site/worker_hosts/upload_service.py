@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
 
-from catherder_site.body_limits import Message, Receive, Send
-from catherder_site.plain_text import answer
+from catherder_site.asgi_layers.body_limits import Message, Receive, Send
+from catherder_site.asgi_layers.plain_text import answer
 from catherder_site.worker_hosts.background import Background
 from catherder_site.worker_hosts.git_service import (
     BODY_LIMITS,

@@ -16,9 +16,9 @@ from django.db.models.functions import Now
 from django.utils import timezone
 from prometheus_client.parser import text_string_to_metric_families
 
-from catherder_site import metrics
+from catherder_site.asgi_layers import metrics
+from catherder_site.asgi_layers.metrics import Metrics
 from catherder_site.logs import JsonFormatter
-from catherder_site.metrics import Metrics
 from tasks_app.core.phases import Phase
 from tasks_app.history.events.append import append_one
 from tasks_app.models import Event, EventKind, Outcome, QuestionKind, QuestionState, Run, Task, WorkerBeat

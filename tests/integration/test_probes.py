@@ -13,9 +13,9 @@ from django.db import connection
 from django.db.migrations.recorder import MigrationRecorder
 from django.test.utils import CaptureQueriesContext
 
-from catherder_site import probes
 from catherder_site.asgi import application
-from catherder_site.probes import Probes, Readiness
+from catherder_site.asgi_layers import probes
+from catherder_site.asgi_layers.probes import Probes, Readiness
 from tasks_app.operations import health
 from tests.portal import WebServer
 

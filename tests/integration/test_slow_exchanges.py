@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import requests
 
-from catherder_site.plain_text import answer
-from catherder_site.sandboxed_peers import RefuseSandboxedPeers
+from catherder_site.asgi_layers.plain_text import answer
+from catherder_site.asgi_layers.sandboxed_peers import RefuseSandboxedPeers
 from catherder_site.worker_hosts import application, background, transfers, upload_service
 from catherder_site.worker_hosts.application import WorkerHosts
 from tasks_app.core.errors import LeaseLost, TemporaryFault

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import requests
 import uvicorn
 
-from catherder_site.body_limits import Application
+from catherder_site.asgi_layers.body_limits import Application
 from catherder_site.worker_hosts.application import WorkerHosts
 from tasks_app.git import Repository
 from tasks_app.git.mirror import Mirror, Portal

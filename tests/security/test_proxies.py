@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import requests
 
-from catherder_site.proxies import ForwardedClients
+from catherder_site.asgi_layers.proxies import ForwardedClients
 from tests.portal import WebServer
 
 OPTIONS = "from tasks_app.management.commands import up; result = up.server_options()"

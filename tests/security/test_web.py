@@ -15,7 +15,7 @@ from django.utils import timezone
 
 from catherder_site import settings as as_installed
 from catherder_site.asgi import BODY_LIMIT, application
-from catherder_site.body_limits import LimitedBodies
+from catherder_site.asgi_layers.body_limits import LimitedBodies
 from tasks_app.api.problems import MAX_ERRORS
 from tasks_app.history.events.append import append_one
 from tasks_app.models import DecisionEvent, EventKind, Project, Question, QuestionState, User

@@ -16,8 +16,8 @@ from uvicorn.config import Config
 from uvicorn.server import ServerState
 from websockets.asyncio.client import connect
 
-from catherder_site import connections
-from catherder_site.connections import Connection, Register
+from catherder_site.asgi_layers import connections
+from catherder_site.asgi_layers.connections import Connection, Register
 from catherder_site.logs import Formatter, Seldom, WithoutSecrets
 
 

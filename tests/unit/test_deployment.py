@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import pytest
 from django.core.management import load_command_class
 
-from catherder_site.probes import Probes, Readiness
+from catherder_site.asgi_layers.probes import Probes, Readiness
 from tasks_app.core.environment import Environment, load
 from tasks_app.management import supervisor
 from tasks_app.management.commands import up, worker

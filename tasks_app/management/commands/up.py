@@ -139,9 +139,9 @@ def server_options() -> list[str]:
     """Return the options of uvicorn that `catherder_site` relies on.
 
     No proxy headers: uvicorn would replace the peer's IP address, which must be checked first;
-    `catherder_site/proxies.py` replaces it afterwards.
+    `catherder_site/asgi_layers/proxies.py` replaces it afterwards.
     """
-    connections = "catherder_site.connections"
+    connections = "catherder_site.asgi_layers.connections"
     options = ["--no-proxy-headers", "--http", f"{connections}:Connection", "--ws", f"{connections}:Socket"]
     # In a burst, this many connections are accepted before the first of them can be counted.
     return [*options, "--backlog", "128", "--ws-max-size", "65536"]

@@ -6,7 +6,7 @@ import asyncio
 from collections import OrderedDict
 from pathlib import Path
 
-from catherder_site.body_limits import Application, Message, Receive, Send
+from catherder_site.asgi_layers.body_limits import Application, Message, Receive, Send
 from tasks_app.sandbox.peer_identity import Peer, find_peer_socket, identify
 
 #: Number of connections whose peer is remembered: they make many requests.

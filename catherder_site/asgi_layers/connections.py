@@ -18,7 +18,7 @@ from django.conf import settings
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
-from catherder_site.proxies import parsed_address
+from catherder_site.asgi_layers.proxies import parsed_address
 
 #: Seconds in which a request line with its headers must have come, from the connection or the last answer on.
 HEADER_SECONDS = 15.0

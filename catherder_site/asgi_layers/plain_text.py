@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from catherder_site.body_limits import Message, Send
+from catherder_site.asgi_layers.body_limits import Message, Send
 
 
 async def answer(

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 
-from catherder_site.body_limits import Application, Message, Receive, Send
+from catherder_site.asgi_layers.body_limits import Application, Message, Receive, Send
 
 Address = IPv4Address | IPv6Address
 Headers = list[tuple[bytes, bytes]]

@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 from django.db import connection
 
-from catherder_site.body_limits import Application, Message, Receive, Send
-from catherder_site.plain_text import answer, refuse_method
-from catherder_site.shared_call import SharedCall
+from catherder_site.asgi_layers.body_limits import Application, Message, Receive, Send
+from catherder_site.asgi_layers.plain_text import answer, refuse_method
+from catherder_site.asgi_layers.shared_call import SharedCall
 
 logger = logging.getLogger(__name__)
 
