@@ -11,8 +11,8 @@ from datetime import timedelta
 from huey.contrib.djhuey import HUEY, db_task
 
 from tasks_app.core.labels import Labels
-from tasks_app.engine.intake import Intake
 from tasks_app.engine.stopping import StopReason
+from tasks_app.engine.workers.intake import Intake
 
 #: Set when this worker is told to stop, so that runs are put back for the next one.
 stopping = threading.Event()
@@ -73,7 +73,7 @@ def look_at(task_id: int) -> None:
 
 def labels_here() -> Labels:
     """Return the labels of this worker, with those for everything else that it has now."""
-    from tasks_app.engine.machine import labels_of_machine
+    from tasks_app.engine.workers.machine import labels_of_machine
     from tasks_app.operations import local_sandbox
 
     return labels | labels_of_machine(local_sandbox.sandbox())

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tasks_app.core.phases import Phase
-from tasks_app.engine.publisher import carry_out
+from tasks_app.engine.publishing.publisher import carry_out
 from tasks_app.models import Project, Publication, Task, paths
 from tasks_app.permissions import Principal
 from tasks_app.services.publishing import publish

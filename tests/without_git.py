@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 
 from tasks_app.agent.fake import FakeAgent
-from tasks_app.engine import advance, judging, prompts, steps
+from tasks_app.engine import advance
+from tasks_app.engine.prompts import values
+from tasks_app.engine.runs import judging, steps
 from tasks_app.models import Membership, Project, Role, Task, User, paths
 from tests.factories import ProjectFactory, TaskFactory
 from tests.runner import Runner
@@ -30,7 +32,7 @@ def leave_out_git(monkeypatch: pytest.MonkeyPatch) -> None:
         steps: ("begin_plan", "kill_earlier_processes"),
         judging: ("store_plan", "commit_checkpoint", "leave_out_plan"),
         advance: ("tidy_repository",),
-        prompts: ("committed_text",),
+        values: ("committed_text",),
     }.items():
         for name in names:
             monkeypatch.setattr(module, name, nothing)

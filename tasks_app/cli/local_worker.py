@@ -10,8 +10,8 @@ from django.db import connections
 
 from tasks_app import composition
 from tasks_app.engine.advance import advance
-from tasks_app.engine.span_exporter import start_exporter
 from tasks_app.engine.stopping import StopReason
+from tasks_app.engine.traces.span_exporter import start_exporter
 from tasks_app.models import Task
 
 

@@ -12,17 +12,17 @@ from django.utils import timezone
 from tasks_app.core.errors import CatHerderError, IllegalMove, InUse, LeaseLost, SubmodulesUnavailable
 from tasks_app.core.phases import Phase
 from tasks_app.core.trace_context import log_context, log_for
-from tasks_app.engine.conclude import fail, postpone
 from tasks_app.engine.crashpoints import crash_point
-from tasks_app.engine.early_end import end_early_if_due
 from tasks_app.engine.lease import Lease, keep_renewed, renewer
-from tasks_app.engine.leaving import is_left_to_others, leave_to_other_host, leave_to_other_worker
-from tasks_app.engine.recording import commit_for_sequence, tidy_repository
-from tasks_app.engine.recovery import close_crashed_run, close_interrupted_run, recover
-from tasks_app.engine.steps import work_on
+from tasks_app.engine.runs.conclude import fail, postpone
+from tasks_app.engine.runs.early_end import end_early_if_due
+from tasks_app.engine.runs.recovery import close_crashed_run, close_interrupted_run, recover
+from tasks_app.engine.runs.steps import work_on
 from tasks_app.engine.stopping import Stopped, StopReason
 from tasks_app.engine.temporary_faults import retry_during_faults, temporary_fault
 from tasks_app.engine.worker_context import WorkerContext
+from tasks_app.engine.workers.leaving import is_left_to_others, leave_to_other_host, leave_to_other_worker
+from tasks_app.engine.workspaces.recording import commit_for_sequence, tidy_repository
 from tasks_app.history.spans import begin_task, context_of
 from tasks_app.history.statistics import paused_until_now
 from tasks_app.history.transitions import move

@@ -1,7 +1,7 @@
 """Begin and end the spans of a task's trace (O3), in the transaction that begins or ends what they show.
 
 A task is traced once a process with an endpoint for traces works on it, and from then on by every process.
-The spans are sent later, see `tasks_app.engine.span_exporter`.
+The spans are sent later, see `tasks_app.engine.traces.span_exporter`.
 """
 
 from __future__ import annotations

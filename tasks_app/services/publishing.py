@@ -1,4 +1,4 @@
-"""Publish the result of a task: ask for it, and store how it ended. `engine/publisher.py` pushes.
+"""Publish the result of a task: ask for it, and store how it ended. `engine/publishing/publisher.py` pushes.
 
 A row says what is to be published, where, and what became of it. It ends once, whoever carries it out and how
 often that is begun again.

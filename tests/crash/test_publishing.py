@@ -19,8 +19,8 @@ from tasks_app.engine.crashpoints import (
     PULL_REQUEST_POINTS,
     REPLY_POINTS,
 )
-from tasks_app.engine.publisher import ask_for_due, carry_out
-from tasks_app.engine.pull_requests import look
+from tasks_app.engine.publishing.publisher import ask_for_due, carry_out
+from tasks_app.engine.publishing.pull_requests import look
 from tasks_app.forges.port import ForgeKind
 from tasks_app.models import (
     Action,
@@ -42,6 +42,8 @@ from tests.integration.git_repository import GitRepository
 from tests.people import acting
 from tests.results import make_result
 from tests.runner import Runner
+
+FORGE_OF = "tasks_app.engine.publishing.pull_requests.forge_of"
 
 
 @pytest.fixture
@@ -105,7 +107,9 @@ def test_v7_a_death_after_a_pull_request_was_opened(
     pushes = count_pushes(Path(task.project.publish_url))
     monkeypatch.setattr("tasks_app.services.publishing.pull_request_hindrance", lambda project: "")
     with forge_server(ForgeKind.FORGEJO) as server:
-        monkeypatch.setattr("tasks_app.engine.pull_requests.forge_of", lambda project: server.forge)
+        monkeypatch.setattr(
+            "tasks_app.engine.publishing.pull_requests.forge_of", lambda project: server.forge
+        )
         publication = publish(task, by=acting(runner.user), pull_request=True)
         assert dies_at(point, lambda: carry_out(publication.pk)) == 137
         bury()
@@ -125,7 +129,9 @@ def test_v7_a_death_after_a_reply_was_posted(
     """The next worker finds the reply by its mark, also where it is not in the discussion of the comment."""
     monkeypatch.setattr("tasks_app.services.publishing.pull_request_hindrance", lambda project: "")
     with forge_server(kind) as server:
-        monkeypatch.setattr("tasks_app.engine.pull_requests.forge_of", lambda project: server.forge)
+        monkeypatch.setattr(
+            "tasks_app.engine.publishing.pull_requests.forge_of", lambda project: server.forge
+        )
         carry_out(publish(task, by=acting(runner.user), pull_request=True).pk)
         line, commit = (1, task.head_commit) if path else (None, "")
         server.people.comment(1, "Why blue?", path=path, line=line, commit=commit)

@@ -99,8 +99,8 @@ for method, path in {routes!r}:
 """
 #: What the lost host had taken for sending is free again.
 SEND_SPANS = """
-from tasks_app.engine.otlp import SpanSender
-from tasks_app.engine.span_exporter import send_ended
+from tasks_app.engine.traces.otlp import SpanSender
+from tasks_app.engine.traces.span_exporter import send_ended
 from tasks_app.models import Span
 Span.objects.update(taken_until=None)
 sys.stdout.write(repr(send_ended(SpanSender())))

@@ -16,7 +16,7 @@ from django.core.management import call_command
 from tasks_app import composition
 from tasks_app.agent import fake, fake_script
 from tasks_app.agent.claude import ClaudeAgent
-from tasks_app.engine import pull_requests
+from tasks_app.engine.publishing import pull_requests
 from tasks_app.engine.worker_context import WorkerContext
 from tasks_app.forges.fake import FakeForge
 from tasks_app.git import Repository

@@ -454,7 +454,7 @@ class TestEngine:
     def test_the_sweeper_applies_it_if_the_worker_died_before(
         self, rows: Rows, project: Project, decision: Decision, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("tasks_app.engine.steps.apply_decisions", lambda task: 0)
+        monkeypatch.setattr("tasks_app.engine.runs.steps.apply_decisions", lambda task: 0)
         task = rows.advance(started(rows, project))
         assert task.phase == Phase.WAITING_FOR_INPUT
         Task.objects.update(lease_owner="dead", lease_expires=timezone.now() + timedelta(seconds=9))
@@ -585,7 +585,7 @@ class TestMeanwhile:
 def waiting(rows: Rows, project: Project) -> Question:
     """An open question that a decision may answer, and has not yet."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tasks_app.engine.steps.apply_decisions", lambda task: 0)
+        patch.setattr("tasks_app.engine.runs.steps.apply_decisions", lambda task: 0)
         question: Question = rows.advance(started(rows, project)).questions.get()
     return fresh(question)
 

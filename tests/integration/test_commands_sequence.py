@@ -378,7 +378,7 @@ def test_leaving_between_two_tasks_prints_how_to_continue(
         return "pressed"
 
     agents.acts["first"] = [fake_script.Turn(calls=(fake_script.Call("Bash", {"command": "true"}, press),))]
-    monkeypatch.setattr("tasks_app.engine.run_recorder.RunRecorder.tick", lambda self: None)
+    monkeypatch.setattr("tasks_app.engine.runs.run_recorder.RunRecorder.tick", lambda self: None)
     monkeypatch.setattr("tasks_app.cli.local_worker.LocalWorker.stop", lambda self: None)
     code, out, _ = manage(*RUN)
     assert code == 130

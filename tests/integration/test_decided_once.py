@@ -105,7 +105,7 @@ def test_a_confirmed_decision_answers_the_same_question_until_that_is_taken_back
         return apply_decisions(task)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tasks_app.engine.steps.apply_decisions", asked_then_decided)
+        patch.setattr("tasks_app.engine.runs.steps.apply_decisions", asked_then_decided)
         second = real.advance(second)
     question = second.questions.get()
     assert (second.phase, question.answerer) == (Phase.DONE, "D-1")

@@ -10,7 +10,7 @@ import pytest
 from django.core.management import call_command
 
 from tasks_app.core.errors import IllegalMove, NotAllowed, WorkspaceError
-from tasks_app.engine.publisher import carry_out
+from tasks_app.engine.publishing.publisher import carry_out
 from tasks_app.models import (
     AuditEntry,
     Channel,

@@ -13,10 +13,11 @@ from django.core.management.base import CommandError
 from django.db.models import QuerySet
 from huey import MemoryHuey
 
-from tasks_app.engine import intake, publisher, worker_beat
-from tasks_app.engine.intake import DRAINED, STARTING, Intake, TakingConsumer
-from tasks_app.engine.publisher import Publisher
-from tasks_app.engine.worker_beat import Heartbeat, beat
+from tasks_app.engine.publishing import publisher
+from tasks_app.engine.publishing.publisher import Publisher
+from tasks_app.engine.workers import intake, worker_beat
+from tasks_app.engine.workers.intake import DRAINED, STARTING, Intake, TakingConsumer
+from tasks_app.engine.workers.worker_beat import Heartbeat, beat
 from tasks_app.models import Task, WorkerBeat
 from tasks_app.operations import fitness, health
 from tasks_app.operations.fitness import worker_problem

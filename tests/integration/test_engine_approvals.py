@@ -8,8 +8,8 @@ import pytest
 
 from tasks_app.agent.fake_script import Act, End, Turn, ask, plan, say, shell, write
 from tasks_app.core.phases import Phase
-from tasks_app.engine.prompts import history
-from tasks_app.engine.steps import SET_ASIDE
+from tasks_app.engine.prompts.values import history
+from tasks_app.engine.runs.steps import SET_ASIDE
 from tasks_app.models import Channel, Event, Outcome, Question, QuestionKind, QuestionState, Run, Task, paths
 from tasks_app.rehearsal.server import RehearsalServer
 from tasks_app.services.answers import decide, dismiss_question

@@ -120,8 +120,8 @@ def test_a_lock_longer_than_the_patience_puts_the_run_back(
     """The agent is ended, and when the database is there again the rows say so (R3)."""
     task = runner.task(SAYS)
     lock.lasts = 8
-    monkeypatch.setattr("tasks_app.engine.run_recorder.PATIENCE", 1.0)
-    monkeypatch.setattr("tasks_app.engine.run_recorder.SECONDS", 1.0)
+    monkeypatch.setattr("tasks_app.engine.runs.run_recorder.PATIENCE", 1.0)
+    monkeypatch.setattr("tasks_app.engine.runs.run_recorder.SECONDS", 1.0)
     locked_once_at_work(runner, lock)
     assert runner.advance(task).phase == step(task).phase == Phase.PENDING
     assert "database" in task.fault
@@ -139,7 +139,7 @@ def test_a_database_that_stays_away_lets_the_lease_lapse(
     """Nothing at all can be written: the next one that comes takes the run up as if the worker had died."""
     task = runner.task(SAYS)
     lock.lasts = 60
-    for name in ("run_recorder.PATIENCE", "run_recorder.SECONDS", "temporary_faults.PATIENCE"):
+    for name in ("runs.run_recorder.PATIENCE", "runs.run_recorder.SECONDS", "temporary_faults.PATIENCE"):
         monkeypatch.setattr(f"tasks_app.engine.{name}", 1.0)
     locked_once_at_work(runner, lock)
     from tasks_app.engine.advance import advance

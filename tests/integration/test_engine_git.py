@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from tasks_app.agent.fake_script import Turn, ask, say, write
 from tasks_app.core.phases import Phase
-from tasks_app.engine.cleaning import clean_workspaces
+from tasks_app.engine.workspaces.cleaning import clean_workspaces
 from tasks_app.models import Task, paths
 from tasks_app.sandbox import Limits, Sandbox
 from tasks_app.services.tasks import cancel_task, resume_task

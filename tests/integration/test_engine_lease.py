@@ -18,13 +18,14 @@ from tasks_app.agent.fake_script import Turn, ask, say
 from tasks_app.agent.port import AgentEvent, Ending, RunResult
 from tasks_app.core.errors import IllegalMove, LeaseLost
 from tasks_app.core.phases import Phase
-from tasks_app.engine import cleaning, sweeper
-from tasks_app.engine.conclude import fail, halt, may_try_again, pause, store_result
-from tasks_app.engine.deaths import DEATHS
+from tasks_app.engine import sweeper
 from tasks_app.engine.lease import SECONDS, Lease, keep_renewed, renewer
-from tasks_app.engine.run_recorder import RunRecorder
+from tasks_app.engine.runs.conclude import fail, halt, may_try_again, pause, store_result
+from tasks_app.engine.runs.deaths import DEATHS
+from tasks_app.engine.runs.run_recorder import RunRecorder
 from tasks_app.engine.stopping import never
 from tasks_app.engine.sweeper import CHANGES_KEPT, Sweeper, sweep
+from tasks_app.engine.workspaces import cleaning
 from tasks_app.models import Change, Event, Outcome, Question, Run, SessionEntry, Task
 from tasks_app.models.task import TaskQuerySet
 from tasks_app.sandbox import Sandbox

@@ -19,9 +19,9 @@ from tasks_app.agent import fake, fake_script
 from tasks_app.core.errors import BadInput, IllegalMove, NotAllowed
 from tasks_app.core.phases import Phase
 from tasks_app.engine.advance import advance
-from tasks_app.engine.cleaning import clean_workspaces
 from tasks_app.engine.stopping import never
 from tasks_app.engine.worker_context import WorkerContext
+from tasks_app.engine.workspaces.cleaning import clean_workspaces
 from tasks_app.history import statistics, transitions
 from tasks_app.models import (
     Channel,

@@ -27,9 +27,9 @@ from tasks_app.agent.fake_script import (
 from tasks_app.agent.port import Ending, RunResult
 from tasks_app.core.phases import Phase
 from tasks_app.core.types import Ask, AskItem
-from tasks_app.engine.conclude import halt, items_json
 from tasks_app.engine.lease import Lease
-from tasks_app.engine.run_recorder import RunRecorder
+from tasks_app.engine.runs.conclude import halt, items_json
+from tasks_app.engine.runs.run_recorder import RunRecorder
 from tasks_app.engine.stopping import StopReason, never
 from tasks_app.history.events.logs import LogKind, render_log
 from tasks_app.models import Change, Outcome, Question, Reason, Run, SessionEntry, Transition, paths

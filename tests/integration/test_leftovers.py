@@ -17,8 +17,8 @@ from django.apps import apps
 from django.utils import timezone
 
 from tasks_app.agent.fake_script import Turn, say, write
-from tasks_app.engine import leftovers
-from tasks_app.engine.leftovers import Housekeeper, prune_repositories, remove_leftovers
+from tasks_app.engine.workspaces import leftovers
+from tasks_app.engine.workspaces.leftovers import Housekeeper, prune_repositories, remove_leftovers
 from tasks_app.git import Repository, pruning
 from tasks_app.git.pruning import KEPT, prune
 from tasks_app.models import paths

@@ -11,8 +11,8 @@ from django.urls import reverse
 from tasks_app.agent.fake_script import Act, End, Turn, say, shell, write
 from tasks_app.core.errors import BadInput, IllegalMove, NotAllowed, WorkspaceError
 from tasks_app.core.phases import Phase
-from tasks_app.engine.merging import _is_named, merged_into
-from tasks_app.engine.publisher import carry_out
+from tasks_app.engine.publishing.publisher import carry_out
+from tasks_app.engine.workspaces.merging import _is_named, merged_into
 from tasks_app.git import Repository, has_line_with_prefix
 from tasks_app.models import Channel, Project, Publication, Reason, Review, Role, Task, paths
 from tasks_app.services.difference import difference_of

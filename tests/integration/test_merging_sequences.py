@@ -13,7 +13,7 @@ from tasks_app.agent.fake import FakeAgent
 from tasks_app.agent.fake_script import Act, End, Turn, say, shell, write
 from tasks_app.core.errors import IllegalMove, NotAllowed
 from tasks_app.core.phases import Phase
-from tasks_app.engine.publisher import carry_out
+from tasks_app.engine.publishing.publisher import carry_out
 from tasks_app.models import (
     Channel,
     Project,

@@ -13,8 +13,8 @@ from tasks_app.agent.fake_script import End, Turn, say, write
 from tasks_app.config.publish import PublishConfig, publish_to_json
 from tasks_app.config.validation import Report
 from tasks_app.core.phases import Phase
-from tasks_app.engine import publisher
-from tasks_app.engine.publisher import ask_for_due, carry_out
+from tasks_app.engine.publishing import publisher
+from tasks_app.engine.publishing.publisher import ask_for_due, carry_out
 from tasks_app.forges.fake import FakeForge
 from tasks_app.forges.port import ForgeError
 from tasks_app.models import (

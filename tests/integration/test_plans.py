@@ -12,7 +12,7 @@ from django.urls import reverse
 from tasks_app.agent.fake import FakeAgent
 from tasks_app.agent.fake_script import Act, End, Turn, say, shell, write
 from tasks_app.core.phases import Phase
-from tasks_app.engine.prompts import step_prompt
+from tasks_app.engine.prompts.values import step_prompt
 from tasks_app.models import Step, Task, User, paths
 from tasks_app.services.retries import retry_from
 from tasks_app.services.sequences import create_sequence, start_sequence

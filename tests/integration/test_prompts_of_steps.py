@@ -10,8 +10,8 @@ import pytest
 from tasks_app.agent.fake import FakeAgent
 from tasks_app.agent.fake_script import Act, End, Turn, ask, say, write
 from tasks_app.core.phases import Phase
-from tasks_app.engine import prompts
-from tasks_app.engine.prompts import step_prompt
+from tasks_app.engine.prompts import values
+from tasks_app.engine.prompts.values import step_prompt
 from tasks_app.git import Repository, committed_text
 from tasks_app.models import Task
 from tasks_app.services.sequences import create_sequence, start_sequence
@@ -78,7 +78,7 @@ def test_a_command_file_is_read_once_from_a_commit(runner: Runner, monkeypatch: 
         reads.append(path)
         return committed_text(repository, commit=commit, path=path)
 
-    monkeypatch.setattr(prompts, "committed_text", noted)
+    monkeypatch.setattr(values, "committed_text", noted)
     project = runner.project(TWO_STEPS)
     tasks = [runner.advance(runner.task([say("Done.")], project=project)) for _ in range(2)]
     assert len({task.base_commit for task in tasks}) == 1

@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from tasks_app.core.errors import BadInput, IllegalMove, NotAllowed
 from tasks_app.core.phases import Phase
-from tasks_app.engine.publisher import MAX_ATTEMPTS, Publisher, _keep_claimed, carry_out
+from tasks_app.engine.publishing.publisher import MAX_ATTEMPTS, Publisher, _keep_claimed, carry_out
 from tasks_app.models import (
     Action,
     AuditEntry,
@@ -305,7 +305,7 @@ def test_a_worker_that_lost_its_claim_says_nothing(done: Result) -> None:
 
 @pytest.mark.both
 def test_a_claim_is_renewed_while_the_worker_pushes(done: Result, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tasks_app.engine.publisher._RENEW_SECONDS", 0.02)
+    monkeypatch.setattr("tasks_app.engine.publishing.publisher._RENEW_SECONDS", 0.02)
     publication = Publication.objects.claim(publish(done.task, by=done.by).pk)
     assert publication
     Publication.objects.update(claimed_until=timezone.now())
@@ -328,7 +328,7 @@ def test_a_fault_of_the_portal_ends_the_publication(done: Result, monkeypatch: p
     def fail(*_: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr("tasks_app.engine.publisher.remote_of", fail)
+    monkeypatch.setattr("tasks_app.engine.publishing.publisher.remote_of", fail)
     publication = done.publish()
     assert publication.state == PublicationState.REFUSED and "ZeroDivisionError" in publication.answer
 
@@ -360,7 +360,7 @@ def test_temporary_faults_are_not_counted_as_deaths(done: Result, monkeypatch: p
 
     publication = publish(done.task, by=done.by)
     with monkeypatch.context() as full_disk:
-        full_disk.setattr("tasks_app.engine.publisher._publish", fail)
+        full_disk.setattr("tasks_app.engine.publishing.publisher._publish", fail)
         for _ in range(MAX_ATTEMPTS + 1):
             with pytest.raises(OSError, match="no space left"):
                 carry_out(publication.pk)
@@ -380,8 +380,10 @@ def test_what_was_never_tried_comes_before_what_had_a_fault(
         task=TaskFactory.create(project=done.task.project), commit="a" * 40, url="x", branch="y"
     )
     begun: list[int] = []
-    monkeypatch.setattr("tasks_app.engine.publisher.carry_out", begun.append)
-    monkeypatch.setattr("tasks_app.engine.publisher._start_thread", lambda what, number: what(number))
+    monkeypatch.setattr("tasks_app.engine.publishing.publisher.carry_out", begun.append)
+    monkeypatch.setattr(
+        "tasks_app.engine.publishing.publisher._start_thread", lambda what, number: what(number)
+    )
     Publisher()._run_once()
     assert begun == [fresh.pk, tried.pk]
 

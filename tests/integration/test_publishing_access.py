@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.serialization import (
 from tasks_app.agent.fake_script import Turn, say, write
 from tasks_app.core.errors import BadInput, NotAllowed
 from tasks_app.core.phases import Phase
-from tasks_app.engine.publisher import carry_out
+from tasks_app.engine.publishing.publisher import carry_out
 from tasks_app.git.publishing import HttpsToken, SshKey
 from tasks_app.models import Action, AuditEntry, Project, Publication, PublishCredential, Role, Task
 from tasks_app.services.publish_settings import (

@@ -8,7 +8,7 @@ import pytest
 from django.urls import reverse
 
 from tasks_app.core.phases import Phase
-from tasks_app.engine.publisher import carry_out
+from tasks_app.engine.publishing.publisher import carry_out
 from tasks_app.models import Project, Publication, Role, Sequence, Task
 from tests.browser import signed_in
 from tests.factories import MembershipFactory, SequenceFactory, TaskFactory

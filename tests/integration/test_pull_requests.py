@@ -15,9 +15,9 @@ from django.utils import timezone
 
 from tasks_app.core.errors import BadInput
 from tasks_app.core.phases import Phase
-from tasks_app.engine import pull_requests as engine
-from tasks_app.engine.publisher import carry_out
-from tasks_app.engine.pull_requests import look
+from tasks_app.engine.publishing import pull_requests as engine
+from tasks_app.engine.publishing.publisher import carry_out
+from tasks_app.engine.publishing.pull_requests import look
 from tasks_app.forges.fake import FakeForge
 from tasks_app.forges.port import (
     CheckState,
@@ -426,7 +426,7 @@ def test_comments_from_there_ride_along_when_changes_are_requested(
     RunFactory.create(task=done.task, step=step, outcome="finished")
     done.task.refresh_from_db()
     review = send_review(done.task, ReviewVerdict.REQUEST_CHANGES, by=done.by, via=Channel.WEB, notify=False)
-    from tasks_app.engine.review_requests import request_text
+    from tasks_app.engine.prompts.review_requests import request_text
 
     step.refresh_from_db()
     text = str(request_text(step, [review]))

@@ -9,7 +9,7 @@ import pytest
 from tasks_app.agent.fake import FakeAgent
 from tasks_app.agent.fake_script import Act, Fail, Hang, Turn, ask, say, shell, write
 from tasks_app.core.phases import Phase
-from tasks_app.engine.prompts import step_prompt
+from tasks_app.engine.prompts.values import step_prompt
 from tasks_app.models import Outcome, Run, StepKind, Task
 from tasks_app.services.retries import retry_from
 from tasks_app.services.sequences import create_sequence, start_sequence

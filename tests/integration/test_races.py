@@ -18,8 +18,8 @@ from tasks_app.agent.port import RunOrder, RunResult
 from tasks_app.core.errors import TemporaryFault
 from tasks_app.core.phases import Phase
 from tasks_app.engine.advance import advance
-from tasks_app.engine.conclude import fail
 from tasks_app.engine.lease import Lease
+from tasks_app.engine.runs.conclude import fail
 from tasks_app.engine.stopping import Stopped, StopReason
 from tasks_app.models import (
     Action,

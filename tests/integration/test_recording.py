@@ -17,7 +17,7 @@ from django.utils import timezone
 from tasks_app.agent.fake import FakeAgent
 from tasks_app.agent.fake_script import Act, Call, End, Turn, ask, say, shell, write
 from tasks_app.core.phases import Phase
-from tasks_app.engine.cleaning import clean_workspaces
+from tasks_app.engine.workspaces.cleaning import clean_workspaces
 from tasks_app.git import recording
 from tasks_app.git.recording import record
 from tasks_app.git.unchanged import fingerprint

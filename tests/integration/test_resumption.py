@@ -13,7 +13,7 @@ import pytest
 from tasks_app.agent.orphaned_processes import marked_processes
 from tasks_app.agent.port import AgentEvent
 from tasks_app.core.phases import Phase
-from tasks_app.engine.run_recorder import RunRecorder
+from tasks_app.engine.runs.run_recorder import RunRecorder
 from tasks_app.engine.stopping import StopReason, never
 from tasks_app.git import committed_text
 from tasks_app.models import Outcome, SessionEntry, Task, paths

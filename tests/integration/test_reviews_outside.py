@@ -11,8 +11,8 @@ import pytest
 from tasks_app.agent.fake_script import Turn, ask, say, write
 from tasks_app.cli.command import Exit
 from tasks_app.core.phases import Phase
-from tasks_app.engine import pull_requests as engine
-from tasks_app.engine.pull_requests import look
+from tasks_app.engine.publishing import pull_requests as engine
+from tasks_app.engine.publishing.pull_requests import look
 from tasks_app.forges.fake import FakeForge
 from tasks_app.management.commands import review as command
 from tasks_app.models import (

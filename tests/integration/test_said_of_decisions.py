@@ -13,7 +13,7 @@ from django.utils import timezone
 from tasks_app.agent.fake import FakeAgent
 from tasks_app.agent.fake_script import Call, Turn, say
 from tasks_app.core.phases import Phase
-from tasks_app.engine.decisions import followed_in
+from tasks_app.engine.runs.decisions import followed_in
 from tasks_app.models import Decision, DecisionEventKind, Project, ReviewReason, Task, ThreadComment
 from tests.factories import DecisionFactory, ProjectFactory, ThreadFactory
 from tests.without_git import Rows

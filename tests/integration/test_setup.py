@@ -15,8 +15,8 @@ from tasks_app.agent.fake_script import Act, End, Turn, say, write
 from tasks_app.agent.orphaned_processes import marked_processes
 from tasks_app.core.phases import Phase
 from tasks_app.engine.crashpoints import SETUP_POINTS
-from tasks_app.engine.setup import DEATHS
 from tasks_app.engine.stopping import StopReason
+from tasks_app.engine.workspaces.setup import DEATHS
 from tasks_app.models import Setup, Task, paths
 from tasks_app.sandbox import SandboxMode, detect
 from tasks_app.services.retries import retry_from

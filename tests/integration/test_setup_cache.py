@@ -14,7 +14,7 @@ from django.db import connections
 from tasks_app.agent.fake_script import Turn, say, write
 from tasks_app.core.phases import Phase
 from tasks_app.engine.crashpoints import SETUP_CACHE_POINTS
-from tasks_app.engine.setup_cache import evict, locked_entry
+from tasks_app.engine.workspaces.setup_cache import evict, locked_entry
 from tasks_app.models import Project, Setup, Task, paths
 from tasks_app.sandbox import SandboxMode, detect
 from tasks_app.services.projects import remove_project

@@ -15,9 +15,9 @@ from tasks_app import tasks
 from tasks_app.agent.fake_script import Act, Turn, say, write
 from tasks_app.core.labels import Labels
 from tasks_app.core.phases import Phase
-from tasks_app.engine import worker_beat
 from tasks_app.engine.advance import advance
-from tasks_app.engine.toolchains import toolchains_here
+from tasks_app.engine.workers import worker_beat
+from tasks_app.engine.workers.toolchains import toolchains_here
 from tasks_app.models import Task, Transition, WorkerBeat
 from tasks_app.operations.doctor import data, machine
 from tasks_app.reporting.queue import Queue, queue_sentence

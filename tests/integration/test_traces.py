@@ -21,9 +21,9 @@ from tasks_app.agent.fake_script import Die, Fail, Turn, ask, say, write
 from tasks_app.agent.port import Recorder, RunOrder, RunResult
 from tasks_app.core.phases import Phase
 from tasks_app.core.trace_context import TraceContext
-from tasks_app.engine import span_exporter
-from tasks_app.engine.otlp import SpanSender
-from tasks_app.engine.span_exporter import SpanExporter, send_ended, start_exporter
+from tasks_app.engine.traces import span_exporter
+from tasks_app.engine.traces.otlp import SpanSender
+from tasks_app.engine.traces.span_exporter import SpanExporter, send_ended, start_exporter
 from tasks_app.models import Span, SpanKind, Task
 from tasks_app.models import span as span_rows
 from tasks_app.operations.doctor import services
@@ -282,7 +282,7 @@ import sys
 from tasks_app import composition, tasks
 from tasks_app.management.commands import worker
 from tasks_app.operations.doctor import services
-from tasks_app.engine.span_exporter import start_exporter
+from tasks_app.engine.traces.span_exporter import start_exporter
 start_exporter(), list(services.traces())
 ours = ("opentelemetry.exporter", "opentelemetry.sdk.trace", "opentelemetry.proto")
 print([name for name in sys.modules if name.startswith(ours)])

@@ -15,8 +15,8 @@ from tasks_app.agent.fake import FakeAgent
 from tasks_app.agent.fake_script import say
 from tasks_app.core.labels import GIT_LFS, OFFLINE, Labels, labels_in_words
 from tasks_app.core.phases import Phase
-from tasks_app.engine import machine
 from tasks_app.engine.advance import advance
+from tasks_app.engine.workers import machine
 from tasks_app.models import Task, Transition, WorkerBeat
 from tasks_app.operations import local_sandbox
 from tasks_app.reporting.queue import queue_sentence

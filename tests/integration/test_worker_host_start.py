@@ -23,11 +23,13 @@ from tasks_app.agent.fake import FakeAgent
 from tasks_app.agent.fake_script import Turn, ask, say, write
 from tasks_app.core.errors import TemporaryFault, WorkspaceError, WrongDataDirectory
 from tasks_app.core.phases import Phase
-from tasks_app.engine import advance, judging, steps, worker_beat
-from tasks_app.engine.cleaning import clean_workspaces
-from tasks_app.engine.intake import Intake
-from tasks_app.engine.network import network_of
-from tasks_app.engine.recording import record_after_checks
+from tasks_app.engine import advance
+from tasks_app.engine.runs import judging, steps
+from tasks_app.engine.runs.network import network_of
+from tasks_app.engine.workers import worker_beat
+from tasks_app.engine.workers.intake import Intake
+from tasks_app.engine.workspaces.cleaning import clean_workspaces
+from tasks_app.engine.workspaces.recording import record_after_checks
 from tasks_app.git import Workspace, mirror
 from tasks_app.git.mirror import Mirror, Portal
 from tasks_app.management.commands import worker

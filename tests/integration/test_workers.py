@@ -18,8 +18,8 @@ from django.utils import timezone
 
 from tasks_app import composition
 from tasks_app.core.phases import Phase
-from tasks_app.engine import worker_beat
-from tasks_app.engine.worker_beat import Heartbeat, beat
+from tasks_app.engine.workers import worker_beat
+from tasks_app.engine.workers.worker_beat import Heartbeat, beat
 from tasks_app.models import Task, WorkerBeat
 from tasks_app.models.worker import ALIVE_PERIOD, KEPT
 from tasks_app.operations.doctor.finding import Level

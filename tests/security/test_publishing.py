@@ -12,7 +12,7 @@ import pytest
 from django.apps import apps
 
 from tasks_app.agent.fake_script import Turn, say, write
-from tasks_app.engine.publisher import carry_out
+from tasks_app.engine.publishing.publisher import carry_out
 from tasks_app.models import Publication, PublishCredential, Task
 from tasks_app.services.encryption import Purpose, decrypt
 from tasks_app.services.publish_settings import NewCredential, store_credential

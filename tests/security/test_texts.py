@@ -22,7 +22,7 @@ from tasks_app.config.validation.json_text import read_json
 from tasks_app.core.errors import BadInput, CatHerderError
 from tasks_app.core.phases import Phase
 from tasks_app.core.types import Ask, AskItem
-from tasks_app.engine.conclude import items_json
+from tasks_app.engine.runs.conclude import items_json
 from tasks_app.git import Repository, TreeFile, inspect_source
 from tasks_app.history.events.lines import format_event
 from tasks_app.models import Channel, Event, EventKind, paths

@@ -18,7 +18,7 @@ from tasks_app.config.project_settings import Overrides, effective
 from tasks_app.config.publish import publish_to_json
 from tasks_app.config.validation import validate_commit
 from tasks_app.core.types import JsonObject, least_network
-from tasks_app.engine.toolchains import toolchains_of_machine
+from tasks_app.engine.workers.toolchains import toolchains_of_machine
 from tasks_app.git import committed_text
 from tasks_app.models import Membership, Project, Scope, User, paths
 from tasks_app.prompting import SHIPPED_PROMPTS

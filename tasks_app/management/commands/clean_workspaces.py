@@ -11,8 +11,8 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from tasks_app.core.errors import CatHerderError
-from tasks_app.engine.cleaning import Cleaned, clean_workspaces
-from tasks_app.engine.leftovers import Freed, prune_repositories, remove_leftovers
+from tasks_app.engine.workspaces.cleaning import Cleaned, clean_workspaces
+from tasks_app.engine.workspaces.leftovers import Freed, prune_repositories, remove_leftovers
 from tasks_app.operations import local_sandbox
 from tasks_app.services.data_directory import require_own_data_dir
 

@@ -11,7 +11,7 @@ from tasks_app.cli.acting_user import acting_principal, add_user_argument
 from tasks_app.cli.command import Exit, TerminalCommand
 from tasks_app.cli.lookup import find_task_or_sequence
 from tasks_app.core.errors import BadInput
-from tasks_app.engine.publisher import carry_out
+from tasks_app.engine.publishing.publisher import carry_out
 from tasks_app.models import Channel, Publication, PublicationState, Sequence, Task
 from tasks_app.permissions import Principal
 from tasks_app.reporting.schemas.publications import PublicationOut

@@ -14,7 +14,7 @@ from tasks_app.cli.questions import show_how_to_answer, show_question
 from tasks_app.cli.screen import Screen
 from tasks_app.cli.tables import describe_spending, sequences_table, steps_table, tasks_table
 from tasks_app.core.phases import Phase
-from tasks_app.engine.wait_sentences import fault_words
+from tasks_app.engine.runs.wait_sentences import fault_words
 from tasks_app.history import statistics
 from tasks_app.models import Project, Question, Sequence, Task, WorkerBeat
 from tasks_app.reporting.schemas.sequences import SequenceOut, SequenceWithTasks

@@ -16,7 +16,7 @@ from tasks_app.config.schema import json_schema
 from tasks_app.config.validation import SETTINGS_FILE, Report, grant_permission, may_ask, validate
 from tasks_app.config.validation.repository_context import read_text
 from tasks_app.core.errors import BadInput
-from tasks_app.engine.toolchains import toolchains_of_machine
+from tasks_app.engine.workers.toolchains import toolchains_of_machine
 from tasks_app.prompting import SHIPPED_PROMPTS
 from tasks_app.reporting.schemas.projects import ReportWithFixes
 from tasks_app.services.pipeline_publishing import with_publishing

@@ -15,13 +15,13 @@ from huey.contrib.djhuey import HUEY
 
 from tasks_app import composition, tasks
 from tasks_app.core.errors import CatHerderError, WrongDataDirectory
-from tasks_app.engine.intake import STARTING, Intake, TakingConsumer
-from tasks_app.engine.leftovers import Housekeeper
-from tasks_app.engine.publisher import Publisher
-from tasks_app.engine.scheduled_jobs import PunctualScheduler
-from tasks_app.engine.span_exporter import start_exporter
+from tasks_app.engine.publishing.publisher import Publisher
 from tasks_app.engine.sweeper import Sweeper, ThisWorker
-from tasks_app.engine.worker_beat import Heartbeat
+from tasks_app.engine.traces.span_exporter import start_exporter
+from tasks_app.engine.workers.intake import STARTING, Intake, TakingConsumer
+from tasks_app.engine.workers.scheduled_jobs import PunctualScheduler
+from tasks_app.engine.workers.worker_beat import Heartbeat
+from tasks_app.engine.workspaces.leftovers import Housekeeper
 from tasks_app.management.draining import add_drain_options, drain_or_take_again
 from tasks_app.management.labels import add_labels_option, labels_option
 from tasks_app.management.preconditions import database_errors_as_sentences, require_git, require_services

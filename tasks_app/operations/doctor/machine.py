@@ -16,7 +16,7 @@ from django.conf import settings
 
 from tasks_app.agent.program import bundled_cli
 from tasks_app.core.errors import SandboxUnavailable
-from tasks_app.engine.toolchains import toolchains_of_machine
+from tasks_app.engine.workers.toolchains import toolchains_of_machine
 from tasks_app.operations import local_sandbox
 from tasks_app.operations.doctor.finding import Finding, ok, problem, warning
 from tasks_app.sandbox import TEMPORARY_FILES, Sandbox, run

@@ -260,7 +260,10 @@ def traces() -> Iterator[Finding]:
     """Check that the endpoint for traces takes spans; send none."""
     if not settings.ENVIRONMENT.traces_endpoint:
         return
-    from tasks_app.engine.otlp import endpoint_problem, shown_endpoint  # only with an endpoint: see there
+    from tasks_app.engine.traces.otlp import (  # only with an endpoint: see there
+        endpoint_problem,
+        shown_endpoint,
+    )
 
     if reason := endpoint_problem(TIMEOUT_SECONDS):
         yield warning(

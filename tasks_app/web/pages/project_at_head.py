@@ -20,7 +20,7 @@ from tasks_app.config.yaml_text import read_yaml
 from tasks_app.core.durations import duration_in_words
 from tasks_app.core.errors import BadInput, CatHerderError, WorkspaceError
 from tasks_app.core.types import Network, least_network
-from tasks_app.engine.toolchains import toolchains_of_machine
+from tasks_app.engine.workers.toolchains import toolchains_of_machine
 from tasks_app.git import CommitFacts, Repository, TreeFile, committed_text, committed_tree
 from tasks_app.models import Project, paths
 from tasks_app.prompting import SHIPPED_PROMPTS

@@ -16,7 +16,7 @@ from tasks_app.config.pipeline import step_from_json
 from tasks_app.config.planning import writes_plan
 from tasks_app.core.phases import CANCELLABLE, RETRYABLE, Phase
 from tasks_app.core.types import Usage
-from tasks_app.engine.wait_sentences import fault_words, reset_words
+from tasks_app.engine.runs.wait_sentences import fault_words, reset_words
 from tasks_app.history import statistics
 from tasks_app.history.transitions import cancellation_of
 from tasks_app.models import Outcome, PullRequest, Run, Setup, SetupOutcome, Step, Task, Transition

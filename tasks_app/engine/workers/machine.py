@@ -8,7 +8,7 @@ from __future__ import annotations
 from django.conf import settings
 
 from tasks_app.core.labels import GIT_LFS, OFFLINE, Labels
-from tasks_app.engine.toolchains import missing_toolchains, toolchains_here
+from tasks_app.engine.workers.toolchains import missing_toolchains, toolchains_here
 from tasks_app.git.lfs import is_installed
 from tasks_app.sandbox import Sandbox
 

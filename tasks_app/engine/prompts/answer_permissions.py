@@ -14,7 +14,7 @@ from tasks_app.agent.call_permissions import (
 )
 from tasks_app.agent.port import CallPermission
 from tasks_app.core.types import Ask, AskItem, AskKind, AskWay, Option
-from tasks_app.engine.run_feedback import answered_by, applied_note, joined
+from tasks_app.engine.prompts.run_feedback import answered_by, applied_note, joined
 from tasks_app.models import Outcome, Question, QuestionKind, Run, Step, Verdict, paths
 
 

@@ -25,9 +25,9 @@ from tasks_app.core.errors import (
 )
 from tasks_app.core.trace_context import log_context
 from tasks_app.engine.crashpoints import crash_point
-from tasks_app.engine.intake import Intake
-from tasks_app.engine.pull_requests import look, open_or_update
+from tasks_app.engine.publishing.pull_requests import look, open_or_update
 from tasks_app.engine.temporary_faults import retry_during_faults, temporary_fault
+from tasks_app.engine.workers.intake import Intake
 from tasks_app.git import Repository
 from tasks_app.git.publishing import Remote, make_commit, merged_tree
 from tasks_app.history.spans import context_of

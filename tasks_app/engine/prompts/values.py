@@ -7,8 +7,8 @@ from functools import lru_cache
 from tasks_app.config.check import FileExistsCheck, NoCheck
 from tasks_app.config.pipeline import step_from_json
 from tasks_app.config.planning import PLAN_FILE
-from tasks_app.engine import clarifying
-from tasks_app.engine.plan import is_plan_step, plan_before
+from tasks_app.engine.planning import clarifying
+from tasks_app.engine.planning.plan import is_plan_step, plan_before
 from tasks_app.git import Repository, committed_text, working_text
 from tasks_app.models import Question, Step, Task, paths
 from tasks_app.prompting import SHIPPED_PROMPTS

@@ -10,12 +10,12 @@ from tasks_app.agent.stream import Stream
 from tasks_app.agent.transcript_port import Transcript
 from tasks_app.agent.transcripts import deferred_call
 from tasks_app.core.types import Ask
-from tasks_app.engine.conclude import ask_humans, store_result
-from tasks_app.engine.deaths import fail_if_hopeless
 from tasks_app.engine.lease import Lease
-from tasks_app.engine.next_run import cost_before, transcript_of, undelivered
-from tasks_app.engine.review_requests import undelivered_reviews
-from tasks_app.engine.run_recorder import RunRecorder
+from tasks_app.engine.prompts.review_requests import undelivered_reviews
+from tasks_app.engine.runs.conclude import ask_humans, store_result
+from tasks_app.engine.runs.deaths import fail_if_hopeless
+from tasks_app.engine.runs.next_run import cost_before, transcript_of, undelivered
+from tasks_app.engine.runs.run_recorder import RunRecorder
 from tasks_app.engine.stopping import never
 from tasks_app.history.events.append import NewEvent
 from tasks_app.models import EventKind, Outcome, Run, Task, paths

@@ -16,11 +16,13 @@ from tasks_app.agent.transcripts import CallResult, deferred_call, has_prompt, r
 from tasks_app.config.limits import STEP_SECONDS
 from tasks_app.config.pipeline import step_from_json
 from tasks_app.core.errors import TranscriptDamaged
-from tasks_app.engine.answer_permissions import has_question, permissions_of, write_answers_again
-from tasks_app.engine.database_transcripts import DatabaseTranscriptStore
-from tasks_app.engine.prompts import step_prompt, threshold_text
-from tasks_app.engine.review_requests import request_text, requests_of_current_runs, undelivered_reviews
-from tasks_app.engine.run_feedback import (
+from tasks_app.engine.prompts.answer_permissions import has_question, permissions_of, write_answers_again
+from tasks_app.engine.prompts.review_requests import (
+    request_text,
+    requests_of_current_runs,
+    undelivered_reviews,
+)
+from tasks_app.engine.prompts.run_feedback import (
     answered_by,
     answers_in_place,
     cost_answers,
@@ -29,6 +31,8 @@ from tasks_app.engine.run_feedback import (
     joined,
     portal_notes,
 )
+from tasks_app.engine.prompts.values import step_prompt, threshold_text
+from tasks_app.engine.runs.database_transcripts import DatabaseTranscriptStore
 from tasks_app.history.events.past import past_actions
 from tasks_app.models import Outcome, Question, QuestionKind, Reason, Review, Run, Step, paths
 from tasks_app.prompting.feedback import retry_feedback, threshold_feedback

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tasks_app.engine.prompts import attempts_left_of
-from tasks_app.engine.review_requests import request_text
+from tasks_app.engine.prompts.review_requests import request_text
+from tasks_app.engine.prompts.values import attempts_left_of
 from tasks_app.models import Outcome, Question, Review, Run, Step
 from tasks_app.prompting.feedback import (
     AnsweredQuestion,

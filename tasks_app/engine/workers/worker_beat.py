@@ -14,8 +14,8 @@ from django.db.models.functions import Now
 
 from tasks_app.core.labels import Labels
 from tasks_app.core.version import version
-from tasks_app.engine.intake import DRAINED, Intake
 from tasks_app.engine.temporary_faults import temporary_fault
+from tasks_app.engine.workers.intake import DRAINED, Intake
 from tasks_app.models import Task, WorkerBeat
 from tasks_app.models.worker import BEAT_SECONDS
 from tasks_app.sandbox import Sandbox

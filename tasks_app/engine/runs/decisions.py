@@ -14,7 +14,7 @@ from django.db.models.functions import Concat
 from tasks_app.agent.spool import Spooled
 from tasks_app.agent.unfit_spool import UnfitDecision, spooled_unfit
 from tasks_app.engine.lease import Lease
-from tasks_app.engine.spool_collector import SpoolCollector
+from tasks_app.engine.runs.spool_collector import SpoolCollector
 from tasks_app.models import Decision, DecisionEvent, DecisionEventKind, ReviewReason, Run
 from tasks_app.prompting.decisions import FOLLOWED
 from tasks_app.services.decisions.scope import decisions_for, holding_for

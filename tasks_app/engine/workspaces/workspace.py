@@ -8,10 +8,13 @@ from pathlib import Path
 
 from tasks_app.core.errors import WorkspaceError
 from tasks_app.engine.lease import Lease
-from tasks_app.engine.merging import merged_into
-from tasks_app.engine.new_clone import make_clone
-from tasks_app.engine.record_again import restore_lost_work
-from tasks_app.engine.recording import (
+from tasks_app.engine.temporary_faults import temporary_fault
+from tasks_app.engine.worker_context import WorkerContext
+from tasks_app.engine.workers.toolchains import toolchains_of
+from tasks_app.engine.workspaces.merging import merged_into
+from tasks_app.engine.workspaces.new_clone import make_clone
+from tasks_app.engine.workspaces.record_again import restore_lost_work
+from tasks_app.engine.workspaces.recording import (
     RECORDING_ERRORS,
     add_note,
     is_guarded,
@@ -19,10 +22,7 @@ from tasks_app.engine.recording import (
     set_head,
     snapshot,
 )
-from tasks_app.engine.setup import run_setup
-from tasks_app.engine.temporary_faults import temporary_fault
-from tasks_app.engine.toolchains import toolchains_of
-from tasks_app.engine.worker_context import WorkerContext
+from tasks_app.engine.workspaces.setup import run_setup
 from tasks_app.git import EMPTY_LIST, Snapshot
 from tasks_app.models import Outcome, Run, Step, Task, paths
 from tasks_app.services.workspaces import is_outdated, runs_in_workspace

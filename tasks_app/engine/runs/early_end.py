@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from tasks_app.core.phases import Phase
-from tasks_app.engine.conclude import fail
 from tasks_app.engine.crashpoints import crash_point
-from tasks_app.engine.guard import guard_report
-from tasks_app.engine.judging import check_work
 from tasks_app.engine.lease import Lease
-from tasks_app.engine.recording import commit_for_sequence
+from tasks_app.engine.runs.conclude import fail
+from tasks_app.engine.runs.guard import guard_report
+from tasks_app.engine.runs.judging import check_work
 from tasks_app.engine.worker_context import WorkerContext
+from tasks_app.engine.workspaces.recording import commit_for_sequence
 from tasks_app.history.transitions import move, move_between_tasks
 from tasks_app.models import EarlyEnd, Run, Step, Task
 from tasks_app.services.sending_back import hand_over_waiting

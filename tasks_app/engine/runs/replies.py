@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tasks_app.agent.reply_spool import SpooledReply, spooled_replies
 from tasks_app.engine.lease import Lease
-from tasks_app.engine.spool_collector import SpoolCollector
+from tasks_app.engine.runs.spool_collector import SpoolCollector
 from tasks_app.models import Run
 from tasks_app.services.threads import AgentReply, store_agent_replies
 

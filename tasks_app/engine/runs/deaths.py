@@ -12,8 +12,8 @@ from itertools import pairwise
 from django.db.models import Exists, OuterRef, QuerySet
 
 from tasks_app.core.phases import Phase
-from tasks_app.engine.conclude import fail
 from tasks_app.engine.lease import Lease
+from tasks_app.engine.runs.conclude import fail
 from tasks_app.models import Event, EventKind, Outcome, Run, Step
 from tasks_app.sandbox import killed_by
 

@@ -16,9 +16,9 @@ from tasks_app.core.phases import Phase
 from tasks_app.core.storable import storable_text
 from tasks_app.core.types import Usage
 from tasks_app.engine.crashpoints import crash_point
-from tasks_app.engine.database_transcripts import DatabaseTranscriptStore
 from tasks_app.engine.lease import SECONDS, Lease
-from tasks_app.engine.spool_collector import SpoolCollector
+from tasks_app.engine.runs.database_transcripts import DatabaseTranscriptStore
+from tasks_app.engine.runs.spool_collector import SpoolCollector
 from tasks_app.engine.stopping import Stopped, StopReason, StopSignal
 from tasks_app.engine.temporary_faults import PATIENCE, retry_during_faults
 from tasks_app.history.events.append import NewEvent, append

@@ -17,7 +17,7 @@ from django.utils import timezone
 from tasks_app.core.errors import WorkspaceError
 from tasks_app.core.phases import ENDED, Phase
 from tasks_app.engine.lease import Lease, keep_renewed
-from tasks_app.engine.recording import RECORDING_ERRORS, set_head
+from tasks_app.engine.workspaces.recording import RECORDING_ERRORS, set_head
 from tasks_app.models import Task, paths
 from tasks_app.sandbox import Limits, Sandbox
 from tasks_app.services.workspaces import is_outdated, runs_in_workspace

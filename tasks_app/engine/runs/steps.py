@@ -13,8 +13,18 @@ from tasks_app.config.pipeline import step_from_json
 from tasks_app.core.errors import IllegalMove
 from tasks_app.core.phases import Phase
 from tasks_app.core.trace_context import TraceContext, log_context, logged_context
-from tasks_app.engine.clarifying import dollars_of, is_skipped, skip, turns_of, without_failure_of_pass
-from tasks_app.engine.conclude import (
+from tasks_app.engine.crashpoints import crash_point
+from tasks_app.engine.lease import Lease
+from tasks_app.engine.planning.clarifying import (
+    dollars_of,
+    is_skipped,
+    skip,
+    turns_of,
+    without_failure_of_pass,
+)
+from tasks_app.engine.planning.plan import begin_plan
+from tasks_app.engine.prompts.run_feedback import answers_in_place
+from tasks_app.engine.runs.conclude import (
     fail,
     halt,
     may_try_again,
@@ -23,27 +33,23 @@ from tasks_app.engine.conclude import (
     postpone,
     store_result,
 )
-from tasks_app.engine.crashpoints import crash_point
-from tasks_app.engine.deaths import deaths_without_progress, fail_if_hopeless
-from tasks_app.engine.decisions import note_followed, unfit_collector
-from tasks_app.engine.early_end import end_early_if_due
-from tasks_app.engine.judging import judge
-from tasks_app.engine.lease import Lease
-from tasks_app.engine.network import network_of
-from tasks_app.engine.next_run import NextRun, halting_tools, next_run, timeout_of
-from tasks_app.engine.plan import begin_plan
-from tasks_app.engine.recording import record_work
-from tasks_app.engine.replies import reply_collector
-from tasks_app.engine.run_feedback import answers_in_place
-from tasks_app.engine.run_recorder import RunRecorder
-from tasks_app.engine.setup import setup_folders
-from tasks_app.engine.soft_limit import ask_if_soft_limit_reached
-from tasks_app.engine.spool_collector import last_run_of
+from tasks_app.engine.runs.deaths import deaths_without_progress, fail_if_hopeless
+from tasks_app.engine.runs.decisions import note_followed, unfit_collector
+from tasks_app.engine.runs.early_end import end_early_if_due
+from tasks_app.engine.runs.judging import judge
+from tasks_app.engine.runs.network import network_of
+from tasks_app.engine.runs.next_run import NextRun, halting_tools, next_run, timeout_of
+from tasks_app.engine.runs.replies import reply_collector
+from tasks_app.engine.runs.run_recorder import RunRecorder
+from tasks_app.engine.runs.soft_limit import ask_if_soft_limit_reached
+from tasks_app.engine.runs.spool_collector import last_run_of
+from tasks_app.engine.runs.wait_sentences import SHORTEST_WAIT, reset_words
 from tasks_app.engine.stopping import Stopped, StopReason
-from tasks_app.engine.toolchains import toolchains_of
-from tasks_app.engine.wait_sentences import SHORTEST_WAIT, reset_words
 from tasks_app.engine.worker_context import WorkerContext
-from tasks_app.engine.workspace import prepare_workspace
+from tasks_app.engine.workers.toolchains import toolchains_of
+from tasks_app.engine.workspaces.recording import record_work
+from tasks_app.engine.workspaces.setup import setup_folders
+from tasks_app.engine.workspaces.workspace import prepare_workspace
 from tasks_app.history import statistics
 from tasks_app.history.events.append import NewEvent
 from tasks_app.history.spans import begin_run, begin_step

@@ -6,7 +6,7 @@ from django.conf import settings
 
 from tasks_app.core.errors import SubmodulesUnavailable, WorkspaceError
 from tasks_app.core.storable import storable_text
-from tasks_app.engine.machine import has_git_lfs
+from tasks_app.engine.workers.machine import has_git_lfs
 from tasks_app.git.lfs_contents import LfsContents
 from tasks_app.git.submodules import AllowedSources, Submodule, SubmoduleStore
 from tasks_app.models import Task, paths

@@ -18,9 +18,9 @@ from tasks_app.core.phases import Phase
 from tasks_app.core.storable import storable, storable_text
 from tasks_app.core.types import Ask
 from tasks_app.engine.lease import Lease
-from tasks_app.engine.question_facts import facts_of_question
-from tasks_app.engine.review_requests import mark_delivered
-from tasks_app.engine.run_recorder import RunRecorder
+from tasks_app.engine.prompts.review_requests import mark_delivered
+from tasks_app.engine.runs.question_facts import facts_of_question
+from tasks_app.engine.runs.run_recorder import RunRecorder
 from tasks_app.engine.temporary_faults import retry_pause
 from tasks_app.history.audit import record
 from tasks_app.history.events.append import NewEvent

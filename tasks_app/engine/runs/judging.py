@@ -10,19 +10,24 @@ from tasks_app.config.pipeline import StepConfig, step_from_json
 from tasks_app.config.planning import PLAN_FILE
 from tasks_app.core.phases import Phase
 from tasks_app.engine.checks import Check, CheckReport, FileExists, NoCheck, Shell, run_checks
-from tasks_app.engine.conclude import may_try_again
 from tasks_app.engine.crashpoints import crash_point
-from tasks_app.engine.guard import guard_report, plan_report
 from tasks_app.engine.lease import Lease
-from tasks_app.engine.merging import merge_report
-from tasks_app.engine.network import network_of
-from tasks_app.engine.plan import leave_out_plan, store_plan
-from tasks_app.engine.recording import commit_checkpoint, publish_without, record_after_checks, record_work
-from tasks_app.engine.run_recorder import RunRecorder
-from tasks_app.engine.setup import setup_folders
+from tasks_app.engine.planning.plan import leave_out_plan, store_plan
+from tasks_app.engine.runs.conclude import may_try_again
+from tasks_app.engine.runs.guard import guard_report, plan_report
+from tasks_app.engine.runs.network import network_of
+from tasks_app.engine.runs.run_recorder import RunRecorder
 from tasks_app.engine.ticker import Ticker
-from tasks_app.engine.toolchains import toolchains_of
 from tasks_app.engine.worker_context import WorkerContext
+from tasks_app.engine.workers.toolchains import toolchains_of
+from tasks_app.engine.workspaces.merging import merge_report
+from tasks_app.engine.workspaces.recording import (
+    commit_checkpoint,
+    publish_without,
+    record_after_checks,
+    record_work,
+)
+from tasks_app.engine.workspaces.setup import setup_folders
 from tasks_app.history.events.append import NewEvent
 from tasks_app.history.transitions import move
 from tasks_app.models import EventKind, Run, paths
@@ -37,7 +42,7 @@ def judge(run: Run, lease: Lease, context: WorkerContext) -> bool | None:
     """
     if run.checks is None:
         check_work(run, lease, context)
-        # A step that is to be finished early is not repaired: `engine/early_end.py` ends it.
+        # A step that is to be finished early is not repaired: `engine/runs/early_end.py` ends it.
         finishing = run.step.task.is_finishing_early and bool(must_end_early(run.step.task, run.step))
         if not _passed(run) and not finishing and not may_try_again(run.step, lease, _failed_check(run)):
             return False

@@ -32,7 +32,11 @@ from tasks_app.core.types import least_network
 from tasks_app.engine.checks import CheckReport, Shell, run_checks
 from tasks_app.engine.crashpoints import crash_point
 from tasks_app.engine.lease import Lease
-from tasks_app.engine.setup_cache import (
+from tasks_app.engine.stopping import Stopped, StopReason
+from tasks_app.engine.ticker import Ticker
+from tasks_app.engine.worker_context import WorkerContext
+from tasks_app.engine.workers.toolchains import toolchains_of
+from tasks_app.engine.workspaces.setup_cache import (
     COPY_SCRIPT,
     CachedPaths,
     CacheEntry,
@@ -40,10 +44,6 @@ from tasks_app.engine.setup_cache import (
     key_of,
     locked_entry,
 )
-from tasks_app.engine.stopping import Stopped, StopReason
-from tasks_app.engine.ticker import Ticker
-from tasks_app.engine.toolchains import toolchains_of
-from tasks_app.engine.worker_context import WorkerContext
 from tasks_app.git import Repository
 from tasks_app.models import Change, ChangeKind, Setup, SetupCache, SetupOutcome, Task, paths
 from tasks_app.sandbox import Finished, Sandbox

@@ -8,10 +8,10 @@ from tasks_app.config.pipeline import step_from_json
 from tasks_app.core.errors import SandboxError, WorkspaceError
 from tasks_app.engine.crashpoints import crash_point
 from tasks_app.engine.lease import Lease
-from tasks_app.engine.merging import as_merge_commit
-from tasks_app.engine.record_again import RECORDED_AGAIN
 from tasks_app.engine.temporary_faults import temporary_fault
 from tasks_app.engine.worker_context import WorkerContext
+from tasks_app.engine.workspaces.merging import as_merge_commit
+from tasks_app.engine.workspaces.record_again import RECORDED_AGAIN
 from tasks_app.git import AUTHOR, Snapshot
 from tasks_app.history.events.append import append_one
 from tasks_app.models import Change, ChangeKind, EventKind, Run, Sequence, Step, Task, paths
@@ -132,7 +132,7 @@ def _commit_message(step: Step) -> str:
 
 
 def is_guarded(step: Step) -> bool:
-    """Return whether the step may write only some files (see `engine/guard.py`)."""
+    """Return whether the step may write only some files (see `engine/runs/guard.py`)."""
     return step_from_json(step.config).allow_write is not None
 
 

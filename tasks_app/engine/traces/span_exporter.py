@@ -15,7 +15,7 @@ from tasks_app.engine.temporary_faults import temporary_fault
 from tasks_app.models import Span
 
 if TYPE_CHECKING:
-    from tasks_app.engine.otlp import SpanSender
+    from tasks_app.engine.traces.otlp import SpanSender
 
 logger = logging.getLogger(__name__)
 
@@ -94,7 +94,7 @@ class SpanExporter(threading.Thread):
             close_old_connections()
 
     def _note(self, problem: str) -> None:
-        from tasks_app.engine.otlp import shown_endpoint
+        from tasks_app.engine.traces.otlp import shown_endpoint
 
         if problem and not self._problem:
             logger.warning(
@@ -118,6 +118,6 @@ def start_exporter() -> SpanExporter | None:
 
 
 def _sender() -> SpanSender:
-    from tasks_app.engine.otlp import SpanSender  # imported late: see there
+    from tasks_app.engine.traces.otlp import SpanSender  # imported late: see there
 
     return SpanSender()

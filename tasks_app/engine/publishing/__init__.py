@@ -1,0 +1,1 @@
+"""Carrying out publications: pushing results, and opening and watching pull requests."""
