@@ -18,7 +18,7 @@ class TasksConfig(AppConfig):
         from tasks_app.git import program
         from tasks_app.history import day_triggers
         from tasks_app.reporting.search import schema
-        from tasks_app.services import worker_notifier
+        from tasks_app.services.workers import worker_notifier
         from tasks_app.web.accounts import signals  # noqa: F401 - connects receivers
         from tasks_app.web.live import notifier
 

@@ -35,7 +35,7 @@ pipelines:
 _MAKE = """
 from pathlib import Path
 from django.contrib.auth.hashers import make_password
-from tasks_app.services.projects import add_project
+from tasks_app.services.projects.projects import add_project
 from tasks_app.rehearsal.sample import create_sample_repository
 from tasks_app.models import Membership, User
 here = Path({data_dir!r})
@@ -162,7 +162,7 @@ class Installation:
 
 def answering(question: int, text: str, *, by: str = "bob") -> str:
     return f"""
-from tasks_app.services.answers import Reply, answer_question
+from tasks_app.services.questions.answers import Reply, answer_question
 from tasks_app.core.errors import CatHerderError
 from tasks_app.models import Channel, Question, User
 from tasks_app.permissions import Principal

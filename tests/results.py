@@ -10,7 +10,7 @@ from tasks_app.core.phases import Phase
 from tasks_app.engine.publishing.publisher import carry_out
 from tasks_app.models import Project, Publication, Task, paths
 from tasks_app.permissions import Principal
-from tasks_app.services.publishing import publish
+from tasks_app.services.publishing.publications import publish
 from tests.factories import TaskFactory
 from tests.git_servers import bare_repository
 from tests.integration.git_repository import GitRepository

@@ -34,7 +34,7 @@ from catherder_site.worker_hosts.slow_threads import Busy, SlowThreads
 from tasks_app.core.environment import queue_secret
 from tasks_app.core.errors import BadInput, LeaseLost, WorkspaceError
 from tasks_app.models import WorkerToken
-from tasks_app.services.worker_hosts import (
+from tasks_app.services.workers.worker_hosts import (
     HeldTask,
     ensure_base_ref,
     held_task,

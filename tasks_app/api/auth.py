@@ -13,7 +13,7 @@ from tasks_app.api.problems import Kind, Refused
 from tasks_app.history import audit
 from tasks_app.models import Channel, Scope
 from tasks_app.permissions import Principal
-from tasks_app.services.tokens import note_use, token_of
+from tasks_app.services.accounts.tokens import note_use, token_of
 
 
 def principal_of(request: HttpRequest) -> Principal:

@@ -24,9 +24,9 @@ from tasks_app.cli.questions import (
 )
 from tasks_app.cli.screen import Screen
 from tasks_app.models import VERDICTS, Question, Verdict
-from tasks_app.services.answers import Reply
 from tasks_app.services.decisions.answering import Remember, related_decisions
-from tasks_app.services.earlier_answers import EarlierAnswer, find_similar_answers
+from tasks_app.services.questions.answers import Reply
+from tasks_app.services.questions.earlier_answers import EarlierAnswer, find_similar_answers
 
 #: Seconds between two checks whether the question is still open.
 _POLL_SECONDS = 0.2

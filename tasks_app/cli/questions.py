@@ -13,7 +13,7 @@ from tasks_app.cli.screen import Screen
 from tasks_app.models import Question, QuestionKind
 from tasks_app.reporting.commands import answer_command, question_url
 from tasks_app.services.decisions.answering import RelatedDecision, related_decisions
-from tasks_app.services.earlier_answers import EarlierAnswer, find_similar_answers
+from tasks_app.services.questions.earlier_answers import EarlierAnswer, find_similar_answers
 
 #: What is typed to take an earlier answer, as the key on the card in the browser.
 TAKE_KEY = "r"

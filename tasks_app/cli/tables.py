@@ -18,8 +18,13 @@ from tasks_app.history.statistics import Metrics
 from tasks_app.models import Project, Question, Sequence, Step, Task
 from tasks_app.reporting.schemas.decisions import DecisionOut
 from tasks_app.reporting.schemas.queue import QueuedTaskOut
-from tasks_app.services.publish_settings import author_of, forge_address_of, stored_credential, target_of
-from tasks_app.services.settings import SettingInEffect
+from tasks_app.services.projects.settings import SettingInEffect
+from tasks_app.services.publishing.publish_settings import (
+    author_of,
+    forge_address_of,
+    stored_credential,
+    target_of,
+)
 
 _STYLES: dict[Tone, str] = {
     "quiet": "dim",

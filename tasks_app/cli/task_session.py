@@ -21,7 +21,7 @@ from tasks_app.core.phases import ENDED, Phase
 from tasks_app.engine.runs.wait_sentences import fault_words, reset_words
 from tasks_app.models import Channel, Question, Task
 from tasks_app.permissions import Principal
-from tasks_app.services.answers import answer_question, decide
+from tasks_app.services.questions.answers import answer_question, decide
 
 #: Seconds between two readings of the rows.
 _POLL_SECONDS = 0.1

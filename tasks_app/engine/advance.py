@@ -27,9 +27,9 @@ from tasks_app.history.spans import begin_task, context_of
 from tasks_app.history.statistics import paused_until_now
 from tasks_app.history.transitions import move
 from tasks_app.models import Outcome, Run, Step, Task, paths
-from tasks_app.services.sending_back import hand_over_waiting
+from tasks_app.services.costs.soft_limit import end_if_decided
+from tasks_app.services.reviews.sending_back import hand_over_waiting
 from tasks_app.services.sequences import look_for_next, proceed
-from tasks_app.services.soft_limit import end_if_decided
 
 logger = logging.getLogger(__name__)
 

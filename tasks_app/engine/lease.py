@@ -15,7 +15,7 @@ from tasks_app.core.errors import LeaseLost
 from tasks_app.core.phases import ENDED
 from tasks_app.models import Task
 from tasks_app.models.task import LEASE_SECONDS
-from tasks_app.services.scheduling import has_place
+from tasks_app.services.workers.scheduling import has_place
 
 logger = logging.getLogger(__name__)
 

@@ -14,10 +14,10 @@ from tasks_app.core.labels import Labels
 from tasks_app.engine.temporary_faults import temporary_fault
 from tasks_app.history.day_sums import add_up_days
 from tasks_app.models import Change, IdempotencyKey, Span
-from tasks_app.services.budgets import end_waits_for_budgets
+from tasks_app.services.costs.budgets import end_waits_for_budgets
+from tasks_app.services.costs.soft_limit import end_decided_tasks
 from tasks_app.services.decisions.missed import apply_missed_decisions
-from tasks_app.services.scheduling import next_turns
-from tasks_app.services.soft_limit import end_decided_tasks
+from tasks_app.services.workers.scheduling import next_turns
 
 logger = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from tasks_app.core.errors import BadInput
 from tasks_app.models import Project, User
 from tasks_app.permissions import Principal
 from tasks_app.rehearsal.sample import SAMPLE_TASK_FILE, create_sample_repository
-from tasks_app.services.projects import add_project
+from tasks_app.services.projects.projects import add_project
 from tasks_app.services.tasks import create_task
 
 SAMPLE_NAME = "sample"

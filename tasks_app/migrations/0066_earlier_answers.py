@@ -4,7 +4,7 @@ import django.db.models.deletion
 from django.db import migrations, models
 
 from tasks_app.reporting.search import schema
-from tasks_app.services.answer_index import index_values
+from tasks_app.services.questions.answer_index import index_values
 
 #: Questions that are read and indexed at once.
 BATCH = 500

@@ -21,7 +21,7 @@ class QuestionKind(models.TextChoices):
     CLARIFICATION = "clarification", "a question"
     APPROVAL = "approval", "approval of a tool call"
     PLAN = "plan", "a plan to review"
-    #: Asked by the portal, not by an agent: see `services/soft_limit.py`.
+    #: Asked by the portal, not by an agent: see `services/costs/soft_limit.py`.
     COST = "cost", "a soft cost limit"
 
 

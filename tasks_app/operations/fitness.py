@@ -19,7 +19,7 @@ from tasks_app.operations import local_sandbox
 from tasks_app.operations.health import applied_migrations, needed_migrations
 from tasks_app.sandbox import Placement, SandboxMode
 from tasks_app.sandbox.limits import format_size
-from tasks_app.services.installation_limits import follow_portal
+from tasks_app.services.workers.installation_limits import follow_portal
 
 
 def worker_problem() -> str:

@@ -20,7 +20,7 @@ from tasks_app.models import Task, WorkerBeat
 from tasks_app.models.task import TaskQuerySet
 from tasks_app.permissions import Principal, tasks_visible_to
 from tasks_app.reporting.search.paging import rows_in_order
-from tasks_app.services.scheduling import (
+from tasks_app.services.workers.scheduling import (
     DueTask,
     Places,
     can_be_taken,

@@ -1,5 +1,5 @@
 """What people do: create, start, answer, cancel, retry, configure, invite.
 
 Each service is one transaction with its audit entry and its notice. Pages, API and commands call the same
-services.
+services. What is done with tasks and sequences stands beside the packages.
 """

@@ -15,7 +15,7 @@ from tasks_app.history.transitions import move
 from tasks_app.models import Action, Step, Task, User
 from tasks_app.permissions import Principal, require_actor
 from tasks_app.services.tasks import has_successor, locked
-from tasks_app.services.worker_notifier import notify_on_commit
+from tasks_app.services.workers.worker_notifier import notify_on_commit
 
 
 def retry_from(task: Task, step: Step, *, by: Principal, put_back: bool = False, notify: bool = True) -> None:

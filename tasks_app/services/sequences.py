@@ -30,8 +30,8 @@ from tasks_app.services.tasks import (
     store_task,
     unused_key,
 )
-from tasks_app.services.worker_notifier import notify_on_commit
-from tasks_app.services.workspaces import is_outdated
+from tasks_app.services.workers.worker_notifier import notify_on_commit
+from tasks_app.services.workers.workspaces import is_outdated
 
 
 @dataclass(frozen=True)

@@ -45,9 +45,9 @@ from tasks_app.models import (
 )
 from tasks_app.models.task import Priority
 from tasks_app.permissions import Principal, require_actor
-from tasks_app.services.fetching import fetch
-from tasks_app.services.settings import overrides_of, repository_settings
-from tasks_app.services.worker_notifier import notify_on_commit
+from tasks_app.services.projects.fetching import fetch
+from tasks_app.services.projects.settings import overrides_of, repository_settings
+from tasks_app.services.workers.worker_notifier import notify_on_commit
 
 
 @dataclass(frozen=True)

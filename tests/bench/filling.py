@@ -136,7 +136,7 @@ def _newest_ids() -> Ids:
 def _add_to_tasks(before: Ids, making: Making, amounts: Amounts) -> None:
     """Give the new tasks their questions, which are in the index of answers, events and changes of phase."""
     from tasks_app.models import Event, EventKind, IndexedAnswer, Question, Run, Task, Transition
-    from tasks_app.services.answer_index import index_values
+    from tasks_app.services.questions.answer_index import index_values
 
     for task in Task.objects.filter(pk__gt=before[Task]).order_by("pk"):
         runs = list(Run.objects.filter(step__task=task).select_related("step__task"))
@@ -232,7 +232,7 @@ def _decide(making: Making) -> None:
     from django.utils import timezone
 
     from tasks_app.models import Decision, DecisionEvent, DecisionEventKind, Question
-    from tasks_app.services.answer_index import question_key
+    from tasks_app.services.questions.answer_index import question_key
 
     now, kinds = timezone.now(), (DecisionEventKind.DECIDED, DecisionEventKind.FOLLOWED)
     for project in making.projects:

@@ -30,7 +30,7 @@ from tests.integration.git_repository import GitRepository
 from tests.portal import WebServer
 
 MAKE = """
-from tasks_app.services.projects import add_project
+from tasks_app.services.projects.projects import add_project
 user = User.objects.create(username="ann", is_superuser=True, password="!")
 add_project("bench", {source!r}, by=user)
 """

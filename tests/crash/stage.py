@@ -18,7 +18,7 @@ ANSWER = {ANSWER!r}
 PREPARE += """
 import os
 from tasks_app import composition
-from tasks_app.services.answers import Reply, answer_question
+from tasks_app.services.questions.answers import Reply, answer_question
 from tasks_app.services.tasks import create_task, start_task
 from tasks_app.engine import crashpoints
 from tasks_app.engine.advance import advance

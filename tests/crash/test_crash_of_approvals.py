@@ -11,7 +11,7 @@ from tests.crash.stage import Stage
 pytestmark = pytest.mark.bubblewrap
 
 APPROVE = """
-from tasks_app.services.answers import decide
+from tasks_app.services.questions.answers import decide
 
 def approve():
     for question in Question.objects.open():

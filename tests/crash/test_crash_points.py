@@ -175,7 +175,7 @@ def test_a_worker_killed_in_the_middle_leaves_nothing_running_and_the_next_resum
     source = installation.data_dir / "killed"
     prepare = f"""
 from pathlib import Path
-from tasks_app.services.projects import add_project
+from tasks_app.services.projects.projects import add_project
 from tests.integration.git_repository import GitRepository
 config = "pipelines:\\n  default:\\n    - name: do\\n      command: self\\n      " + {config!r}
 GitRepository.make(Path({str(source)!r}), **{{"cat-herder.yaml": config}})

@@ -32,8 +32,8 @@ from tasks_app.models import (
     Task,
     ThreadComment,
 )
-from tasks_app.services.pipeline_publishing import tasks_to_publish
-from tasks_app.services.publishing import publish
+from tasks_app.services.publishing.pipeline_publishing import tasks_to_publish
+from tasks_app.services.publishing.publications import publish
 from tests.crash.test_sweep import dies_at
 from tests.factories import RunFactory
 from tests.forges.servers import forge_server
@@ -105,11 +105,9 @@ def test_v7_a_death_after_a_pull_request_was_opened(
 ) -> None:
     """The forge outlives the worker; the next one finds the pull request by its branch."""
     pushes = count_pushes(Path(task.project.publish_url))
-    monkeypatch.setattr("tasks_app.services.publishing.pull_request_hindrance", lambda project: "")
+    monkeypatch.setattr("tasks_app.services.publishing.publications.pull_request_hindrance", lambda _: "")
     with forge_server(ForgeKind.FORGEJO) as server:
-        monkeypatch.setattr(
-            "tasks_app.engine.publishing.pull_requests.forge_of", lambda project: server.forge
-        )
+        monkeypatch.setattr(FORGE_OF, lambda project: server.forge)
         publication = publish(task, by=acting(runner.user), pull_request=True)
         assert dies_at(point, lambda: carry_out(publication.pk)) == 137
         bury()
@@ -127,11 +125,9 @@ def test_v7_a_death_after_a_reply_was_posted(
     runner: Runner, task: Task, kind: ForgeKind, point: str, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The next worker finds the reply by its mark, also where it is not in the discussion of the comment."""
-    monkeypatch.setattr("tasks_app.services.publishing.pull_request_hindrance", lambda project: "")
+    monkeypatch.setattr("tasks_app.services.publishing.publications.pull_request_hindrance", lambda _: "")
     with forge_server(kind) as server:
-        monkeypatch.setattr(
-            "tasks_app.engine.publishing.pull_requests.forge_of", lambda project: server.forge
-        )
+        monkeypatch.setattr(FORGE_OF, lambda project: server.forge)
         carry_out(publish(task, by=acting(runner.user), pull_request=True).pk)
         line, commit = (1, task.head_commit) if path else (None, "")
         server.people.comment(1, "Why blue?", path=path, line=line, commit=commit)

@@ -39,7 +39,7 @@ pytestmark = [
 BEGIN = """
 from pathlib import Path
 from tasks_app.models import User
-from tasks_app.services.projects import add_project
+from tasks_app.services.projects.projects import add_project
 from tests.integration.git_repository import GitRepository
 ann = User.objects.create(username="ann", is_superuser=True, password="!")
 GitRepository.make(Path(SOURCE), **{"cat-herder.yaml": CONFIG})

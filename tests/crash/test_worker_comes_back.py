@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.bubblewrap, pytest.mark.once(on="sqlite")]
 
 TASK = """
 from pathlib import Path
-from tasks_app.services.projects import add_project
+from tasks_app.services.projects.projects import add_project
 from tasks_app.services.tasks import create_task, start_task
 from tasks_app.models import User
 from tasks_app.permissions import Principal

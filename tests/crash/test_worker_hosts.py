@@ -46,7 +46,7 @@ BEGIN = """
 from pathlib import Path
 from tasks_app.models import User
 from tasks_app.permissions import Principal
-from tasks_app.services.projects import add_project
+from tasks_app.services.projects.projects import add_project
 from tasks_app.services.tasks import create_task, start_task
 from tests.integration.git_repository import GitRepository
 ann = User.objects.create(username="ann", is_superuser=True, password="!")

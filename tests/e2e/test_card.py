@@ -431,7 +431,7 @@ def test_a_form_is_sent_once(portal: UpPortal, sign_in: SignIn) -> None:
 EARLIER = """
 from datetime import timedelta
 from django.utils import timezone
-from tasks_app.services.answer_index import index_answer
+from tasks_app.services.questions.answer_index import index_answer
 new = Question.objects.get(pk={number})
 new.items[0]["question"] = "Comma or semicolon in file {number}?"
 new.items[1]["question"] = "What name has file {number}?"
@@ -521,7 +521,7 @@ def test_a_question_that_reaches_an_empty_inbox_comes_with_its_row(portal: UpPor
 
 #: One question that was asked and answered before, and one more that is open; the number of the open one.
 ASKED_BEFORE = """
-from tasks_app.services.answers import Reply, answer_question
+from tasks_app.services.questions.answers import Reply, answer_question
 from tasks_app.models import Channel, Decision
 from tasks_app.permissions import Principal
 Decision.objects.all().delete()

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.browser
 ASKS = "interactionThreshold: 3\n"
 DONE = "All steps finished, all checks passed."
 ADD = """
-from tasks_app.services.projects import add_project
+from tasks_app.services.projects.projects import add_project
 add_project("till", {path!r}, by=User.objects.get(username="admin"))
 """
 START = """

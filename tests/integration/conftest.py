@@ -185,5 +185,5 @@ def forge(monkeypatch: pytest.MonkeyPatch) -> FakeForge:
     """What every project publishes to; it opens pull requests in memory."""
     fake = FakeForge()
     monkeypatch.setattr(pull_requests, "forge_of", lambda project: fake)
-    monkeypatch.setattr("tasks_app.services.publishing.pull_request_hindrance", lambda project: "")
+    monkeypatch.setattr("tasks_app.services.publishing.publications.pull_request_hindrance", lambda _: "")
     return fake

@@ -12,7 +12,7 @@ from django.urls import reverse
 
 from tasks_app.history.audit import record
 from tasks_app.models import Action, ApiToken, AuditEntry, Invitation, Medium, Project, Role, Target, User
-from tasks_app.services.members import change_role, remove_member
+from tasks_app.services.projects.members import change_role, remove_member
 from tests.browser import signed_in
 from tests.factories import MembershipFactory, ProjectFactory, TaskFactory, UserFactory
 from tests.people import acting

@@ -24,9 +24,9 @@ from tasks_app.models import (
     Transition,
     User,
 )
-from tasks_app.services import worker_notifier
-from tasks_app.services.answers import Reply, answer_question, why_not_open
+from tasks_app.services.questions.answers import Reply, answer_question, why_not_open
 from tasks_app.services.tasks import cancel_task
+from tasks_app.services.workers import worker_notifier
 from tests.factories import FILE_NAME, ROUNDING, QuestionFactory
 from tests.installation import Installation
 from tests.people import acting
@@ -113,7 +113,7 @@ def test_of_submits_from_four_processes_one_wins(installation: Installation) -> 
         "from tests.factories import QuestionFactory\nsys.stdout.write(str(QuestionFactory.create().pk))"
     )
     code = f"""
-from tasks_app.services.answers import Reply, answer_question
+from tasks_app.services.questions.answers import Reply, answer_question
 from tasks_app.core.errors import NotOpen
 from tasks_app.models import Channel, Question, User
 from tasks_app.permissions import Principal

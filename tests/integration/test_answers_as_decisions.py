@@ -10,7 +10,7 @@ from django.core.management import call_command
 from django.test import Client
 
 from tasks_app.models import Decision, DecisionState, Question, User
-from tasks_app.services.answer_index import question_key
+from tasks_app.services.questions.answer_index import question_key
 from tests.factories import ROUNDING, DecisionFactory, QuestionFactory
 
 pytestmark = pytest.mark.django_db

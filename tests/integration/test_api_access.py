@@ -13,7 +13,7 @@ from django.utils import timezone
 from tasks_app.api.app import document
 from tasks_app.history.events.append import append_one
 from tasks_app.models import Delivery, EventKind, Invitation, Project, Question, Role, Scope, Target, User
-from tasks_app.services.projects import add_project
+from tasks_app.services.projects.projects import add_project
 from tests.addresses import text_of
 from tests.api import PROBLEM, Script
 from tests.databases import undone

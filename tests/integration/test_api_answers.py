@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tasks_app.models import AuditEntry, Decision, Question, QuestionKind, Task
-from tasks_app.services.answer_index import question_key
+from tasks_app.services.questions.answer_index import question_key
 from tests.api import PROBLEM, Script
 from tests.factories import COLUMNS, FILE_NAME, DecisionFactory, MembershipFactory, UserFactory
 

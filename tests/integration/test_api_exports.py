@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tasks_app.models import AuditEntry, Project, Role, Task
-from tasks_app.services.projects import add_project
+from tasks_app.services.projects.projects import add_project
 from tests.addresses import text_of
 from tests.api import PROBLEM, Script
 from tests.factories import MembershipFactory, QuestionFactory, TaskFactory

@@ -42,9 +42,9 @@ from tasks_app.models import (
     Task,
     paths,
 )
-from tasks_app.services.invitations import invite
-from tasks_app.services.projects import add_project
-from tasks_app.services.tokens import make_token
+from tasks_app.services.accounts.tokens import make_token
+from tasks_app.services.projects.invitations import invite
+from tasks_app.services.projects.projects import add_project
 from tests.databases import undone
 from tests.factories import (
     DecisionFactory,

@@ -31,8 +31,8 @@ from tasks_app.models import (
     Transition,
     User,
 )
-from tasks_app.services.fetching import fetch
-from tasks_app.services.projects import add_project
+from tasks_app.services.projects.fetching import fetch
+from tasks_app.services.projects.projects import add_project
 from tests.addresses import text_of
 from tests.api import PROBLEM, Script
 from tests.factories import MembershipFactory, ProjectFactory, QuestionFactory, TaskFactory, UserFactory

@@ -49,9 +49,6 @@ from tasks_app.models import (
     paths,
 )
 from tasks_app.notifications.notices import create_notifications
-from tasks_app.services import question_outcomes
-from tasks_app.services.answer_index import question_key
-from tasks_app.services.answers import Reply, answer_question
 from tasks_app.services.decisions import applying, missed
 from tasks_app.services.decisions.answering import DecisionInput, StanceChoice, related_decisions
 from tasks_app.services.decisions.applying import (
@@ -61,9 +58,12 @@ from tasks_app.services.decisions.applying import (
 )
 from tasks_app.services.decisions.changes import confirm, retire
 from tasks_app.services.decisions.missed import apply_missed_decisions
-from tasks_app.services.fetching import fetch
+from tasks_app.services.projects.fetching import fetch
+from tasks_app.services.questions import question_outcomes
+from tasks_app.services.questions.answer_index import question_key
+from tasks_app.services.questions.answers import Reply, answer_question
+from tasks_app.services.questions.undo import undo_answer, undo_until
 from tasks_app.services.tasks import cancel_task, resume_task
-from tasks_app.services.undo import undo_answer, undo_until
 from tests.addresses import text_of
 from tests.api import Script
 from tests.browser import signed_in

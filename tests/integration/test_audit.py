@@ -11,8 +11,8 @@ from django.urls import reverse
 
 from tasks_app.history.audit import ActionOrigin, acting_from, record
 from tasks_app.models import Action, AuditEntry, Channel, Project, Question, User
-from tasks_app.services.answers import Reply, answer_question
-from tasks_app.services.projects import remove_project
+from tasks_app.services.projects.projects import remove_project
+from tasks_app.services.questions.answers import Reply, answer_question
 from tasks_app.services.tasks import cancel_task, resume_task, start_task
 from tests.addresses import text_of
 from tests.factories import MembershipFactory, TaskFactory, UserFactory

@@ -37,7 +37,7 @@ from tests.portal import UpPortal, WebServer
 pytestmark = pytest.mark.once(on="sqlite")
 
 START = """
-from tasks_app.services.projects import add_project
+from tasks_app.services.projects.projects import add_project
 from tasks_app.services.tasks import create_task, start_task
 from tasks_app.permissions import Principal
 user = User.objects.get(username="admin")
@@ -57,7 +57,7 @@ result = {
 }
 """
 ANSWER = """
-from tasks_app.services.answers import Reply, answer_question
+from tasks_app.services.questions.answers import Reply, answer_question
 from tasks_app.permissions import Principal
 question = Question.objects.open().get()
 admin = Principal.unrestricted(User.objects.get(username="admin"))

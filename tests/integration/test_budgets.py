@@ -14,7 +14,7 @@ from tasks_app.core.phases import Phase
 from tasks_app.engine.sweeper import sweep
 from tasks_app.history.day_sums import AGE, add_up_days
 from tasks_app.models import ModelUsage, Project, Reason, Role, Run, Task, User
-from tasks_app.services.budgets import (
+from tasks_app.services.costs.budgets import (
     Budget,
     Budgets,
     budget_of,

@@ -10,13 +10,13 @@ import pytest
 
 from tasks_app.agent.fake_script import Turn, ask, say, write
 from tasks_app.models import Channel, Decision, DecisionState, Project, Question, Task, paths
-from tasks_app.services.answers import Reply, answer_question
 from tasks_app.services.decisions.answering import DecisionInput, Remember
 from tasks_app.services.decisions.applying import find_match
 from tasks_app.services.decisions.changes import make_decision, mark_reviewed
 from tasks_app.services.decisions.citing import UNREAD, mark_stale
 from tasks_app.services.decisions.content import DecisionContent
-from tasks_app.services.fetching import fetch
+from tasks_app.services.projects.fetching import fetch
+from tasks_app.services.questions.answers import Reply, answer_question
 from tests.browser import signed_in
 from tests.integration.git_repository import GitRepository
 from tests.people import acting

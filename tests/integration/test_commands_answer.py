@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tasks_app.models import Channel, Question, User
-from tasks_app.services.answers import Reply, answer_question
+from tasks_app.services.questions.answers import Reply, answer_question
 from tests.factories import COLUMNS, FILE_NAME, ROUNDING, MembershipFactory, QuestionFactory, UserFactory
 from tests.integration.conftest import Manage
 from tests.people import acting

@@ -11,7 +11,7 @@ from django.conf import settings
 from tasks_app.cli.lookup import find_unfinished_task
 from tasks_app.core.phases import Phase
 from tasks_app.models import Project, Task
-from tasks_app.services.projects import add_project
+from tasks_app.services.projects.projects import add_project
 from tests.factories import MembershipFactory, TaskFactory, UserFactory
 from tests.integration.conftest import Manage
 from tests.integration.git_repository import GitRepository

@@ -13,7 +13,7 @@ from django.conf import settings
 from tasks_app.agent import fake, fake_script
 from tasks_app.core.phases import Phase
 from tasks_app.models import Project, Sequence, Task, User
-from tasks_app.services.projects import add_project
+from tasks_app.services.projects.projects import add_project
 from tasks_app.services.sequences import create_sequence
 from tasks_app.services.tasks import create_task
 from tests.factories import MembershipFactory, UserFactory

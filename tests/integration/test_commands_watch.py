@@ -13,7 +13,7 @@ from tasks_app.cli.command import Exit
 from tasks_app.cli.screen import Screen
 from tasks_app.cli.watch import Watch
 from tasks_app.models import Project, Task, User
-from tasks_app.services.projects import add_project
+from tasks_app.services.projects.projects import add_project
 from tasks_app.services.tasks import cancel_task, create_task
 from tests.factories import MembershipFactory, UserFactory
 from tests.installation import PLAIN_CONFIG, Installation

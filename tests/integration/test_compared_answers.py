@@ -19,7 +19,6 @@ from tasks_app.models import (
     ReviewReason,
     User,
 )
-from tasks_app.services.answers import Reply, answer_question
 from tasks_app.services.decisions.answering import (
     DecisionInput,
     Remember,
@@ -29,7 +28,8 @@ from tasks_app.services.decisions.answering import (
 from tasks_app.services.decisions.applying import find_match
 from tasks_app.services.decisions.changes import confirm, mark_reviewed, retire, revise
 from tasks_app.services.decisions.content import DecisionContent
-from tasks_app.services.undo import undo_answer
+from tasks_app.services.questions.answers import Reply, answer_question
+from tasks_app.services.questions.undo import undo_answer
 from tests.factories import ROUNDING, MembershipFactory, ProjectFactory, QuestionFactory, TaskFactory
 from tests.people import acting
 from tests.racing import ROUNDS, race

@@ -7,7 +7,6 @@ import pytest
 from tasks_app.core.phases import Phase
 from tasks_app.history.events.lines import format_event
 from tasks_app.models import Channel, Decision, DecisionState, Event, Project, Question, Task
-from tasks_app.services.answers import Reply, answer_question
 from tasks_app.services.decisions.answering import (
     DecisionInput,
     Remember,
@@ -16,7 +15,8 @@ from tasks_app.services.decisions.answering import (
 )
 from tasks_app.services.decisions.applying import apply_decisions
 from tasks_app.services.decisions.changes import confirm
-from tasks_app.services.undo import undo_answer
+from tasks_app.services.questions.answers import Reply, answer_question
+from tasks_app.services.questions.undo import undo_answer
 from tests.factories import MembershipFactory
 from tests.installation import Installation
 from tests.people import acting

@@ -28,11 +28,11 @@ from tasks_app.services.decisions import changes
 from tasks_app.services.decisions.content import DecisionContent
 from tasks_app.services.decisions.exporting import Export, export_decisions
 from tasks_app.services.decisions.importing import import_decisions, preview_import
-from tasks_app.services.fetching import fetch
-from tasks_app.services.projects import add_project
-from tasks_app.services.publishing import publish
-from tasks_app.services.pull_request_text import pull_request_body
-from tasks_app.services.reviews import send_review
+from tasks_app.services.projects.fetching import fetch
+from tasks_app.services.projects.projects import add_project
+from tasks_app.services.publishing.publications import publish
+from tasks_app.services.publishing.pull_request_text import pull_request_body
+from tasks_app.services.reviews.reviews import send_review
 from tests.api import Script
 from tests.browser import signed_in
 from tests.factories import MembershipFactory, ProjectFactory, UserFactory

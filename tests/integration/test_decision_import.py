@@ -13,8 +13,8 @@ from tasks_app.core.errors import BadInput, NotAllowed
 from tasks_app.models import Decision, Project, Role, User
 from tasks_app.services.decisions.changes import mark_reviewed
 from tasks_app.services.decisions.importing import import_decisions, preview_import
-from tasks_app.services.fetching import fetch
-from tasks_app.services.projects import add_project
+from tasks_app.services.projects.fetching import fetch
+from tasks_app.services.projects.projects import add_project
 from tests.browser import signed_in
 from tests.factories import MembershipFactory, ProjectFactory, UserFactory
 from tests.integration.git_repository import GitRepository

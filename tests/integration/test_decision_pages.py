@@ -13,7 +13,7 @@ from django.utils import timezone
 from tasks_app.models import Decision, DecisionEvent, DecisionState, Project, Role, User
 from tasks_app.services.decisions.changes import make_decision, retire
 from tasks_app.services.decisions.content import DecisionContent
-from tasks_app.services.projects import add_project
+from tasks_app.services.projects.projects import add_project
 from tests.browser import signed_in
 from tests.factories import DecisionFactory, MembershipFactory, QuestionFactory, UserFactory
 from tests.integration.git_repository import GitRepository

@@ -12,9 +12,9 @@ from tasks_app.cli.keyboard import Keyboard
 from tasks_app.cli.prompt import Prompt
 from tasks_app.cli.screen import Screen
 from tasks_app.models import Decision, Question
-from tasks_app.services.answer_index import question_key
-from tasks_app.services.answers import Reply
 from tasks_app.services.decisions.answering import Remember, StanceChoice
+from tasks_app.services.questions.answer_index import question_key
+from tasks_app.services.questions.answers import Reply
 from tests.factories import ROUNDING, DecisionFactory, QuestionFactory, UserFactory
 from tests.integration.conftest import Manage
 

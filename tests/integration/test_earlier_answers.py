@@ -32,11 +32,11 @@ from tasks_app.models import (
     User,
 )
 from tasks_app.reporting.search import schema
-from tasks_app.services import answer_index, earlier_answers
-from tasks_app.services.answer_index import index_answer, same_answers
-from tasks_app.services.answers import Reply, answer_question, dismiss_question
-from tasks_app.services.earlier_answers import EarlierAnswer, find_similar_answers
-from tasks_app.services.undo import undo_answer
+from tasks_app.services.questions import answer_index, earlier_answers
+from tasks_app.services.questions.answer_index import index_answer, same_answers
+from tasks_app.services.questions.answers import Reply, answer_question, dismiss_question
+from tasks_app.services.questions.earlier_answers import EarlierAnswer, find_similar_answers
+from tasks_app.services.questions.undo import undo_answer
 from tests.api import Script
 from tests.browser import signed_in
 from tests.factories import MembershipFactory, QuestionFactory, RunFactory, TaskFactory, UserFactory

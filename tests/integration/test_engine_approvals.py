@@ -12,7 +12,7 @@ from tasks_app.engine.prompts.values import history
 from tasks_app.engine.runs.steps import SET_ASIDE
 from tasks_app.models import Channel, Event, Outcome, Question, QuestionKind, QuestionState, Run, Task, paths
 from tasks_app.rehearsal.server import RehearsalServer
-from tasks_app.services.answers import decide, dismiss_question
+from tasks_app.services.questions.answers import decide, dismiss_question
 from tests.people import acting
 from tests.runner import Runner, file_in, results, runs, step
 

@@ -18,7 +18,7 @@ from tasks_app.core.phases import Phase
 from tasks_app.models import Channel, Event, SessionEntry, Task, paths
 from tasks_app.rehearsal.server import RehearsalServer
 from tasks_app.sandbox import Limits
-from tasks_app.services.answers import Reply, answer_question
+from tasks_app.services.questions.answers import Reply, answer_question
 from tasks_app.services.tasks import cancel_task
 from tests.forkserver import PATIENCE, REPOSITORY
 from tests.installation import Installation

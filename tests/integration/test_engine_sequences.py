@@ -39,9 +39,9 @@ from tasks_app.notifications.delivery import drop_reason
 from tasks_app.notifications.message import message_of
 from tasks_app.notifications.notices import create_notifications
 from tasks_app.sandbox import SandboxMode, detect
-from tasks_app.services.answers import Reply, answer_question
-from tasks_app.services.pipeline_publishing import tasks_to_publish
-from tasks_app.services.projects import add_project, remove_project
+from tasks_app.services.projects.projects import add_project, remove_project
+from tasks_app.services.publishing.pipeline_publishing import tasks_to_publish
+from tasks_app.services.questions.answers import Reply, answer_question
 from tasks_app.services.sequences import (
     cancel_sequence,
     create_sequence,

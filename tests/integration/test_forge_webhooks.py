@@ -22,7 +22,11 @@ from tasks_app.forges.port import ForgeKind
 from tasks_app.forges.webhooks import affected_pull_requests, is_signed
 from tasks_app.models import Action, AuditEntry, Membership, Project, PullRequest, Role, User
 from tasks_app.services.encryption import Purpose, decrypt
-from tasks_app.services.forge_webhooks import called_project, create_webhook_secret, remove_webhook_secret
+from tasks_app.services.publishing.forge_webhooks import (
+    called_project,
+    create_webhook_secret,
+    remove_webhook_secret,
+)
 from tasks_app.web.pages import forge_webhook
 from tests.addresses import text_of
 from tests.api import Script

@@ -23,7 +23,7 @@ from tasks_app.git import Repository, pruning
 from tasks_app.git.pruning import KEPT, prune
 from tasks_app.models import paths
 from tasks_app.services import named_commits
-from tasks_app.services.fetching import fetch
+from tasks_app.services.projects.fetching import fetch
 from tests.integration.conftest import Manage
 from tests.integration.git_repository import GitRepository
 from tests.runner import Runner

@@ -19,7 +19,7 @@ from tasks_app.git import Repository, lfs, mirror
 from tasks_app.git import transfers as worker_side
 from tasks_app.git.bundles import KEPT_SECONDS
 from tasks_app.models import Task
-from tasks_app.services.worker_hosts import remove_all_old_transfers
+from tasks_app.services.workers.worker_hosts import remove_all_old_transfers
 from tests.cut_connections import CutConnections
 from tests.integration.git_repository import GitRepository
 from tests.integration.worker_host import Host, breaking_line, held, host_at, no_page, serving, snapshot_ref

@@ -18,7 +18,7 @@ from pytest_django import DjangoAssertNumQueries
 
 from catherder_site.asgi import application
 from tasks_app.models import Change, Membership, Project, Role, Task, User
-from tasks_app.services.sessions import end_sessions
+from tasks_app.services.accounts.sessions import end_sessions
 from tasks_app.web.live import consumers, visibility
 from tasks_app.web.live.broadcaster import broadcaster
 from tasks_app.web.live.changes import REPLAY_LIMIT

@@ -13,7 +13,7 @@ from django.urls import reverse
 
 from tasks_app.core.errors import BadInput, NotAllowed
 from tasks_app.models import Action, AuditEntry, Invitation, Membership, Project, Role, User
-from tasks_app.services.members import change_role, remove_member
+from tasks_app.services.projects.members import change_role, remove_member
 from tests.browser import signed_in
 from tests.factories import MembershipFactory, UserFactory
 from tests.people import acting

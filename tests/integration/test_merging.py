@@ -16,8 +16,8 @@ from tasks_app.engine.workspaces.merging import _is_named, merged_into
 from tasks_app.git import Repository, has_line_with_prefix
 from tasks_app.models import Channel, Project, Publication, Reason, Review, Role, Task, paths
 from tasks_app.services.difference import difference_of
-from tasks_app.services.merging import Merge, let_agent_merge
-from tasks_app.services.publishing import publish
+from tasks_app.services.publishing.merging import Merge, let_agent_merge
+from tasks_app.services.publishing.publications import publish
 from tasks_app.services.retries import retry_from
 from tests.browser import signed_in
 from tests.crash.test_sweep import bury, dies_at

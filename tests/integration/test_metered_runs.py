@@ -18,7 +18,7 @@ from tasks_app.core.phases import Phase
 from tasks_app.models import Outcome, Run
 from tasks_app.rehearsal.server import RehearsalServer
 from tasks_app.sandbox import Sandbox
-from tasks_app.services.budgets import end_waits_for_budgets
+from tasks_app.services.costs.budgets import end_waits_for_budgets
 from tests.agents import Bench, rehearsal
 from tests.runner import ONE_STEP, Runner
 from tests.soft_limits import without_undo

@@ -46,7 +46,7 @@ from tasks_app.notifications.targets import try_target
 from tasks_app.notifications.timing import MAX_ATTEMPTS
 from tasks_app.permissions import notices_visible_to
 from tasks_app.services.encryption import encrypt
-from tasks_app.services.threads import AgentReply, reply_to, store_agent_replies
+from tasks_app.services.reviews.threads import AgentReply, reply_to, store_agent_replies
 from tests.factories import (
     MembershipFactory,
     ProjectFactory,

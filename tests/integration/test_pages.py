@@ -25,7 +25,7 @@ from tasks_app.core.phases import FACTS, Phase
 from tasks_app.history.events.append import NewEvent, append
 from tasks_app.models import Event, EventKind, Question, Run, Task, User, paths
 from tasks_app.sandbox import Sandbox
-from tasks_app.services.projects import add_project
+from tasks_app.services.projects.projects import add_project
 from tasks_app.web.pages import context_processors
 from tests.addresses import text_of
 from tests.browser import signed_in

@@ -16,7 +16,7 @@ from django.utils.module_loading import import_string
 
 from tasks_app.core.phases import Phase
 from tasks_app.models import Event, EventKind, Project, Sequence, Task, User
-from tasks_app.services.projects import add_project
+from tasks_app.services.projects.projects import add_project
 from tasks_app.services.sequences import create_sequence
 from tests.browser import signed_in
 from tests.factories import QuestionFactory, RunFactory, SequenceFactory, TaskFactory, UserFactory

@@ -35,9 +35,9 @@ from tasks_app.models import (
 )
 from tasks_app.notifications.message import message_of
 from tasks_app.notifications.notices import create_notifications
-from tasks_app.services.pipeline_publishing import tasks_to_publish, with_publishing
-from tasks_app.services.publishing import publish, record_refused
-from tasks_app.services.reviews import counted_approvals, send_review
+from tasks_app.services.publishing.pipeline_publishing import tasks_to_publish, with_publishing
+from tasks_app.services.publishing.publications import publish, record_refused
+from tasks_app.services.reviews.reviews import counted_approvals, send_review
 from tests.browser import signed_in
 from tests.factories import MembershipFactory, ReviewFactory, SequenceFactory, TaskFactory, UserFactory
 from tests.git_servers import bare_repository, count_pushes, refuse_pushes

@@ -13,7 +13,7 @@ from tasks_app.core.errors import SandboxUnavailable
 from tasks_app.models import Action, AuditEntry, Project, Role
 from tasks_app.operations import local_sandbox
 from tasks_app.sandbox import Limits, Sandbox
-from tasks_app.services.fetching import fetch
+from tasks_app.services.projects.fetching import fetch
 from tasks_app.services.tasks import create_task
 from tasks_app.web.pages import project_at_head
 from tests.api import Script

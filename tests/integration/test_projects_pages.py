@@ -17,8 +17,8 @@ from django.utils.html import escape
 from tasks_app.core.errors import WorkspaceError
 from tasks_app.core.phases import ENDED, Phase
 from tasks_app.models import Action, AuditEntry, Project, Role
-from tasks_app.services import fetching
-from tasks_app.services.fetching import fetch, fetch_meanwhile
+from tasks_app.services.projects import fetching
+from tasks_app.services.projects.fetching import fetch, fetch_meanwhile
 from tests.browser import signed_in
 from tests.factories import MembershipFactory, ProjectFactory, TaskFactory, UserFactory
 from tests.integration.git_repository import GitRepository

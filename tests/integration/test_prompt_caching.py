@@ -19,7 +19,7 @@ from tasks_app.agent.port import Recorder, RunOrder, RunResult
 from tasks_app.core.phases import Phase
 from tasks_app.models import Channel, Task
 from tasks_app.rehearsal.server import RehearsalServer
-from tasks_app.services.answers import decide
+from tasks_app.services.questions.answers import decide
 from tasks_app.services.tasks import change_threshold
 from tests.people import acting
 from tests.runner import ONE_STEP, Runner, results, runs

@@ -25,10 +25,10 @@ from tasks_app.models import (
     Task,
     paths,
 )
-from tasks_app.services import publishing
-from tasks_app.services.publish_settings import change_publishing
-from tasks_app.services.publishing import CannotPublish, publication_hindrances, publish
-from tasks_app.services.reviews import send_review
+from tasks_app.services.publishing import publications
+from tasks_app.services.publishing.publications import CannotPublish, publication_hindrances, publish
+from tasks_app.services.publishing.publish_settings import change_publishing
+from tasks_app.services.reviews.reviews import send_review
 from tests.factories import MembershipFactory, SequenceFactory, TaskFactory
 from tests.git_servers import bare_repository, count_pushes, refuse_pushes
 from tests.integration.git_repository import GitRepository
@@ -265,7 +265,7 @@ def test_of_a_sequence_the_last_task_is_published(done: Result) -> None:
 
 def test_hindrances_are_found_for_a_commit(done: Result, monkeypatch: pytest.MonkeyPatch) -> None:
     assert publication_hindrances(done.task, done.task.head_commit) == []
-    monkeypatch.setattr(publishing, "publication_hindrances", lambda task, commit: [f"Not {commit}."])
+    monkeypatch.setattr(publications, "publication_hindrances", lambda task, commit: [f"Not {commit}."])
     with pytest.raises(CannotPublish, match=f"Not {done.task.head_commit}"):
         publish(done.task, by=done.by)
 
@@ -297,7 +297,7 @@ def test_a_worker_that_lost_its_claim_says_nothing(done: Result) -> None:
     assert slow
     Publication.objects.update(claimed_until=None)
     carry_out(slow.pk)
-    publishing.record_refused(slow, "too late")
+    publications.record_refused(slow, "too late")
     slow.refresh_from_db()
     assert slow.state == PublicationState.PUSHED
     assert actions(done.task) == [Action.PUBLISH_REQUESTED, Action.PUBLISHED]

@@ -11,10 +11,10 @@ from tasks_app.agent.fake_script import Act, Fail, Hang, Turn, ask, say, shell, 
 from tasks_app.core.phases import Phase
 from tasks_app.engine.prompts.values import step_prompt
 from tasks_app.models import Outcome, Run, StepKind, Task
+from tasks_app.services.questions.undo import undo_answer
 from tasks_app.services.retries import retry_from
 from tasks_app.services.sequences import create_sequence, start_sequence
 from tasks_app.services.tasks import cancel_task, change_threshold, resume_task
-from tasks_app.services.undo import undo_answer
 from tests.people import acting
 from tests.runner import Runner, diff_of, runs, script, step
 

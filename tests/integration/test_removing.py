@@ -14,7 +14,7 @@ from tasks_app.core.phases import Phase
 from tasks_app.engine.lease import Lease
 from tasks_app.engine.workspaces.cleaning import clean_workspaces
 from tasks_app.models import Project, SessionEntry, Task, paths
-from tasks_app.services.projects import remove_project
+from tasks_app.services.projects.projects import remove_project
 from tests.people import acting
 from tests.runner import Runner, runs
 

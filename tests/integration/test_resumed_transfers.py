@@ -25,7 +25,7 @@ from tasks_app.git.checksums import checksum_of
 from tasks_app.git.exchange_faults import ExchangeRefused
 from tasks_app.git.mirror import Portal, incoming_ref
 from tasks_app.models import Task
-from tasks_app.services.worker_hosts import remove_all_old_transfers
+from tasks_app.services.workers.worker_hosts import remove_all_old_transfers
 from tests.cut_connections import CutConnections
 from tests.forkserver import REPOSITORY
 from tests.integration.git_repository import GitRepository

@@ -30,7 +30,7 @@ from tasks_app.models import (
     User,
     paths,
 )
-from tasks_app.services.reviews import (
+from tasks_app.services.reviews.reviews import (
     NewThread,
     add_to_draft,
     approvals_of,
@@ -40,8 +40,8 @@ from tasks_app.services.reviews import (
     remove_from_draft,
     send_review,
 )
+from tasks_app.services.reviews.threads import Place, places_now, reply_to, resolve
 from tasks_app.services.tasks import cancel_task
-from tasks_app.services.threads import Place, places_now, reply_to, resolve
 from tests.factories import MembershipFactory
 from tests.integration.git_repository import GitRepository
 from tests.people import acting

@@ -29,7 +29,7 @@ from tasks_app.models import (
     ThreadState,
     User,
 )
-from tasks_app.services.reviews import NewThread, counted_approvals, send_review
+from tasks_app.services.reviews.reviews import NewThread, counted_approvals, send_review
 from tests.api import Script
 from tests.factories import MembershipFactory, RunFactory
 from tests.integration.conftest import Manage
@@ -78,7 +78,7 @@ def from_the_forge(done: Result, monkeypatch: pytest.MonkeyPatch) -> ReviewThrea
     """A thread that somebody opened in the pull request."""
     forge = FakeForge()
     monkeypatch.setattr(engine, "forge_of", lambda project: forge)
-    monkeypatch.setattr("tasks_app.services.publishing.pull_request_hindrance", lambda project: "")
+    monkeypatch.setattr("tasks_app.services.publishing.publications.pull_request_hindrance", lambda _: "")
     opened = done.publish(pull_request=True).opened
     assert opened is not None
     forge.comment(1, "Why blue?", path="paint.txt", line=1, commit=done.task.head_commit)

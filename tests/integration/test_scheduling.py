@@ -29,7 +29,7 @@ from tasks_app.engine.turns import QueueNotifier, take_turns
 from tasks_app.engine.workers.worker_beat import beat
 from tasks_app.management.labels import labels_option
 from tasks_app.models import Project, Run, Task, Transition, User, WorkerBeat
-from tasks_app.services.scheduling import next_turns, some_worker_has
+from tasks_app.services.workers.scheduling import next_turns, some_worker_has
 from tests.factories import ProjectFactory, RunFactory, WorkerBeatFactory
 from tests.racing import ROUNDS, race
 from tests.runner import Runner

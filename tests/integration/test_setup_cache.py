@@ -17,7 +17,7 @@ from tasks_app.engine.crashpoints import SETUP_CACHE_POINTS
 from tasks_app.engine.workspaces.setup_cache import evict, locked_entry
 from tasks_app.models import Project, Setup, Task, paths
 from tasks_app.sandbox import SandboxMode, detect
-from tasks_app.services.projects import remove_project
+from tasks_app.services.projects.projects import remove_project
 from tasks_app.services.retries import retry_from
 from tests.crash.test_sweep import bury, dies_at
 from tests.integration.git_repository import GitRepository

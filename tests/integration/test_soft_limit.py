@@ -29,13 +29,13 @@ from tasks_app.models import (
     Transition,
     Verdict,
 )
-from tasks_app.services.answers import Reply, answer_question, decide, dismiss_question
+from tasks_app.services.costs.run_budget import dollars_for_run
+from tasks_app.services.costs.soft_limit import END, FINISH, spent_by
+from tasks_app.services.questions.answers import Reply, answer_question, decide, dismiss_question
+from tasks_app.services.questions.undo import undo_answer, undo_until
 from tasks_app.services.retries import retry_from
-from tasks_app.services.run_budget import dollars_for_run
 from tasks_app.services.sequences import create_sequence, start_sequence
-from tasks_app.services.soft_limit import END, FINISH, spent_by
 from tasks_app.services.tasks import cancel_task, resume_task
-from tasks_app.services.undo import undo_answer, undo_until
 from tests.factories import MembershipFactory, UserFactory
 from tests.people import acting
 from tests.racing import ROUNDS, race

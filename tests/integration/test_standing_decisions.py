@@ -22,7 +22,6 @@ from tasks_app.models import (
     Role,
     User,
 )
-from tasks_app.services.answers import Reply, answer_question
 from tasks_app.services.decisions.answering import (
     DecisionInput,
     Remember,
@@ -40,7 +39,8 @@ from tasks_app.services.decisions.changes import (
     revise,
 )
 from tasks_app.services.decisions.content import DecisionContent
-from tasks_app.services.undo import undo_answer
+from tasks_app.services.questions.answers import Reply, answer_question
+from tasks_app.services.questions.undo import undo_answer
 from tests.factories import ROUNDING, ProjectFactory, QuestionFactory, TaskFactory
 from tests.people import acting
 

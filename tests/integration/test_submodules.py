@@ -18,7 +18,7 @@ from tasks_app.engine.workers import leaving, worker_beat
 from tasks_app.models import Project, Task, Transition, WorkerBeat, paths
 from tasks_app.reporting.queue import queue_sentence
 from tasks_app.sandbox import SandboxMode, detect
-from tasks_app.services.projects import add_project, remove_project
+from tasks_app.services.projects.projects import add_project, remove_project
 from tasks_app.services.retries import retry_from
 from tasks_app.services.tasks import resume_task
 from tests.factories import WorkerBeatFactory

@@ -7,7 +7,7 @@ from django.urls import reverse
 from tasks_app.agent.fake_script import Turn, ask, say, shell, write
 from tasks_app.core.phases import Phase
 from tasks_app.models import Channel, ReviewVerdict, Task
-from tasks_app.services.reviews import send_review
+from tasks_app.services.reviews.reviews import send_review
 from tests.browser import signed_in
 from tests.people import acting
 from tests.runner import ONE_STEP, Runner

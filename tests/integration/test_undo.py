@@ -20,10 +20,10 @@ from tasks_app.core.phases import Phase
 from tasks_app.engine.lease import Lease
 from tasks_app.history.events.past import past_actions
 from tasks_app.models import Action, AuditEntry, Channel, Project, Question, QuestionState, Task, User
-from tasks_app.services import worker_notifier
-from tasks_app.services.answers import Reply, answer_question
+from tasks_app.services.questions.answers import Reply, answer_question
+from tasks_app.services.questions.undo import undo_answer, undo_until
 from tasks_app.services.tasks import cancel_task
-from tasks_app.services.undo import undo_answer, undo_until
+from tasks_app.services.workers import worker_notifier
 from tests.consistent import assert_at_rest, assert_consistent
 from tests.people import acting
 from tests.racing import ROUNDS, race

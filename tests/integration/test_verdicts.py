@@ -25,7 +25,7 @@ from tasks_app.models import (
     User,
     Verdict,
 )
-from tasks_app.services.answers import Reply, answer_question, decide, dismiss_question
+from tasks_app.services.questions.answers import Reply, answer_question, decide, dismiss_question
 from tasks_app.services.tasks import cancel_task, resume_task
 from tests.factories import MembershipFactory, QuestionFactory
 from tests.people import acting

@@ -40,7 +40,7 @@ from tasks_app.notifications.browsers import send_test, subscribe
 from tasks_app.notifications.delivery import deliver
 from tasks_app.notifications.notices import create_notifications
 from tasks_app.notifications.web_push import Browser, application_server_key
-from tasks_app.services.answers import decide
+from tasks_app.services.questions.answers import decide
 from tests.browser import signed_in
 from tests.factories import MembershipFactory, QuestionFactory, UserFactory
 from tests.integration.receivers import Receiver, receiving

@@ -32,8 +32,8 @@ from tasks_app.git import Repository, mirror, recording
 from tasks_app.git.exchange_faults import ExchangeRefused, TokenRefused
 from tasks_app.git.mirror import Portal, incoming_folder, incoming_ref
 from tasks_app.models import Action, AuditEntry, Task, User, WorkerToken
-from tasks_app.services import worker_hosts
-from tasks_app.services.worker_hosts import make_worker_token, revoke_worker_token, worker_token_of
+from tasks_app.services.workers import worker_hosts
+from tasks_app.services.workers.worker_hosts import make_worker_token, revoke_worker_token, worker_token_of
 from tests.integration.git_repository import GitRepository
 from tests.integration.worker_host import Host, held, host_at, serving, snapshot_ref
 from tests.people import acting

@@ -20,7 +20,7 @@ from tasks_app.reporting.csv_text import csv_lines
 from tasks_app.reporting.downloads import MAX_PATCHES, download_patch
 from tasks_app.reporting.search.filters import HistoryFilters
 from tasks_app.reporting.usage import in_visible_projects
-from tasks_app.services.tokens import make_token
+from tasks_app.services.accounts.tokens import make_token
 from tests.addresses import text_of
 from tests.browser import signed_in
 from tests.factories import QuestionFactory, TaskFactory, UserFactory

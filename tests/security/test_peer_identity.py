@@ -209,7 +209,7 @@ for number in range(8):
 """
 TOKEN = """\
 from tasks_app.permissions import Principal
-from tasks_app.services.tokens import make_token
+from tasks_app.services.accounts.tokens import make_token
 admin = Principal.unrestricted(User.objects.get(username="admin"))
 result = make_token("t", list(Scope), by=admin).secret
 """

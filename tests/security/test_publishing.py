@@ -15,8 +15,8 @@ from tasks_app.agent.fake_script import Turn, say, write
 from tasks_app.engine.publishing.publisher import carry_out
 from tasks_app.models import Publication, PublishCredential, Task
 from tasks_app.services.encryption import Purpose, decrypt
-from tasks_app.services.publish_settings import NewCredential, store_credential
-from tasks_app.services.publishing import publish
+from tasks_app.services.publishing.publications import publish
+from tasks_app.services.publishing.publish_settings import NewCredential, store_credential
 from tests.git_servers import TOKEN, USER, HttpsServer, SshServer, bare_repository
 from tests.people import acting
 from tests.results import make_result

@@ -27,8 +27,8 @@ from tasks_app.git import Repository, TreeFile, inspect_source
 from tasks_app.history.events.lines import format_event
 from tasks_app.models import Channel, Event, EventKind, paths
 from tasks_app.reporting.task_files import RepositoryTaskFiles
-from tasks_app.services.answers import Reply, answer_question
-from tasks_app.services.projects import add_project
+from tasks_app.services.projects.projects import add_project
+from tasks_app.services.questions.answers import Reply, answer_question
 from tasks_app.web.rendering.ansi import render_ansi
 from tasks_app.web.rendering.markdown import render_markdown
 from tests.browser import signed_in

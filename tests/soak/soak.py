@@ -26,8 +26,8 @@ from tasks_app.git import committed_text
 from tasks_app.management.commands.up import children
 from tasks_app.management.supervisor import Child, listen
 from tasks_app.models import Question, QuestionState, Run, Scope, SessionEntry, Task, User, paths
-from tasks_app.services.projects import add_project
-from tasks_app.services.tokens import make_token
+from tasks_app.services.accounts.tokens import make_token
+from tasks_app.services.projects.projects import add_project
 from tests.agents import rehearsal
 from tests.databases import copy_migrated
 from tests.integration.git_repository import GitRepository

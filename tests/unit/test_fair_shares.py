@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from tasks_app.core.fair_shares import HEAD_START_SECONDS, TURN_SECONDS, Account, WaitingTask, in_turn
 from tasks_app.core.labels import Labels
-from tasks_app.services.scheduling import DueTask, Places, turns_of_worker, with_places
+from tasks_app.services.workers.scheduling import DueTask, Places, turns_of_worker, with_places
 
 START = datetime(2026, 5, 4, tzinfo=UTC)
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tasks_app.core.similar_questions import Profile, profile_of, question_digest, similarity
-from tasks_app.services.earlier_answers import THRESHOLD
+from tasks_app.services.questions.earlier_answers import THRESHOLD
 from tests.similar_questions import Pair, pairs
 
 #: Precision and recall that were measured (tests/quality/README.md), less 0.03.

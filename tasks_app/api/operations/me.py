@@ -14,7 +14,7 @@ from tasks_app.api.schemas.me import NoticePage, Read, ReadDone, TokenPage
 from tasks_app.models import Scope
 from tasks_app.notifications.preferences import mark_read
 from tasks_app.reporting.schemas.me import Me, NoticeOut, TokenListed
-from tasks_app.services.tokens import revoke_token as revoke
+from tasks_app.services.accounts.tokens import revoke_token as revoke
 
 router = Router(tags=["Me"])
 

@@ -17,8 +17,8 @@ from tasks_app.api.schemas.members import InvitationPage, MemberPage, NewInvitat
 from tasks_app.models import Invitation, Project, Scope, User
 from tasks_app.notifications.message import absolute_url, absolute_url_for
 from tasks_app.reporting.schemas.members import InvitationMade, InvitationOut, MemberOut
-from tasks_app.services import invitations as invitation_actions
-from tasks_app.services import members as actions
+from tasks_app.services.projects import invitations as invitation_actions
+from tasks_app.services.projects import members as actions
 
 router = Router(tags=["Members"])
 

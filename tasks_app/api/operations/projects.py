@@ -23,10 +23,10 @@ from tasks_app.git import committed_text
 from tasks_app.models import Membership, Project, Scope, User, paths
 from tasks_app.prompting import SHIPPED_PROMPTS
 from tasks_app.reporting.schemas.projects import Pipeline, Pipelines, ProjectOut, Validation
-from tasks_app.services import projects as actions
-from tasks_app.services import settings as settings_actions
-from tasks_app.services.fetching import fetch_meanwhile
-from tasks_app.services.pipeline_publishing import with_publishing
+from tasks_app.services.projects import projects as actions
+from tasks_app.services.projects import settings as settings_actions
+from tasks_app.services.projects.fetching import fetch_meanwhile
+from tasks_app.services.publishing.pipeline_publishing import with_publishing
 
 router = Router(tags=["Projects"])
 

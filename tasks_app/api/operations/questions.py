@@ -24,9 +24,9 @@ from tasks_app.core.errors import NotOpen
 from tasks_app.models import SHOWN_WITH, Channel, Question, QuestionKind, QuestionState, Scope
 from tasks_app.reporting.exports import QUESTION_COLUMNS, question_rows
 from tasks_app.reporting.schemas.questions import Answered, QuestionDetailOut, QuestionOut
-from tasks_app.services import answers as actions
-from tasks_app.services import claims
-from tasks_app.services.undo import undo_answer
+from tasks_app.services.questions import answers as actions
+from tasks_app.services.questions import claims
+from tasks_app.services.questions.undo import undo_answer
 
 router = Router(tags=["Questions"])
 

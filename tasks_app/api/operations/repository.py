@@ -19,7 +19,7 @@ from tasks_app.git import committed_tree
 from tasks_app.models import Scope, paths
 from tasks_app.reporting.schemas.repository import FileText, Folder, Folders, TaskFiles
 from tasks_app.reporting.task_files import RepositoryTaskFiles
-from tasks_app.services.settings import repository_settings
+from tasks_app.services.projects.settings import repository_settings
 
 router = Router(tags=["Projects"])
 

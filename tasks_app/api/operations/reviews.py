@@ -13,9 +13,9 @@ from tasks_app.api.schemas.base import TaskId
 from tasks_app.api.schemas.reviews import ReplyIn, Resolution, ReviewIn, Reviews, ThreadNumber, Threads
 from tasks_app.models import Channel, Scope
 from tasks_app.reporting.schemas.reviews import ReviewOut, ReviewsOut, ThreadOut, review_out, threads_out
-from tasks_app.services import merging
-from tasks_app.services import threads as threads_service
-from tasks_app.services.reviews import send_review
+from tasks_app.services.publishing import merging
+from tasks_app.services.reviews import threads as threads_service
+from tasks_app.services.reviews.reviews import send_review
 
 router = Router(tags=["Reviews"])
 

@@ -22,8 +22,8 @@ from tasks_app.reporting.schemas.publications import PublicationOut
 from tasks_app.reporting.schemas.reviews import ReviewOut, review_out
 from tasks_app.reporting.schemas.sequences import SequenceDetail, SequenceOut
 from tasks_app.services import sequences as actions
-from tasks_app.services.merging import let_agent_merge
-from tasks_app.services.publishing import publish
+from tasks_app.services.publishing.merging import let_agent_merge
+from tasks_app.services.publishing.publications import publish
 
 router = Router(tags=["Sequences"])
 

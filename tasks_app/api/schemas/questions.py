@@ -10,8 +10,8 @@ from tasks_app.api.schemas.decisions import RememberIn, StanceIn
 from tasks_app.core.errors import BadInput
 from tasks_app.models import Question, Verdict
 from tasks_app.reporting.schemas.questions import QuestionOut
-from tasks_app.services.answers import Reply
 from tasks_app.services.decisions.answering import DecisionInput, Remember
+from tasks_app.services.questions.answers import Reply
 
 
 class QuestionPage(Schema):

@@ -10,7 +10,7 @@ from pydantic import Field
 from tasks_app.api.schemas.base import Flag, Input, Storable
 from tasks_app.models import ReviewVerdict, Side
 from tasks_app.reporting.schemas.reviews import ReviewOut, ThreadOut
-from tasks_app.services.reviews import MOST_THREADS, NewThread
+from tasks_app.services.reviews.reviews import MOST_THREADS, NewThread
 
 ThreadNumber = Annotated[int, Path(ge=1, le=2**31 - 1, description="The thread's number in its task.")]
 _Line = Annotated[int, Field(ge=1, le=2**31 - 1, strict=True)]

@@ -16,7 +16,7 @@ from tasks_app.history.transitions import move
 from tasks_app.models import Event, EventKind, Step, StepKind, Task
 from tasks_app.prompting import SHIPPED_PROMPTS
 from tasks_app.prompting.instructions import load_step_instructions
-from tasks_app.services.soft_limit import spent_by
+from tasks_app.services.costs.soft_limit import spent_by
 
 #: Characters of the findings that each later prompt includes.
 FINDINGS_LIMIT = 8_000

@@ -13,7 +13,7 @@ from tasks_app.git import committed_text
 from tasks_app.models import Review, ReviewThread, ReviewVerdict, Run, Step, paths
 from tasks_app.prompting.feedback import Feedback
 from tasks_app.prompting.review import OpenThread, Remark, review_feedback
-from tasks_app.services.threads import Place, places_now
+from tasks_app.services.reviews.threads import Place, places_now
 
 #: Lines around a commented line in the excerpt that the agent reads.
 _AROUND = 3

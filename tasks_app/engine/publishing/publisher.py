@@ -34,10 +34,9 @@ from tasks_app.history.spans import context_of
 from tasks_app.models import Publication, PullRequest, Task, paths
 from tasks_app.models.publication import CLAIM_SECONDS
 from tasks_app.services.difference import base_of
-from tasks_app.services.fetching import fetch
-from tasks_app.services.pipeline_publishing import publish_due, tasks_to_publish
-from tasks_app.services.publish_settings import author_of, remote_of
-from tasks_app.services.publishing import (
+from tasks_app.services.projects.fetching import fetch
+from tasks_app.services.publishing.pipeline_publishing import publish_due, tasks_to_publish
+from tasks_app.services.publishing.publications import (
     last_published,
     publication_hindrances,
     record_merged,
@@ -45,7 +44,8 @@ from tasks_app.services.publishing import (
     record_refused,
     refuse_protected,
 )
-from tasks_app.services.pull_request_text import without_closing_words
+from tasks_app.services.publishing.publish_settings import author_of, remote_of
+from tasks_app.services.publishing.pull_request_text import without_closing_words
 
 logger = logging.getLogger(__name__)
 

@@ -14,13 +14,13 @@ from tasks_app.engine.crashpoints import crash_point
 from tasks_app.engine.temporary_faults import temporary_fault
 from tasks_app.forges.port import Forge, ForgeError, NewPullRequest
 from tasks_app.models import Publication, PullRequest
-from tasks_app.services.publish_settings import forge_of, pull_requests_url
-from tasks_app.services.pull_request_text import (
+from tasks_app.services.publishing.publish_settings import forge_of, pull_requests_url
+from tasks_app.services.publishing.pull_request_text import (
     pull_request_body,
     pull_request_title,
     replace_own_part,
 )
-from tasks_app.services.pull_requests import (
+from tasks_app.services.publishing.pull_requests import (
     Look,
     record_answer,
     record_fault,

@@ -12,8 +12,8 @@ from tasks_app.engine.worker_context import WorkerContext
 from tasks_app.engine.workspaces.recording import commit_for_sequence
 from tasks_app.history.transitions import move, move_between_tasks
 from tasks_app.models import EarlyEnd, Run, Step, Task
-from tasks_app.services.sending_back import hand_over_waiting
-from tasks_app.services.soft_limit import must_end_early
+from tasks_app.services.costs.soft_limit import must_end_early
+from tasks_app.services.reviews.sending_back import hand_over_waiting
 
 REASON = "finished early at its soft cost limit"
 

@@ -10,7 +10,7 @@ from tasks_app.config.pipeline import step_from_json
 from tasks_app.engine.checks import CheckReport
 from tasks_app.git import Repository, changed_files, ignored_files
 from tasks_app.models import Run, paths
-from tasks_app.services.workspaces import runs_in_workspace
+from tasks_app.services.workers.workspaces import runs_in_workspace
 
 SHOWN = 50
 

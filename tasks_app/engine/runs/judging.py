@@ -31,7 +31,7 @@ from tasks_app.engine.workspaces.setup import setup_folders
 from tasks_app.history.events.append import NewEvent
 from tasks_app.history.transitions import move
 from tasks_app.models import EventKind, Run, paths
-from tasks_app.services.soft_limit import must_end_early
+from tasks_app.services.costs.soft_limit import must_end_early
 
 
 def judge(run: Run, lease: Lease, context: WorkerContext) -> bool | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tasks_app.config.pipeline import step_from_json
 from tasks_app.core.types import Network, least_network
 from tasks_app.models import Step
-from tasks_app.services.installation_limits import most_network
+from tasks_app.services.workers.installation_limits import most_network
 
 
 def network_of(step: Step) -> Network:

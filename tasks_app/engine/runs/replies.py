@@ -8,7 +8,7 @@ from tasks_app.agent.reply_spool import SpooledReply, spooled_replies
 from tasks_app.engine.lease import Lease
 from tasks_app.engine.runs.spool_collector import SpoolCollector
 from tasks_app.models import Run
-from tasks_app.services.threads import AgentReply, store_agent_replies
+from tasks_app.services.reviews.threads import AgentReply, store_agent_replies
 
 
 def reply_collector(run: Run, lease: Lease) -> SpoolCollector[SpooledReply]:

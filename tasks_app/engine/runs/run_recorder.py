@@ -23,7 +23,7 @@ from tasks_app.engine.stopping import Stopped, StopReason, StopSignal
 from tasks_app.engine.temporary_faults import PATIENCE, retry_during_faults
 from tasks_app.history.events.append import NewEvent, append
 from tasks_app.models import EventKind, Run, SessionEntry
-from tasks_app.services.run_budget import dollars_for_run
+from tasks_app.services.costs.run_budget import dollars_for_run
 
 T = TypeVar("T")
 

@@ -13,7 +13,7 @@ from tasks_app.history.events.payloads import question_payload
 from tasks_app.history.spans import begin_wait
 from tasks_app.history.transitions import move
 from tasks_app.models import Action, Change, ChangeKind, EventKind, Question, QuestionKind, Run, Step, Task
-from tasks_app.services.soft_limit import WAY, is_reached, question_at_limit
+from tasks_app.services.costs.soft_limit import WAY, is_reached, question_at_limit
 
 
 def ask_if_soft_limit_reached(step: Step, lease: Lease) -> bool:

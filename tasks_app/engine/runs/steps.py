@@ -55,11 +55,11 @@ from tasks_app.history.events.append import NewEvent
 from tasks_app.history.spans import begin_run, begin_step
 from tasks_app.history.transitions import move
 from tasks_app.models import EventKind, Outcome, QuestionKind, Run, Step, Task, paths
-from tasks_app.services.budgets import budgets_of_task, next_month
+from tasks_app.services.costs.budgets import budgets_of_task, next_month
+from tasks_app.services.costs.run_budget import dollars_for_run
+from tasks_app.services.costs.soft_limit import must_end_early
 from tasks_app.services.decisions.applying import apply_decisions
 from tasks_app.services.decisions.scope import decisions_for, known_decision
-from tasks_app.services.run_budget import dollars_for_run
-from tasks_app.services.soft_limit import must_end_early
 
 #: Maximum number of consecutive runs that may end with set-aside calls.
 SET_ASIDE = 5

@@ -11,7 +11,7 @@ from tasks_app.engine.workers.machine import missing_here
 from tasks_app.engine.workers.worker_beat import host_name
 from tasks_app.history.transitions import move
 from tasks_app.models import Step, Task
-from tasks_app.services.scheduling import labels_of_next_step, labels_of_step, other_hosts_for
+from tasks_app.services.workers.scheduling import labels_of_next_step, labels_of_step, other_hosts_for
 
 
 def is_left_to_others(task_id: int, context: WorkerContext) -> bool:

@@ -20,7 +20,7 @@ from tasks_app.engine.lease import Lease, keep_renewed
 from tasks_app.engine.workspaces.recording import RECORDING_ERRORS, set_head
 from tasks_app.models import Task, paths
 from tasks_app.sandbox import Limits, Sandbox
-from tasks_app.services.workspaces import is_outdated, runs_in_workspace
+from tasks_app.services.workers.workspaces import is_outdated, runs_in_workspace
 
 logger = logging.getLogger(__name__)
 

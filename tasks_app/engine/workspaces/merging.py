@@ -12,7 +12,7 @@ from tasks_app.git import AUTHOR, Repository, Snapshot
 from tasks_app.git.publishing import make_commit
 from tasks_app.models import Event, EventKind, Run, Task, paths
 from tasks_app.prompting.merging import in_one_line, unresolved_merge
-from tasks_app.services.merging import Merge
+from tasks_app.services.publishing.merging import Merge
 
 _CHECK = "merge: all conflicts resolved"
 

@@ -25,7 +25,7 @@ from tasks_app.engine.workspaces.recording import (
 from tasks_app.engine.workspaces.setup import run_setup
 from tasks_app.git import EMPTY_LIST, Snapshot
 from tasks_app.models import Outcome, Run, Step, Task, paths
-from tasks_app.services.workspaces import is_outdated, runs_in_workspace
+from tasks_app.services.workers.workspaces import is_outdated, runs_in_workspace
 
 logger = logging.getLogger(__name__)
 

@@ -23,9 +23,9 @@ from tasks_app.models import Channel, Question, Verdict
 from tasks_app.permissions import Principal
 from tasks_app.reporting.commands import answer_command
 from tasks_app.reporting.schemas.questions import AnswerOutcome
-from tasks_app.services.answers import Answered, Reply, answer_question, decide, dismiss_question
-from tasks_app.services.earlier_answers import EarlierAnswer, find_similar_answers
-from tasks_app.services.undo import undo_answer, undo_until
+from tasks_app.services.questions.answers import Answered, Reply, answer_question, decide, dismiss_question
+from tasks_app.services.questions.earlier_answers import EarlierAnswer, find_similar_answers
+from tasks_app.services.questions.undo import undo_answer, undo_until
 
 
 class Command(TerminalCommand):

@@ -19,16 +19,21 @@ from tasks_app.models import Project, paths
 from tasks_app.permissions import projects_visible_to, require_actor, require_maintainer
 from tasks_app.reporting.schemas.projects import ProjectFetched, ProjectList, ProjectListed, ProjectRemoved
 from tasks_app.reporting.schemas.publications import ForgeWebhookOut, PublishingOut
-from tasks_app.services.fetching import fetch
-from tasks_app.services.forge_webhooks import create_webhook_secret, remove_webhook_secret
-from tasks_app.services.projects import add_project, remove_project
-from tasks_app.services.publish_settings import (
+from tasks_app.services.projects.fetching import fetch
+from tasks_app.services.projects.projects import add_project, remove_project
+from tasks_app.services.projects.settings import (
+    CONFIG_FILE,
+    change_settings,
+    overrides_of,
+    settings_in_effect,
+)
+from tasks_app.services.publishing.forge_webhooks import create_webhook_secret, remove_webhook_secret
+from tasks_app.services.publishing.publish_settings import (
     MANAGE_PUBLISHING,
     change_publishing,
     remove_credential,
     store_credential,
 )
-from tasks_app.services.settings import CONFIG_FILE, change_settings, overrides_of, settings_in_effect
 
 
 class Command(TerminalCommand):

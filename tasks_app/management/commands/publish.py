@@ -16,8 +16,8 @@ from tasks_app.models import Channel, Publication, PublicationState, Sequence, T
 from tasks_app.permissions import Principal
 from tasks_app.reporting.schemas.publications import PublicationOut
 from tasks_app.reporting.schemas.reviews import review_out
-from tasks_app.services.merging import let_agent_merge
-from tasks_app.services.publishing import publish
+from tasks_app.services.publishing.merging import let_agent_merge
+from tasks_app.services.publishing.publications import publish
 from tasks_app.services.sequences import task_to_publish
 
 _POLL_SECONDS = 0.2

@@ -18,7 +18,7 @@ from tasks_app.config.pipeline import load_project_config
 from tasks_app.core.errors import BadInput
 from tasks_app.models import Project
 from tasks_app.permissions import projects_visible_to, require_actor
-from tasks_app.services.settings import CONFIG_FILE
+from tasks_app.services.projects.settings import CONFIG_FILE
 
 
 class Command(TerminalCommand):

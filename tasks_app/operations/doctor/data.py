@@ -22,7 +22,7 @@ from tasks_app.operations.doctor.finding import Finding, ok, problem, warning
 from tasks_app.operations.fitness import portal_problem
 from tasks_app.operations.repositories import commits_in
 from tasks_app.services.data_directory import Verdict, data_dir_problems, ownership
-from tasks_app.services.fetching import check_repository, repair_repository
+from tasks_app.services.projects.fetching import check_repository, repair_repository
 
 #: Free bytes below which there is a problem, and a warning.
 PROBLEM_SPACE, WARNING_SPACE = 500 * 1000**2, 5 * 1000**3

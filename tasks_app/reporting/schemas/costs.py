@@ -9,7 +9,7 @@ from pydantic import Field
 from tasks_app.models import Project, Task, User
 from tasks_app.reporting.forecast import FEWEST, Forecast, Spread, forecasts
 from tasks_app.reporting.schemas.base import Out
-from tasks_app.services.budgets import Budget, budgets_of
+from tasks_app.services.costs.budgets import Budget, budgets_of
 
 
 class SpreadOut(Out):

@@ -16,8 +16,8 @@ from tasks_app.models import (
     PullRequest,
 )
 from tasks_app.reporting.schemas.base import DateTime, Out, UserOut, user_or_none
-from tasks_app.services.forge_webhooks import webhook_url
-from tasks_app.services.publish_settings import (
+from tasks_app.services.publishing.forge_webhooks import webhook_url
+from tasks_app.services.publishing.publish_settings import (
     credential_fault,
     forge_address_of,
     stored_credential,

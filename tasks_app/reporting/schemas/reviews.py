@@ -9,8 +9,8 @@ from pydantic import Field
 
 from tasks_app.models import Review, ReviewThread, ReviewVerdict, Side, Task, ThreadComment, ThreadState
 from tasks_app.reporting.schemas.base import DateTime, Out, UserOut, user_or_none
-from tasks_app.services.reviews import approvals_of
-from tasks_app.services.threads import Place, places_now
+from tasks_app.services.reviews.reviews import approvals_of
+from tasks_app.services.reviews.threads import Place, places_now
 
 
 class CommentOut(Out):

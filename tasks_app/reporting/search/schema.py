@@ -3,7 +3,7 @@
 SQLite: two FTS5 tables with triggers. PostgreSQL: a generated column with a GIN index in either table;
 accents are removed by Unicode decomposition. `make` and `drop` may be called twice. `make_answers` and
 `drop_answers` do the same for the index of earlier answers, whose words are prepared by
-`services/answer_index.py`.
+`services/questions/answer_index.py`.
 
 A migration that changes the type of an indexed column on PostgreSQL must `drop` first and `make` afterwards.
 On SQLite, Django recreates tables and so loses their triggers: `mend` restores them after each migration.

@@ -15,7 +15,6 @@ from tasks_app.config.decision_files import MAX_STATEMENT
 from tasks_app.core.asked_items import without_recommended
 from tasks_app.core.errors import BadInput
 from tasks_app.models import Decision, DecisionScope, Question
-from tasks_app.services.answer_index import question_key
 from tasks_app.services.decisions.citing import cited_by
 from tasks_app.services.decisions.concerning import (
     Item,
@@ -25,6 +24,7 @@ from tasks_app.services.decisions.concerning import (
     related_decisions_of_each,
 )
 from tasks_app.services.decisions.content import DecisionContent, paths_from
+from tasks_app.services.questions.answer_index import question_key
 
 __all__ = [
     "DecisionInput",

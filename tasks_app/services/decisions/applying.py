@@ -35,8 +35,8 @@ from tasks_app.services.decisions.answering import related_decisions
 from tasks_app.services.decisions.changes import lock_decision, record_event
 from tasks_app.services.decisions.citing import UNREAD, blobs_at, texts_of
 from tasks_app.services.difference import base_of
-from tasks_app.services.earlier_answers import in_own_labels
-from tasks_app.services.question_outcomes import store_outcome
+from tasks_app.services.questions.earlier_answers import in_own_labels
+from tasks_app.services.questions.question_outcomes import store_outcome
 
 #: How many people must have confirmed a decision, the one who decided among them.
 CONFIRMERS = 2

@@ -27,7 +27,7 @@ from tasks_app.models import (
 from tasks_app.permissions import Principal, require_actor
 from tasks_app.services.decisions.citing import citations_now, existing_files
 from tasks_app.services.decisions.content import DecisionContent
-from tasks_app.services.question_outcomes import normalise_notes
+from tasks_app.services.questions.question_outcomes import normalise_notes
 
 
 def make_decision(project: Project, content: DecisionContent, *, by: Principal) -> Decision:

@@ -11,7 +11,7 @@ from django.utils import timezone
 from tasks_app.config.decision_files import MAX_REASON, MAX_STATEMENT
 from tasks_app.core.errors import BadInput
 from tasks_app.models import Decision, DecisionScope
-from tasks_app.services.question_outcomes import normalise
+from tasks_app.services.questions.question_outcomes import normalise
 
 MAX_PATHS, MAX_PATH = 50, 300
 

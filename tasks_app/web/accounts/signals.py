@@ -15,7 +15,7 @@ from django.utils import timezone
 
 from tasks_app.history.audit import record
 from tasks_app.models import Action, User
-from tasks_app.services.sessions import end_sessions
+from tasks_app.services.accounts.sessions import end_sessions
 from tasks_app.web.accounts.failed_login_audit import record_failed_login
 from tasks_app.web.accounts.user_agents import describe_browser
 

@@ -11,7 +11,7 @@ from django.db.models import Count
 from tasks_app.config.project_settings import SETTINGS
 from tasks_app.history.audit import record
 from tasks_app.models import Action, Membership, Project, User
-from tasks_app.services.members import record_no_role, record_role
+from tasks_app.services.projects.members import record_no_role, record_role
 from tasks_app.web.admin.base import (
     AuditsDeletions,
     AuditsEdits,

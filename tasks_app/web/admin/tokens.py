@@ -8,7 +8,7 @@ from django.http import HttpRequest
 
 from tasks_app.models import ApiToken, IdempotencyKey
 from tasks_app.permissions import Principal
-from tasks_app.services.tokens import revoke_token
+from tasks_app.services.accounts.tokens import revoke_token
 from tasks_app.web.admin.base import ReadOnly, acting_admin
 
 

@@ -18,7 +18,7 @@ from django.http import HttpRequest
 
 from tasks_app.history.audit import record
 from tasks_app.models import Action, BrowserSession, Invitation, Membership, User
-from tasks_app.services.members import record_no_role, record_role
+from tasks_app.services.projects.members import record_no_role, record_role
 from tasks_app.web.admin.base import (
     AuditsDeletions,
     AuditsEdits,

@@ -10,9 +10,9 @@ from django.http import QueryDict
 
 from tasks_app.core.errors import AnswerEmpty, BadAmount, BadInput, CatHerderError
 from tasks_app.models import Question
-from tasks_app.services.answers import Reply
 from tasks_app.services.decisions.answering import DecisionInput, Remember, StanceChoice
-from tasks_app.services.earlier_answers import EarlierAnswer
+from tasks_app.services.questions.answers import Reply
+from tasks_app.services.questions.earlier_answers import EarlierAnswer
 
 _STANCE = re.compile(r"stance-([0-9]{1,9})")
 

@@ -12,7 +12,7 @@ from django.core.exceptions import ValidationError
 from django.core.validators import validate_email
 
 from tasks_app.models import Invitation, Role, User
-from tasks_app.services.invitations import address_is_taken
+from tasks_app.services.projects.invitations import address_is_taken
 
 ROLES = [(Role.VIEWER.value, "viewer"), (Role.MEMBER.value, "member"), (Role.MAINTAINER.value, "maintainer")]
 

@@ -16,8 +16,8 @@ from django.views.decorators.http import require_POST
 
 from tasks_app.core.errors import AnswerTooLong, BadInput, CatHerderError, NotAllowed, NotOpen
 from tasks_app.models import Channel, Question
-from tasks_app.services.answers import Answered, answer_question, decide, dismiss_question
-from tasks_app.services.undo import undo_answer
+from tasks_app.services.questions.answers import Answered, answer_question, decide, dismiss_question
+from tasks_app.services.questions.undo import undo_answer
 from tasks_app.web.forms.answer import CardInput
 from tasks_app.web.pages.access import is_htmx, principal_of, question_or_404
 from tasks_app.web.pages.cards import card_of, show

@@ -16,7 +16,7 @@ from tasks_app.models import Channel, PushSubscription, Verdict
 from tasks_app.notifications.browsers import send_test, subscribe, unsubscribe
 from tasks_app.notifications.push_approvals import DENIED_NOTES, is_signed
 from tasks_app.notifications.web_push import Browser
-from tasks_app.services.answers import decide
+from tasks_app.services.questions.answers import decide
 from tasks_app.web.accounts.user_agents import describe_browser
 from tasks_app.web.pages.access import current_user, principal_of, question_or_404
 

@@ -14,9 +14,9 @@ from django.utils import timezone
 
 from tasks_app.models import Question, QuestionKind
 from tasks_app.services.decisions.answering import RelatedDecision, related_decisions_of_each
-from tasks_app.services.earlier_answers import EarlierAnswer, find_similar_answers
-from tasks_app.services.reopening import may_take_back
-from tasks_app.services.undo import undo_until
+from tasks_app.services.questions.earlier_answers import EarlierAnswer, find_similar_answers
+from tasks_app.services.questions.reopening import may_take_back
+from tasks_app.services.questions.undo import undo_until
 from tasks_app.web.forms.answer import CardInput, ItemInput
 from tasks_app.web.pages.access import actable_projects, current_user, is_htmx
 from tasks_app.web.rendering.evidence import EvidencePane, evidence_of

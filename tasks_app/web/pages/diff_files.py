@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import takewhile, zip_longest
 
 from tasks_app.git import TEXT_BYTES, ChangedFile, Repository, blob_contents, blob_sizes
-from tasks_app.services.viewed_files import viewed_key
+from tasks_app.services.reviews.viewed_files import viewed_key
 from tasks_app.web.pages.comparison import Comparison
 from tasks_app.web.pages.review_threads import ShownLine, ShownThread, ThreadsBeside
 from tasks_app.web.rendering.diff import (

@@ -14,7 +14,7 @@ from django.views.decorators.http import require_GET, require_POST
 
 from tasks_app.core.phases import Phase
 from tasks_app.models import Invitation, Project, Task, User
-from tasks_app.services.account import dismiss_first_steps
+from tasks_app.services.accounts.account import dismiss_first_steps
 from tasks_app.web.pages.access import current_user, is_htmx
 from tasks_app.web.pages.context_processors import sandbox
 

@@ -8,7 +8,7 @@ from django.http import HttpRequest, HttpResponse
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_POST
 
-from tasks_app.services.forge_webhooks import called_project, receive_call
+from tasks_app.services.publishing.forge_webhooks import called_project, receive_call
 
 #: Bytes of a call.
 LONGEST_CALL = 2 * 2**20

@@ -14,7 +14,7 @@ from django.views.decorators.http import require_http_methods
 from tasks_app.core.errors import BadInput
 from tasks_app.history.audit import record
 from tasks_app.models import Action, Invitation, User
-from tasks_app.services.invitations import (
+from tasks_app.services.projects.invitations import (
     accept_as_newcomer,
     accept_invitation,
     address_is_taken,

@@ -16,8 +16,14 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 from tasks_app.core.errors import BadInput
 from tasks_app.models import Theme, User
 from tasks_app.models.browser_session import hash_session_key
-from tasks_app.services.account import change_email, change_name, change_theme, change_time_zone, unlink_login
-from tasks_app.services.sessions import end_other_sessions, end_session, sessions_of
+from tasks_app.services.accounts.account import (
+    change_email,
+    change_name,
+    change_theme,
+    change_time_zone,
+    unlink_login,
+)
+from tasks_app.services.accounts.sessions import end_other_sessions, end_session, sessions_of
 from tasks_app.web.accounts.providers import login_providers
 from tasks_app.web.forms.profile import ProfileForm
 from tasks_app.web.pages.access import current_user

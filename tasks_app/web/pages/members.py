@@ -14,8 +14,8 @@ from tasks_app.core.errors import BadInput, NotAllowed
 from tasks_app.models import Invitation, Membership, Project, Role
 from tasks_app.notifications.message import absolute_url, absolute_url_for
 from tasks_app.permissions import may_maintain, may_see, require_maintainer
-from tasks_app.services.invitations import invite, invite_again, mail_invitation, withdraw_invitation
-from tasks_app.services.members import MANAGE_MEMBERS, add_member, change_role, remove_member
+from tasks_app.services.projects.invitations import invite, invite_again, mail_invitation, withdraw_invitation
+from tasks_app.services.projects.members import MANAGE_MEMBERS, add_member, change_role, remove_member
 from tasks_app.web.forms.members import ROLES, NewMemberForm, RoleForm
 from tasks_app.web.pages.access import principal_of, project_or_404
 

@@ -18,8 +18,8 @@ from tasks_app.history.days import split_days
 from tasks_app.models import DayFigures, Project, Task
 from tasks_app.operations import local_sandbox
 from tasks_app.sandbox import EnforcedLimit
-from tasks_app.services.budgets import budget_of
-from tasks_app.services.fetching import fetch_meanwhile
+from tasks_app.services.costs.budgets import budget_of
+from tasks_app.services.projects.fetching import fetch_meanwhile
 from tasks_app.web.pages.access import may_act, principal_of, project_or_404
 from tasks_app.web.pages.activity import shown_steps
 from tasks_app.web.pages.project_at_head import ProjectAtHead, at_head

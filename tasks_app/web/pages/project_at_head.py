@@ -25,8 +25,8 @@ from tasks_app.git import CommitFacts, Repository, TreeFile, committed_text, com
 from tasks_app.models import Project, paths
 from tasks_app.prompting import SHIPPED_PROMPTS
 from tasks_app.prompting.instructions import SELF, repository_path
-from tasks_app.services.pipeline_publishing import publishing_findings
-from tasks_app.services.settings import CONFIG_FILE, overrides_of
+from tasks_app.services.projects.settings import CONFIG_FILE, overrides_of
+from tasks_app.services.publishing.pipeline_publishing import publishing_findings
 from tasks_app.web.pages.context_processors import sandbox
 from tasks_app.web.rendering.publishing import publishing_in_words
 

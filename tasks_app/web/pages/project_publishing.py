@@ -17,12 +17,12 @@ from tasks_app.core.errors import BadInput
 from tasks_app.forges.port import ForgeKind
 from tasks_app.models import CredentialKind, Project
 from tasks_app.permissions import may_maintain, require_maintainer
-from tasks_app.services.forge_webhooks import (
+from tasks_app.services.publishing.forge_webhooks import (
     create_webhook_secret,
     remove_webhook_secret,
     webhook_url,
 )
-from tasks_app.services.publish_settings import (
+from tasks_app.services.publishing.publish_settings import (
     MANAGE_PUBLISHING,
     change_publishing,
     credential_fault,

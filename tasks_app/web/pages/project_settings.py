@@ -22,8 +22,8 @@ from tasks_app.config.setting import value_in_words
 from tasks_app.core.errors import BadInput, CatHerderError
 from tasks_app.models import Action, AuditEntry, Project, QuestionState, paths
 from tasks_app.permissions import may_maintain
-from tasks_app.services.projects import change_source, remove_project
-from tasks_app.services.settings import (
+from tasks_app.services.projects.projects import change_source, remove_project
+from tasks_app.services.projects.settings import (
     CONFIG_FILE,
     SettingInEffect,
     change_branch,

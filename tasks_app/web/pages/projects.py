@@ -22,7 +22,7 @@ from tasks_app.core.phases import ENDED, Phase
 from tasks_app.history.days import split_days
 from tasks_app.models import DayFigures, Membership, Project, Role, Task, User
 from tasks_app.permissions import projects_visible_to
-from tasks_app.services.projects import add_project_meanwhile
+from tasks_app.services.projects.projects import add_project_meanwhile
 from tasks_app.web.forms.add_project import AddProjectForm
 from tasks_app.web.pages.access import principal_of
 

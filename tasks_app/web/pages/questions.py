@@ -9,7 +9,7 @@ from django.views.decorators.http import require_http_methods
 
 from tasks_app.core.errors import NotAllowed
 from tasks_app.models import SHOWN_WITH
-from tasks_app.services.claims import claim_question, release_question
+from tasks_app.services.questions.claims import claim_question, release_question
 from tasks_app.web.pages.access import is_htmx, principal_of, question_or_404, task_or_404
 from tasks_app.web.pages.cards import card_of, cards_of, filled_in, show, unknown_cards
 

@@ -14,7 +14,7 @@ from tasks_app.git import ChangedFile, changed_files
 from tasks_app.models import DecisionEvent, Question, Review, ReviewThread, Sequence, Task
 from tasks_app.services.difference import difference_of
 from tasks_app.services.results import PassedCheck, closing_message, passed_checks
-from tasks_app.services.reviews import approvals_of
+from tasks_app.services.reviews.reviews import approvals_of
 from tasks_app.web.pages.access import may_act, task_or_404
 from tasks_app.web.pages.task_details import TaskDetails
 from tasks_app.web.rendering.diff import in_one_line

@@ -11,8 +11,8 @@ from django.http import HttpRequest
 
 from tasks_app.core.control_characters import visible
 from tasks_app.models import Review, ReviewThread, ReviewVerdict, Side, Task
-from tasks_app.services.reviews import approvals_of
-from tasks_app.services.threads import Place, places_now
+from tasks_app.services.reviews.reviews import approvals_of
+from tasks_app.services.reviews.threads import Place, places_now
 from tasks_app.web.pages.access import current_user, may_act
 from tasks_app.web.rendering.diff import DiffLine, FileDiff, in_one_line
 

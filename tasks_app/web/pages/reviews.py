@@ -16,14 +16,14 @@ from django.views.decorators.http import require_POST
 from tasks_app import permissions
 from tasks_app.core.errors import BadInput, CatHerderError, IllegalMove, NotAllowed, ResultChanged
 from tasks_app.models import Channel, ReviewThread, ReviewVerdict, Side, Task
-from tasks_app.services.reviews import (
+from tasks_app.services.reviews.reviews import (
     NewThread,
     add_to_draft,
     change_draft,
     remove_from_draft,
     send_review,
 )
-from tasks_app.services.threads import reply_to, resolve
+from tasks_app.services.reviews.threads import reply_to, resolve
 from tasks_app.web.pages.access import is_htmx, may_act, principal_of, task_or_404
 from tasks_app.web.pages.review_threads import review_state, shown_threads
 

@@ -19,8 +19,8 @@ from tasks_app.history.statistics import Metrics
 from tasks_app.history.transitions import cancellation_of
 from tasks_app.models import SHOWN_WITH, Channel, Question, QuestionState, Sequence, Task, Transition
 from tasks_app.reporting.commands import fetch_command
-from tasks_app.services.merging import let_agent_merge
-from tasks_app.services.publishing import publish
+from tasks_app.services.publishing.merging import let_agent_merge
+from tasks_app.services.publishing.publications import publish
 from tasks_app.services.sequences import (
     cancel_sequence,
     files_to_come,

@@ -22,8 +22,8 @@ from tasks_app.history.transitions import cancellation_of
 from tasks_app.models import Outcome, PullRequest, Run, Setup, SetupOutcome, Step, Task, Transition
 from tasks_app.reporting.commands import fetch_command
 from tasks_app.reporting.queue import queue_sentence
-from tasks_app.services.budgets import budgets_of_task
-from tasks_app.services.pull_requests import newest_pull_request
+from tasks_app.services.costs.budgets import budgets_of_task
+from tasks_app.services.publishing.pull_requests import newest_pull_request
 from tasks_app.services.tasks import has_successor, why_not_resume
 
 #: Outcomes after which nothing runs until somebody, or a limit, lets it go on.

@@ -12,7 +12,7 @@ from django.views.decorators.http import require_POST
 from tasks_app.core.errors import WorkspaceError
 from tasks_app.git import TEXT_BYTES, blob_contents, blob_sizes
 from tasks_app.models import Task
-from tasks_app.services.viewed_files import mark_viewed, viewed_key, viewed_keys
+from tasks_app.services.reviews.viewed_files import mark_viewed, viewed_key, viewed_keys
 from tasks_app.web.pages.access import current_user, is_htmx, may_act, task_or_404
 from tasks_app.web.pages.comparison import Comparison, chosen_comparison, chosen_file, number_in
 from tasks_app.web.pages.diff_files import (

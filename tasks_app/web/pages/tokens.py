@@ -11,7 +11,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from tasks_app import permissions
 from tasks_app.core.errors import BadInput
-from tasks_app.services.tokens import Made, make_token, revoke_token
+from tasks_app.services.accounts.tokens import Made, make_token, revoke_token
 from tasks_app.web.forms.tokens import NewTokenForm
 from tasks_app.web.pages.access import principal_of, require_recent_login
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tasks_app.services.budgets import budgets_of_task
-from tasks_app.services.soft_limit import dollars_left
+from tasks_app.services.costs.budgets import budgets_of_task
+from tasks_app.services.costs.soft_limit import dollars_left
 
 
 def dollars_for_run(task_id: int) -> float | None:

@@ -22,8 +22,8 @@ from tasks_app.history.statistics import paused_until_now
 from tasks_app.history.transitions import move
 from tasks_app.models import Action, Change, ChangeKind, Channel, EarlyEnd, EventKind, Question, Task, User
 from tasks_app.permissions import Principal
-from tasks_app.services.answer_index import index_answer
-from tasks_app.services.worker_notifier import notify_on_commit
+from tasks_app.services.questions.answer_index import index_answer
+from tasks_app.services.workers.worker_notifier import notify_on_commit
 
 
 @dataclass(frozen=True)

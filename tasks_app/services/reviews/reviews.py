@@ -29,10 +29,10 @@ from tasks_app.models import (
 )
 from tasks_app.permissions import Principal, require_actor
 from tasks_app.services.difference import base_of
-from tasks_app.services.question_outcomes import normalise, require_size
-from tasks_app.services.sending_back import resume_for_review, why_not_change
+from tasks_app.services.questions.question_outcomes import normalise, require_size
+from tasks_app.services.reviews.sending_back import resume_for_review, why_not_change
+from tasks_app.services.reviews.threads import next_number
 from tasks_app.services.tasks import locked
-from tasks_app.services.threads import next_number
 
 #: Characters of an anchored line that are stored.
 _LINE_TEXT = 2_000

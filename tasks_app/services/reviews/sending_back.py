@@ -14,7 +14,7 @@ from tasks_app.history.transitions import move
 from tasks_app.models import Review, Step, Task, User, paths
 from tasks_app.services.retries import reset_step
 from tasks_app.services.tasks import has_successor
-from tasks_app.services.worker_notifier import notify_on_commit
+from tasks_app.services.workers.worker_notifier import notify_on_commit
 
 #: Phases in which a request for changes resumes the task. While it works, waits for an answer or a limit, the
 #: request waits until its steps are done.

@@ -27,7 +27,7 @@ from tasks_app.models import (
 )
 from tasks_app.permissions import Principal, require_actor
 from tasks_app.services.difference import base_of
-from tasks_app.services.question_outcomes import normalise, require_size
+from tasks_app.services.questions.question_outcomes import normalise, require_size
 from tasks_app.services.tasks import locked
 
 #: Others are told of a reply only after this time, together with all that its author wrote meanwhile.

@@ -18,7 +18,7 @@ from tasks_app.history.audit import record
 from tasks_app.models import Action, Invitation, Membership, Project, Role, User
 from tasks_app.models.invitation import LINK_LIFETIME, Standing, token_hash
 from tasks_app.permissions import Principal, may_maintain, require_maintainer
-from tasks_app.services.members import MANAGE_MEMBERS, record_role
+from tasks_app.services.projects.members import MANAGE_MEMBERS, record_role
 
 logger = logging.getLogger(__name__)
 

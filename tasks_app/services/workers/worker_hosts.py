@@ -28,7 +28,7 @@ from tasks_app.git.uploads import remove_uploads
 from tasks_app.history.audit import record
 from tasks_app.models import Action, Project, Task, WorkerToken, paths
 from tasks_app.permissions import Principal, require_site_admin
-from tasks_app.services.tokens import digest
+from tasks_app.services.accounts.tokens import digest
 
 logger = logging.getLogger(__name__)
 

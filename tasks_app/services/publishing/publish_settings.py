@@ -28,7 +28,7 @@ from tasks_app.history.audit import record
 from tasks_app.models import Action, CredentialKind, Project, PublishCredential
 from tasks_app.permissions import Principal, require_maintainer, require_site_admin
 from tasks_app.services.encryption import Purpose, decrypt, encrypt
-from tasks_app.services.settings import save_settings
+from tasks_app.services.projects.settings import save_settings
 
 #: Completes “Its maintainers …”.
 MANAGE_PUBLISHING = "say how its results are published"

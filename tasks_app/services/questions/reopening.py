@@ -28,9 +28,9 @@ from tasks_app.models import (
     Task,
 )
 from tasks_app.permissions import Principal
-from tasks_app.services.answer_index import forget_answer
 from tasks_app.services.decisions.changes import record_event
 from tasks_app.services.decisions.storing import withdraw_with_answer
+from tasks_app.services.questions.answer_index import forget_answer
 
 #: What a question has before anybody answers it.
 _OPEN: dict[str, Any] = {

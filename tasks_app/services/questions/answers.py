@@ -10,10 +10,11 @@ from django.db import transaction
 from tasks_app.core.errors import AnswerEmpty, BadInput
 from tasks_app.models import VERDICTS, Action, Channel, Question, QuestionKind, QuestionState, Verdict
 from tasks_app.permissions import Principal, require_actor
+from tasks_app.services.costs.soft_limit import cost_answer_in
 from tasks_app.services.decisions.answering import DecisionInput, prepare
 from tasks_app.services.decisions.storing import store_with_answer
-from tasks_app.services.earlier_answers import find_reused_answer
-from tasks_app.services.question_outcomes import (
+from tasks_app.services.questions.earlier_answers import find_reused_answer
+from tasks_app.services.questions.question_outcomes import (
     Answered,
     normalise,
     normalise_notes,
@@ -21,7 +22,6 @@ from tasks_app.services.question_outcomes import (
     store_outcome,
     why_not_open,
 )
-from tasks_app.services.soft_limit import cost_answer_in
 
 __all__ = ["Answered", "Reply", "answer_question", "decide", "dismiss_question", "why_not_open"]
 

@@ -20,7 +20,7 @@ from tasks_app.core.similar_questions import (
     similarity,
 )
 from tasks_app.models import Question
-from tasks_app.services.answer_index import (
+from tasks_app.services.questions.answer_index import (
     Entry,
     answered_by_people,
     find_by_full_text,

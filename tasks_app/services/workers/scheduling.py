@@ -34,7 +34,7 @@ from tasks_app.core.labels import Labels, labels_needed
 from tasks_app.core.phases import Phase
 from tasks_app.core.types import NETWORKS, Network, least_network
 from tasks_app.models import Project, Run, Step, Task, User, WorkerBeat
-from tasks_app.services.installation_limits import most_network, tasks_per_person
+from tasks_app.services.workers.installation_limits import most_network, tasks_per_person
 
 #: How far back the use of workers counts for fair shares.
 SHARES_OVER = timedelta(hours=1)

@@ -12,7 +12,7 @@ from tasks_app.core.errors import NotAllowed, NotOpen, TooLateToUndo
 from tasks_app.core.phases import Phase
 from tasks_app.models import Question, Task
 from tasks_app.permissions import Principal, require_actor
-from tasks_app.services.reopening import reopen, take_back_applied
+from tasks_app.services.questions.reopening import reopen, take_back_applied
 
 
 def undo_until(question: Question) -> datetime | None:

@@ -19,9 +19,9 @@ from tasks_app.git.publishing import make_commit, merged_tree
 from tasks_app.models import Channel, Review, ReviewVerdict, Run, Task, paths
 from tasks_app.permissions import Principal, require_actor
 from tasks_app.prompting.merging import merge_request
-from tasks_app.services.fetching import fetch
-from tasks_app.services.reviews import send_review
-from tasks_app.services.sending_back import why_not_change
+from tasks_app.services.projects.fetching import fetch
+from tasks_app.services.reviews.reviews import send_review
+from tasks_app.services.reviews.sending_back import why_not_change
 from tasks_app.services.tasks import locked
 
 

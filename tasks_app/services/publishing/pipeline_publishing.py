@@ -20,14 +20,14 @@ from tasks_app.core.phases import Phase
 from tasks_app.models import Project, Publication, PublicationState, Review, ReviewVerdict, Task
 from tasks_app.models.task import TaskQuerySet
 from tasks_app.permissions import Principal, may_act
-from tasks_app.services.publish_settings import pull_request_hindrance
-from tasks_app.services.publishing import (
+from tasks_app.services.projects.settings import CONFIG_FILE
+from tasks_app.services.publishing.publications import (
     PublishOptions,
     has_changes,
     missing_approvals,
     publish_for_pipeline,
 )
-from tasks_app.services.settings import CONFIG_FILE
+from tasks_app.services.publishing.publish_settings import pull_request_hindrance
 from tasks_app.services.tasks import has_successor
 
 

@@ -14,7 +14,7 @@ from tasks_app.git.program import NETWORK_SECONDS
 from tasks_app.history.audit import record
 from tasks_app.models import Action, Membership, Project, Role, Run, SessionEntry, Task, User, paths
 from tasks_app.permissions import Principal, require_maintainer, require_site_admin
-from tasks_app.services.fetching import fetch, fetch_meanwhile
+from tasks_app.services.projects.fetching import fetch, fetch_meanwhile
 
 logger = logging.getLogger(__name__)
 

@@ -24,7 +24,11 @@ from tasks_app.models import Action, Project, PullRequest
 from tasks_app.models.pull_request import SHORTEST_GAP, SHORTEST_PAUSE
 from tasks_app.permissions import Principal, require_maintainer
 from tasks_app.services.encryption import CannotDecrypt, Purpose, decrypt, encrypt
-from tasks_app.services.publish_settings import MANAGE_PUBLISHING, forge_address_of, pull_requests_url
+from tasks_app.services.publishing.publish_settings import (
+    MANAGE_PUBLISHING,
+    forge_address_of,
+    pull_requests_url,
+)
 
 
 def webhook_url(project: Project) -> str:

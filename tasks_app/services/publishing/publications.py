@@ -21,13 +21,13 @@ from tasks_app.history.audit import record
 from tasks_app.models import Action, Change, ChangeKind, Notice, Publication, PublicationState, Task, User
 from tasks_app.permissions import Principal, require_actor
 from tasks_app.services.difference import base_of, base_of_sequence
-from tasks_app.services.publish_settings import (
+from tasks_app.services.publishing.publish_settings import (
     credential_fault,
     protecting_pattern,
     pull_request_hindrance,
     target_of,
 )
-from tasks_app.services.reviews import counted_approvals
+from tasks_app.services.reviews.reviews import counted_approvals
 from tasks_app.services.tasks import has_successor, locked
 
 _LONGEST_ANSWER = 4000

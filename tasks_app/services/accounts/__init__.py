@@ -1,0 +1,1 @@
+"""A user's own account: profile, sessions, API tokens."""

@@ -1,0 +1,1 @@
+"""Projects: adding, moving, removing, fetching, settings, members and invitations."""
