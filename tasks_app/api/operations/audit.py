@@ -11,10 +11,15 @@ from tasks_app.api.declarations import responses, sends
 from tasks_app.api.exports import KINDS, ExportFormat, export_response
 from tasks_app.api.filters import Day, Name
 from tasks_app.api.paging import Paging, page_of
-from tasks_app.api.schemas.audit import AuditPage
 from tasks_app.models import Action, AuditEntry, Channel, Scope
 from tasks_app.reporting.audit import AuditFilters, audit_rows
 from tasks_app.reporting.schemas.audit import AuditEntryOut
+
+
+class AuditPage(Schema):
+    items: list[AuditEntryOut] = Field(description="Entries, the newest first.")
+    next: str | None = Field(description="The URL of the next page; null on the last.")
+
 
 router = Router(tags=["Audit"])
 

@@ -9,12 +9,30 @@ from tasks_app import permissions
 from tasks_app.api.auth import authenticators, principal_of
 from tasks_app.api.declarations import responses
 from tasks_app.api.paging import Paging, page_of
-from tasks_app.api.schemas.base import TokenId
-from tasks_app.api.schemas.me import NoticePage, Read, ReadDone, TokenPage
+from tasks_app.api.schemas.base import ExactNumber, Input, TokenId
 from tasks_app.models import Scope
 from tasks_app.notifications.preferences import mark_read
 from tasks_app.reporting.schemas.me import Me, NoticeOut, TokenListed
 from tasks_app.services.accounts.tokens import revoke_token as revoke
+
+
+class TokenPage(Schema):
+    items: list[TokenListed] = Field(description="Tokens, the newest first.")
+    next: str | None = Field(description="The URL of the next page; null on the last.")
+
+
+class NoticePage(Schema):
+    items: list[NoticeOut] = Field(description="Notices, the newest first.")
+    next: str | None = Field(description="The URL of the next page; null on the last.")
+
+
+class Read(Input):
+    notice: ExactNumber | None = Field(None, description="The id of a notice; default: all notices.")
+
+
+class ReadDone(Schema):
+    read: int = Field(description="The number of notices that were unread.")
+
 
 router = Router(tags=["Me"])
 

@@ -2,23 +2,61 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+from django.core.exceptions import ValidationError
+from django.core.validators import validate_email
 from django.http import HttpRequest
 from django.shortcuts import get_object_or_404
 from django.urls import reverse
-from ninja import Query, Router, Status
+from ninja import Query, Router, Schema, Status
+from pydantic import AfterValidator, Field
 
 from tasks_app import permissions
 from tasks_app.api.auth import authenticators, principal_of
 from tasks_app.api.declarations import responses
 from tasks_app.api.idempotency import once
 from tasks_app.api.paging import Paging, page_of
-from tasks_app.api.schemas.base import InvitationId, ProjectName, Username
-from tasks_app.api.schemas.members import InvitationPage, MemberPage, NewInvitation, RoleIn
-from tasks_app.models import Invitation, Project, Scope, User
+from tasks_app.api.schemas.base import Input, InvitationId, ProjectName, Storable, Username
+from tasks_app.models import Invitation, Project, Role, Scope, User
 from tasks_app.notifications.message import absolute_url, absolute_url_for
 from tasks_app.reporting.schemas.members import InvitationMade, InvitationOut, MemberOut
 from tasks_app.services.projects import invitations as invitation_actions
 from tasks_app.services.projects import members as actions
+
+
+def _address(text: str) -> str:
+    try:
+        validate_email(text)
+    except ValidationError as error:
+        raise ValueError("must be an e-mail address") from error
+    return text
+
+
+class MemberPage(Schema):
+    items: list[MemberOut] = Field(description="The project's members, the oldest first.")
+    next: str | None = Field(description="The URL of the next page; null on the last.")
+
+
+class RoleIn(Input):
+    role: Role = Field(
+        description="`viewer` can look, `member` can act, `maintainer` can also change settings and members."
+    )
+
+
+class NewInvitation(RoleIn):
+    """An e-mail address and a role."""
+
+    email: Annotated[Storable, Field(max_length=254), AfterValidator(_address)] = Field(
+        description="The e-mail address; if it has an invitation, a new link replaces the old one.",
+        examples=["ann@example.org"],
+    )
+
+
+class InvitationPage(Schema):
+    items: list[InvitationOut] = Field(description="Pending invitations, the newest first.")
+    next: str | None = Field(description="The URL of the next page; null on the last.")
+
 
 router = Router(tags=["Members"])
 

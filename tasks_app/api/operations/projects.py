@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from django.conf import settings
 from django.http import HttpRequest
-from ninja import Query, Router, Status
+from ninja import Query, Router, Schema, Status
+from pydantic import ConfigDict, Field
 
 from tasks_app import permissions
 from tasks_app.api.auth import authenticators, principal_of
 from tasks_app.api.declarations import responses
 from tasks_app.api.idempotency import once
 from tasks_app.api.paging import Paging, page_of
-from tasks_app.api.schemas.base import ProjectName
-from tasks_app.api.schemas.projects import NewProject, ProjectPage, ProjectPatch, SettingsPatch
+from tasks_app.api.schemas.base import Input, ProjectName, Storable
 from tasks_app.config.pipeline import ProjectConfig, StepConfig, step_to_json
 from tasks_app.config.project_settings import Overrides, effective
 from tasks_app.config.publish import publish_to_json
@@ -27,6 +29,41 @@ from tasks_app.services.projects import projects as actions
 from tasks_app.services.projects import settings as settings_actions
 from tasks_app.services.projects.fetching import fetch_meanwhile
 from tasks_app.services.publishing.pipeline_publishing import with_publishing
+
+
+class ProjectPage(Schema):
+    items: list[ProjectOut] = Field(description="Projects that you may see, the oldest first.")
+    next: str | None = Field(description="The URL of the next page; null on the last.")
+
+
+class NewProject(Input):
+    project: Annotated[Storable, Field(min_length=1, max_length=60)] = Field(
+        description="Lower-case letters, digits, dots, dashes and underscores.", examples=["shop"]
+    )
+    source: Annotated[Storable, Field(min_length=1, max_length=500)] = Field(
+        description="A path on the portal's machine, or an https or ssh URL.", examples=["/srv/git/shop"]
+    )
+
+
+class SettingsPatch(Overrides):
+    """The changes. Fields that are left out stay as they are."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class ProjectPatch(Input):
+    """The changes. Fields that are left out stay as they are."""
+
+    source: Annotated[Storable, Field(min_length=1, max_length=500)] | None = Field(
+        None,
+        description="The new location of the repository: a folder, or an https or ssh URL. For site admins.",
+    )
+    branch: Annotated[Storable, Field(min_length=1, max_length=200)] | None = Field(
+        None,
+        description="The branch of the source that new tasks start from.",
+        examples=["main"],
+    )
+
 
 router = Router(tags=["Projects"])
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from django.db.models import QuerySet
 from django.http import HttpRequest, StreamingHttpResponse
 from ninja import Field, Query, Router, Schema, Status
@@ -11,9 +13,8 @@ from tasks_app.api.auth import authenticators, principal_of
 from tasks_app.api.declarations import responses, sends
 from tasks_app.api.idempotency import once
 from tasks_app.api.paging import Paging, page_of
-from tasks_app.api.schemas.base import SequenceId, Storable
+from tasks_app.api.schemas.base import Flag, Input, SequenceId, Storable, Threshold
 from tasks_app.api.schemas.publications import WITHOUT_OPTIONS, Publish
-from tasks_app.api.schemas.sequences import NewSequence, SequencePage
 from tasks_app.core.phases import Phase
 from tasks_app.history import statistics
 from tasks_app.models import Channel, Scope, Sequence
@@ -24,6 +25,30 @@ from tasks_app.reporting.schemas.sequences import SequenceDetail, SequenceOut
 from tasks_app.services import sequences as actions
 from tasks_app.services.publishing.merging import let_agent_merge
 from tasks_app.services.publishing.publications import publish
+
+
+class SequencePage(Schema):
+    items: list[SequenceOut] = Field(description="Sequences, the newest first.")
+    next: str | None = Field(description="The URL of the next page; null on the last.")
+
+
+class NewSequence(Input):
+    """A folder of task files, as committed in the repository."""
+
+    project: Annotated[Storable, Field(min_length=1, max_length=60)] = Field(
+        description="The project's name."
+    )
+    folder: Annotated[Storable, Field(min_length=1, max_length=300)] = Field(
+        description="The path of the folder in the repository.", examples=["tasks/new-prices"]
+    )
+    threshold: Threshold | None = Field(
+        None, description="For all its tasks; default: the setting of each task."
+    )
+    pipeline: Annotated[Storable, Field(min_length=1, max_length=100)] | None = Field(
+        None, description="For all its tasks; default: the setting of each task."
+    )
+    start: Flag = Field(False, description="Start the first task at once.")
+
 
 router = Router(tags=["Sequences"])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from enum import StrEnum
 
 from django.http import HttpRequest
 from django.utils import timezone
@@ -11,13 +12,19 @@ from ninja import Field, Query, Router, Schema
 from tasks_app.api.auth import authenticators, principal_of
 from tasks_app.api.declarations import responses
 from tasks_app.api.filters import Day, Name
-from tasks_app.api.schemas.usage import UsageGrouping
 from tasks_app.core.errors import BadInput
 from tasks_app.history.statistics import By
 from tasks_app.models import Scope
 from tasks_app.reporting.question_figures import question_figures
 from tasks_app.reporting.schemas.usage import UsageReport
 from tasks_app.reporting.usage import MAX_PERIOD, Period, usage_in_period, waiting_times
+
+
+class UsageGrouping(StrEnum):
+    MODEL = "model"
+    PROJECT = "project"
+    PERSON = "person"
+
 
 router = Router(tags=["Usage"])
 
