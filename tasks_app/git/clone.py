@@ -10,11 +10,13 @@ commit, and the clone gets a new `.git`.
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -26,7 +28,6 @@ from tasks_app.git.durable import (
     temporary_name,
 )
 from tasks_app.git.lfs_contents import LfsContents
-from tasks_app.git.locks import remove_locks
 from tasks_app.git.names import valid_branch, valid_commit
 from tasks_app.git.program import Git, init
 from tasks_app.git.recording import (
@@ -355,3 +356,30 @@ def _beginning_of_file(path: Path) -> str:
             return file.read(4096)
     except OSError:
         return ""
+
+
+_TOP = (
+    "index.lock", "HEAD.lock", "config.lock", "packed-refs.lock", "shallow.lock", "ORIG_HEAD.lock",
+    "FETCH_HEAD.lock", "MERGE_HEAD.lock", "logs/HEAD.lock",
+)  # fmt: skip
+
+
+def remove_locks(git_directory: Path) -> list[Path]:
+    """Remove every lock of a git directory that no process uses. Return the removed ones. Follows no link."""
+    removed = []
+    for lock in _find_locks(git_directory):
+        with suppress(OSError):
+            lock.unlink()
+            removed.append(lock)
+    return removed
+
+
+def _find_locks(git_directory: Path) -> Iterator[Path]:
+    if git_directory.is_symlink():
+        return
+    yield from (path for name in _TOP if os.path.lexists(path := git_directory / name))
+    for top in ("refs", "logs/refs"):
+        if (git_directory / top).is_symlink():
+            continue
+        for where, _, names in os.walk(git_directory / top):
+            yield from (Path(where) / name for name in names if name.endswith(".lock"))

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from tasks_app.agent.resets import LONGEST, reset_time
+from tasks_app.agent.proxy.meter import LONGEST, reset_time
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 LIMIT = "anthropic-ratelimit-"
