@@ -21,9 +21,7 @@ from catherder_site.asgi_layers.sandboxed_peers import RefuseSandboxedPeers  # n
 from catherder_site.worker_hosts.application import WorkerHosts  # noqa: E402
 from tasks_app.operations.health import not_ready  # noqa: E402
 from tasks_app.reporting.metrics import exposition  # noqa: E402
-from tasks_app.web.live.lifespan import lifespan  # noqa: E402 - needs the models that were loaded above
-from tasks_app.web.live.routing import websocket_urlpatterns  # noqa: E402
-from tasks_app.web.live.same_origin import SameOriginOnly  # noqa: E402
+from tasks_app.web.live.asgi import SameOriginOnly, lifespan, websocket_urlpatterns  # noqa: E402
 
 # The session, not a user read once: the consumer asks again and again whose it is.
 sockets = AllowedHostsOriginValidator(SessionMiddlewareStack(URLRouter(websocket_urlpatterns)))

@@ -17,9 +17,10 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
+from tasks_app.management.commands import doctor
 from tasks_app.models import paths
 from tasks_app.operations import local_sandbox
-from tasks_app.operations.doctor import data, examination, machine, services
+from tasks_app.operations.doctor import data, machine, services
 from tasks_app.operations.doctor.finding import Finding, Level
 from tasks_app.sandbox import Limits, Sandbox
 from tests.factories import ProjectFactory, TaskFactory, WorkerBeatFactory
@@ -75,7 +76,7 @@ def test_a_check_that_fails_itself_is_a_finding_and_keeps_no_other_from_being_ma
     def broken() -> Iterator[Finding]:
         raise RuntimeError("the moon")
 
-    found = list(examination.run_checks([broken, machine.python]))
+    found = list(doctor.run_checks([broken, machine.python]))
     assert told(iter(found[:1])) == [("problem", "could not be checked: the moon")]
     assert found[1].level is Level.OK
 
@@ -223,7 +224,7 @@ class TestRepositories:
         project.tasks.all().delete()
         gone = only(data.repositories())
         assert gone.level is Level.PROBLEM and "project fetch" in gone.advice
-        assert examination.apply_fix(gone).level is Level.OK
+        assert doctor.apply_fix(gone).level is Level.OK
         assert only(data.repositories()).level is Level.OK
 
     def test_a_damaged_object_is_found_by_a_deep_look(self, runner: Runner) -> None:

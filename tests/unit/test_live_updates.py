@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tasks_app.web.live.send_queue import LIMIT, SendQueue
+from tasks_app.web.live.consumers import MOST_WAITING, SendQueue
 from tasks_app.web.live.updates import GAP_LIMIT, GAP_SECONDS, ChangeRow, SeenChanges, TaskUpdate, coalesce
 from tasks_app.web.live.visibility import Visibility
 
@@ -86,7 +86,7 @@ def test_a_visibility_from_before_the_update_does_not_count() -> None:
 
 def test_a_browser_that_reads_nothing_fills_no_memory_and_refreshes_later() -> None:
     queue = SendQueue(Clock())
-    for task in range(LIMIT + 1):
+    for task in range(MOST_WAITING + 1):
         queue.put([update(task)] * 3)
 
     assert queue.take(Visibility(frozenset({1}), looked_up_at=200.0)) == [{"refresh": True}]

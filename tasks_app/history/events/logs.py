@@ -1,4 +1,4 @@
-"""Render the three logs of a step from its runs and their events (H8)."""
+"""Render the three logs of a step from its runs and their events (H8), and the log of a task's setups."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tasks_app.core.dollars import dollars
 from tasks_app.core.phases import ENDED
 from tasks_app.history.events.lines import format_event, format_time
 from tasks_app.history.statistics import run_seconds
-from tasks_app.models import Event, EventKind, Outcome, Reason, Run, Step, Task
+from tasks_app.models import Event, EventKind, Outcome, Reason, Run, Setup, SetupOutcome, Step, Task
 
 #: Events read at a time, which limits the memory of a download.
 PAGE_SIZE = 100
@@ -185,3 +185,25 @@ def _format_tokens(run: Run) -> str:
         f"{usage.input_tokens:,} in, {usage.output_tokens:,} out, "
         f"cache {usage.cache_write_tokens:,} written, {usage.cache_read_tokens:,} read"
     )
+
+
+def render_setup_log(task: Task) -> Iterator[str]:
+    """Yield the commands of all setups of the task with their output, in order. Times are UTC."""
+    if task.setup is None:
+        yield "The project had no setup when this task was created.\n"
+    for setup in task.setups.all():
+        yield f"{'=' * 72}\nSetup {setup.number}, started {format_time(setup.started_at)}\n{'-' * 72}\n"
+        for report in setup.reports:
+            output = strip_controls(str(report["output"])).rstrip("\n")
+            ended = report["problem"] or f"Succeeded in {report['seconds']:.1f} s."
+            yield strip_controls(f"$ {report['command']}\n") + (f"{output}\n" if output else "")
+            yield strip_controls(f"{ended}\n\n")
+        yield _setup_footer(setup)
+
+
+def _setup_footer(setup: Setup) -> str:
+    if setup.ended_at is None:
+        return strip_controls(f"$ {setup.current}\nNot ended yet.\n\n")
+    outcome = SetupOutcome(setup.outcome).label
+    why = f": {setup.problem}" if setup.problem and not any(one["problem"] for one in setup.reports) else ""
+    return strip_controls(f"Ended {format_time(setup.ended_at)}, {outcome}{why}\n\n")

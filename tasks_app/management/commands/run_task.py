@@ -9,7 +9,6 @@ from django.core.management.base import CommandParser
 
 from tasks_app.cli.acting_user import acting_principal, add_user_argument
 from tasks_app.cli.command import TerminalCommand
-from tasks_app.cli.forecast import say_forecast
 from tasks_app.cli.lookup import find_task, find_unfinished_task
 from tasks_app.cli.options import (
     add_creation_arguments,
@@ -20,11 +19,14 @@ from tasks_app.cli.options import (
     resolve_path,
 )
 from tasks_app.cli.run_locally import run_task_locally
+from tasks_app.cli.screen import Screen
 from tasks_app.config.task_file import read_task_file
+from tasks_app.core.dollars import dollars
+from tasks_app.core.durations import duration_in_words
 from tasks_app.core.errors import BadInput
 from tasks_app.models import Project, Task
 from tasks_app.permissions import Principal, tasks_visible_to
-from tasks_app.reporting.schemas.costs import HasForecast, forecast_of
+from tasks_app.reporting.schemas.costs import BudgetOut, ForecastOut, HasForecast, forecast_of
 from tasks_app.services.tasks import create_task
 
 
@@ -99,3 +101,32 @@ def _find_by_id(options: dict[str, Any], principal: Principal, project: Project 
     return find_task(
         options["task"].removeprefix("#"), tasks=tasks.filter(project=project) if project else tasks
     )
+
+
+def say_forecast(known: HasForecast, screen: Screen) -> None:
+    """Print what is known; nothing if there are no figures and no budgets."""
+    if sentence := _forecast_sentence(known.forecast):
+        screen.say(sentence)
+    _say_budget("Project budget", known.budgets.project, screen)
+    _say_budget("Your budget", known.budgets.person, screen)
+
+
+def _forecast_sentence(forecast: ForecastOut) -> str:
+    cost, working = forecast.cost_usd, forecast.working_seconds
+    if cost is None or working is None:
+        return ""
+    return (
+        f"{forecast.tasks} tasks of this pipeline done: median {dollars(cost.median)} and"
+        f" {duration_in_words(working.median)} of work, 9 of 10 up to {dollars(cost.p90)} and"
+        f" {duration_in_words(working.p90)}."
+    )
+
+
+def _say_budget(name: str, budget: BudgetOut | None, screen: Screen) -> None:
+    if budget is None:
+        return
+    spent = f"{name}: {dollars(budget.spent_usd)} of {dollars(budget.budget_usd)} spent this month (UTC)."
+    if budget.used_up:
+        screen.say(f"{spent} No run begins until next month, or until it is raised.", style="yellow")
+    else:
+        screen.say(spent)

@@ -1,4 +1,4 @@
-"""The socket of an open page."""
+"""The socket of an open page, and the updates that its browser has not been sent yet."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import contextlib
 import logging
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -17,9 +17,56 @@ from django.conf import settings
 
 from tasks_app.web.live.broadcaster import broadcaster
 from tasks_app.web.live.changes import missed_changes, newest_change_id
-from tasks_app.web.live.send_queue import SendQueue
 from tasks_app.web.live.updates import TaskUpdate, coalesce
 from tasks_app.web.live.visibility import Visibility, visibility_look_up
+
+Message = dict[str, object]
+
+#: Tasks that can wait in one queue. A browser that is further behind fetches everything again.
+MOST_WAITING = 500
+
+
+class SendQueue:
+    """At most one update per task, and at most `MOST_WAITING` of them, however slow the browser is."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._waiting: dict[int, tuple[TaskUpdate, float]] = {}
+        self._refresh = False
+
+    def __bool__(self) -> bool:
+        return self._refresh or bool(self._waiting)
+
+    def put(self, updates: Iterable[TaskUpdate]) -> None:
+        received_at = self._clock()
+        for update in updates:
+            waiting = self._waiting.get(update.task_id)
+            merged = waiting[0].merged(update) if waiting else update
+            self._waiting[update.task_id] = (merged, received_at)
+        if len(self._waiting) > MOST_WAITING:
+            self.put_refresh()
+
+    def put_refresh(self) -> None:
+        """Replace everything that waits by one message to fetch everything."""
+        self._waiting.clear()
+        self._refresh = True
+
+    def take(self, visibility: Visibility) -> list[Message]:
+        """Return the messages that may be sent now, oldest changes first.
+
+        A project counts as hidden only if that was looked up after the update was received: until then the
+        update waits, so that a new member of a project misses nothing.
+        """
+        messages: list[Message] = [{"refresh": True}] if self._refresh else []
+        self._refresh = False
+        for update, received_at in sorted(self._waiting.values(), key=lambda waiting: waiting[0].upto):
+            if update.project_id in visibility.project_ids:
+                messages.append(update.as_message())
+            elif received_at > visibility.looked_up_at:
+                continue
+            del self._waiting[update.task_id]
+        return messages
+
 
 logger = logging.getLogger(__name__)
 

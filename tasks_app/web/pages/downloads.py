@@ -12,8 +12,7 @@ from django.shortcuts import redirect
 from django.urls import reverse
 
 from tasks_app.core.errors import WorkspaceError
-from tasks_app.history.events.logs import LogKind, render_log
-from tasks_app.history.setup_log import render_setup_log
+from tasks_app.history.events.logs import LogKind, render_log, render_setup_log
 from tasks_app.reporting.downloads import download, download_difference, download_patch
 from tasks_app.web.pages.access import principal_of, sequence_or_404, step_or_404, task_or_404
 from tasks_app.web.pages.comparison import chosen_comparison

@@ -1,11 +1,19 @@
-"""Which pages may open a socket: the portal's own, and no other on the same machine."""
+"""What the ASGI application has of live updates: the sockets' URLs, who may open one, and the tailer.
+
+Only pages of the portal may open a socket, and no other on the same machine.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from channels.security.websocket import WebsocketDenier
 from django.conf import settings
+from django.urls import path, re_path
+
+from tasks_app.web.live.consumers import LiveConsumer
+from tasks_app.web.live.tailer import run_tailer
 
 
 class SameOriginOnly:
@@ -30,3 +38,24 @@ def is_same_origin(origin: str, *, host: str) -> bool:
     scheme, _, netloc = origin.partition("://")
     same = scheme in ("http", "https") and netloc != "" and netloc.lower() == host.lower()
     return same or origin in settings.CSRF_TRUSTED_ORIGINS
+
+
+Message = dict[str, Any]
+
+
+async def lifespan(
+    scope: Message, receive: Callable[[], Awaitable[Message]], send: Callable[[Message], Awaitable[None]]
+) -> None:
+    """Run the tailer from the server's start to its end."""
+    await receive()  # lifespan.startup
+    async with run_tailer():
+        await send({"type": "lifespan.startup.complete"})
+        await receive()  # lifespan.shutdown
+    await send({"type": "lifespan.shutdown.complete"})
+
+
+websocket_urlpatterns = [
+    path("ws/live/", LiveConsumer.as_asgi()),
+    # Without this the router raises, and every stranger could fill the log with tracebacks.
+    re_path("", WebsocketDenier.as_asgi()),
+]
