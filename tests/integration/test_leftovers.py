@@ -18,11 +18,15 @@ from django.utils import timezone
 
 from tasks_app.agent.fake_script import Turn, say, write
 from tasks_app.engine.workspaces import leftovers
-from tasks_app.engine.workspaces.leftovers import Housekeeper, prune_repositories, remove_leftovers
+from tasks_app.engine.workspaces.leftovers import (
+    FIELDS_WITH_COMMITS,
+    Housekeeper,
+    prune_repositories,
+    remove_leftovers,
+)
 from tasks_app.git import Repository, pruning
 from tasks_app.git.pruning import KEPT, prune
 from tasks_app.models import paths
-from tasks_app.services import named_commits
 from tasks_app.services.projects.fetching import fetch
 from tests.integration.conftest import Manage
 from tests.integration.git_repository import GitRepository
@@ -324,7 +328,7 @@ def test_a_damaged_repository_does_not_end_the_cleaning(objects: Objects, runner
 
 def test_every_commit_of_a_row_is_known() -> None:
     """A new field with a commit must be listed, or what it names may be removed."""
-    listed = {(model, field) for model, _, fields in named_commits.FIELDS for field in fields}
+    listed = {(model, field) for model, _, fields in FIELDS_WITH_COMMITS for field in fields}
     there = {
         (model, field.name)
         for model in apps.get_app_config("tasks_app").get_models()

@@ -1,4 +1,4 @@
-"""Asking a human at the soft cost limit of a task (M8)."""
+"""The soft cost limit of a task (M8): asking a human at it, and ending the task early if they decided so."""
 
 from __future__ import annotations
 
@@ -7,13 +7,30 @@ from django.utils import timezone
 from tasks_app.core.phases import Phase
 from tasks_app.engine.crashpoints import crash_point
 from tasks_app.engine.lease import Lease
+from tasks_app.engine.runs.conclude import fail
+from tasks_app.engine.runs.guard import guard_report
+from tasks_app.engine.runs.judging import check_work
+from tasks_app.engine.worker_context import WorkerContext
+from tasks_app.engine.workspaces.recording import commit_for_sequence
 from tasks_app.history.audit import record
 from tasks_app.history.events.append import append_one
 from tasks_app.history.events.payloads import question_payload
 from tasks_app.history.spans import begin_wait
-from tasks_app.history.transitions import move
-from tasks_app.models import Action, Change, ChangeKind, EventKind, Question, QuestionKind, Run, Step, Task
-from tasks_app.services.costs.soft_limit import WAY, is_reached, question_at_limit
+from tasks_app.history.transitions import move, move_between_tasks
+from tasks_app.models import (
+    Action,
+    Change,
+    ChangeKind,
+    EarlyEnd,
+    EventKind,
+    Question,
+    QuestionKind,
+    Run,
+    Step,
+    Task,
+)
+from tasks_app.services.costs.soft_limit import WAY, is_reached, must_end_early, question_at_limit
+from tasks_app.services.reviews.sending_back import hand_over_waiting
 
 
 def ask_if_soft_limit_reached(step: Step, lease: Lease) -> bool:
@@ -52,3 +69,50 @@ def _store_question(task: Task, step: Step) -> None:
     record(
         Action.ASKED, task=task, subject=question.headline, question=number, actor_name="the portal"
     )  # fmt: skip
+
+
+REASON = "finished early at its soft cost limit"
+
+
+def end_early_if_due(step: Step, lease: Lease, context: WorkerContext) -> bool:
+    """End the task if it is to be finished early and the step has no further run. Return whether it ended.
+
+    What the step has done is checked first. Work that its file guard refuses fails the task, as always.
+    """
+    why = must_end_early(step.task, step)
+    if not why:
+        return False
+    last = step.current_runs.last()
+    if last is not None and (problem := _refused_work(last, lease, context)):
+        fail(lease, step, problem)
+        return True
+    if step.task.sequence:
+        commit_for_sequence(step.task, context)
+    with lease.fenced() as task:
+        if hand_over_waiting(task, epoch=lease.epoch):  # a reviewer wants more done
+            move(task, Phase.PENDING, reason="changes were requested", epoch=lease.epoch)
+        else:
+            _end(task, step, why, lease)
+    crash_point("ended-early")
+    return True
+
+
+def _refused_work(last: Run, lease: Lease, context: WorkerContext) -> str:
+    """Check what the step has done if that is still to do. Return why it must not be a result, or ""."""
+    if last.checks is None:
+        check_work(last, lease, context)
+    report = guard_report(last)
+    return "" if report is None or report.passed else report.problem
+
+
+def _end(task: Task, step: Step, why: str, lease: Lease) -> None:
+    if step.phase == Phase.RUNNING:
+        move(step, Phase.CANCELLED, reason=f"{REASON}: {why}", epoch=lease.epoch)
+    task.questions.forget_ends()
+    move(
+        task, Phase.DONE, reason=REASON, epoch=lease.epoch, early_end=EarlyEnd.ENDED, publish_due=False
+    )  # fmt: skip
+    if task.sequence:
+        task.sequence.refresh_from_db()
+        failure = f"The task “{task}” was {REASON}. Resume it, or resume the sequence to go on with the next."
+        move_between_tasks(task.sequence, Phase.FAILED, failure=failure)

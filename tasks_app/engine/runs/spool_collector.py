@@ -6,9 +6,11 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
+from tasks_app.agent.reply_spool import SpooledReply, spooled_replies
 from tasks_app.agent.spool import Spooled
 from tasks_app.engine.lease import Lease
 from tasks_app.models import Run, Task, paths
+from tasks_app.services.reviews.threads import AgentReply, store_agent_replies
 
 T = TypeVar("T")
 
@@ -46,3 +48,11 @@ def last_run_of(task: Task) -> Run | None:
     """Return the task's last run, whose worker may have died before it had read what the run left."""
     runs = Run.objects.filter(step__task=task).select_related("step__task__project")
     return runs.order_by("pk").last()
+
+
+def reply_collector(run: Run, lease: Lease) -> SpoolCollector[SpooledReply]:
+    return SpoolCollector(run, lease, spooled_replies, _store)
+
+
+def _store(run: Run, replies: Sequence[SpooledReply]) -> None:
+    store_agent_replies(run, [AgentReply(reply.number, reply.text, reply.key) for reply in replies])

@@ -35,14 +35,12 @@ from tasks_app.engine.runs.conclude import (
 )
 from tasks_app.engine.runs.deaths import deaths_without_progress, fail_if_hopeless
 from tasks_app.engine.runs.decisions import note_followed, unfit_collector
-from tasks_app.engine.runs.early_end import end_early_if_due
 from tasks_app.engine.runs.judging import judge
 from tasks_app.engine.runs.network import network_of
 from tasks_app.engine.runs.next_run import NextRun, halting_tools, next_run, timeout_of
-from tasks_app.engine.runs.replies import reply_collector
 from tasks_app.engine.runs.run_recorder import RunRecorder
-from tasks_app.engine.runs.soft_limit import ask_if_soft_limit_reached
-from tasks_app.engine.runs.spool_collector import last_run_of
+from tasks_app.engine.runs.soft_limit import ask_if_soft_limit_reached, end_early_if_due
+from tasks_app.engine.runs.spool_collector import last_run_of, reply_collector
 from tasks_app.engine.runs.wait_sentences import SHORTEST_WAIT, reset_words
 from tasks_app.engine.stopping import Stopped, StopReason
 from tasks_app.engine.worker_context import WorkerContext

@@ -1,4 +1,7 @@
-"""Putting jobs that were stored for a later time into the queue, at that time."""
+"""Putting jobs that were stored for a later time into the queue, at that time.
+
+It stands apart from the command `worker`, which only reads options and starts threads.
+"""
 
 from __future__ import annotations
 

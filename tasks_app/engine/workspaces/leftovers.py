@@ -13,15 +13,47 @@ from functools import partial
 from pathlib import Path
 
 from django.db import close_old_connections
+from django.db.models import Model, Q
 from django.utils import timezone
 
 from tasks_app.core.errors import WorkspaceError
 from tasks_app.engine.temporary_faults import temporary_fault
 from tasks_app.git.pruning import prune
-from tasks_app.models import Project, paths
+from tasks_app.models import (
+    Project,
+    Publication,
+    PullRequest,
+    Review,
+    ReviewThread,
+    Run,
+    Sequence,
+    Step,
+    Task,
+    paths,
+)
 from tasks_app.sandbox.watch import size_of_folder
 from tasks_app.services.data_directory import holds_portal
-from tasks_app.services.named_commits import named_commits
+
+#: Each model with commits, how it leads to its project, and its fields that name one.
+FIELDS_WITH_COMMITS: tuple[tuple[type[Model], str, tuple[str, ...]], ...] = (
+    (Task, "project", ("base_commit", "head_commit", "merged_commit", "reset_to")),
+    (Sequence, "project", ("base_commit", "head_commit")),
+    (Step, "task__project", ("base_commit", "head_commit")),
+    (Run, "step__task__project", ("head_commit", "checked_commit")),
+    (Review, "task__project", ("commit",)),
+    (ReviewThread, "task__project", ("commit",)),
+    (Publication, "task__project", ("commit", "merged_commit", "published_commit")),
+    (PullRequest, "project", ("head_commit",)),
+)
+
+
+def named_commits(project: Project) -> Iterator[str]:
+    """Yield the commits that the project's rows name, some of them several times."""
+    for model, leads_to, fields in FIELDS_WITH_COMMITS:
+        for field in fields:
+            rows = model._default_manager.filter(Q(**{leads_to: project})).exclude(**{field: ""})
+            yield from rows.values_list(field, flat=True).distinct().iterator()
+
 
 logger = logging.getLogger(__name__)
 

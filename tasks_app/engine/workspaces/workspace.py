@@ -1,4 +1,7 @@
-"""The workspace of a run before the run begins: made, repaired, or put back to an earlier commit."""
+"""The workspace of a run before the run begins: made, repaired, or put back to an earlier commit.
+
+A new one gets the submodules and contents of Git LFS that its project wants in it (M5).
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,16 @@ import logging
 from functools import partial
 from pathlib import Path
 
-from tasks_app.core.errors import WorkspaceError
+from django.conf import settings
+
+from tasks_app.core.errors import SubmodulesUnavailable, WorkspaceError
+from tasks_app.core.storable import storable_text
 from tasks_app.engine.lease import Lease
 from tasks_app.engine.temporary_faults import temporary_fault
 from tasks_app.engine.worker_context import WorkerContext
+from tasks_app.engine.workers.machine import has_git_lfs
 from tasks_app.engine.workers.toolchains import toolchains_of
 from tasks_app.engine.workspaces.merging import merged_into
-from tasks_app.engine.workspaces.new_clone import make_clone
 from tasks_app.engine.workspaces.record_again import restore_lost_work
 from tasks_app.engine.workspaces.recording import (
     RECORDING_ERRORS,
@@ -24,6 +30,8 @@ from tasks_app.engine.workspaces.recording import (
 )
 from tasks_app.engine.workspaces.setup import run_setup
 from tasks_app.git import EMPTY_LIST, Snapshot
+from tasks_app.git.lfs_contents import LfsContents
+from tasks_app.git.submodules import AllowedSources, Submodule, SubmoduleStore
 from tasks_app.models import Outcome, Run, Step, Task, paths
 from tasks_app.services.workers.workspaces import is_outdated, runs_in_workspace
 
@@ -196,3 +204,49 @@ def _move_aside(step: Step, lease: Lease, label: str, error: Exception) -> None:
     old.rename(aside)
     note = f"The files before they were put back could not be recorded; they are in {aside}. {error}"
     add_note(runs_in_workspace(step.task).last(), lease, note)
+
+
+def make_clone(task: Task, commit: str) -> None:
+    """Make the task's clone at `commit`, unless there is one.
+
+    Raises WorkspaceError, in words for people; SubmodulesUnavailable if another host may succeed.
+
+    From where submodules and contents come is read in the commit that the task began from, or that was merged
+    since: an agent cannot have the portal fetch from elsewhere.
+    """
+    declared_in = task.merged_commit or task.base_commit
+    try:
+        paths.workspace(task).create(
+            base=commit,
+            submodules=_submodules(task, commit, declared_in) if task.submodules else (),
+            contents=_contents(task, declared_in) if task.lfs else None,
+        )
+    except WorkspaceError as error:
+        if (text := storable_text(str(error))) != str(error):
+            raise type(error)(text) from error
+        raise
+
+
+def _submodules(task: Task, commit: str, declared_in: str) -> tuple[Submodule, ...]:
+    environment = settings.ENVIRONMENT
+    allowed = AllowedSources(
+        task.project.source,
+        listed=environment.submodules,
+        folders_hidden=(paths.data_dir(),),
+        local=not environment.worker_token,
+    )
+    store = SubmoduleStore(paths.submodules_of(task.project), allowed)
+    try:
+        return store.fetch(paths.repository(task.project), commit, declared_in=declared_in)
+    except WorkspaceError as error:
+        raise SubmodulesUnavailable(str(error)) from error
+
+
+def _contents(task: Task, needed_in: str) -> LfsContents:
+    if not has_git_lfs():
+        raise WorkspaceError(
+            "The project wants contents of Git LFS (lfs: true in cat-herder.yaml). For that, this worker"
+            " needs git-lfs and CATHERDER_GIT_FILTERS=lfs: otherwise what it records would have the contents"
+            " in the place of their pointers."
+        )
+    return LfsContents(paths.repository(task.project), task.project.source, needed_in)
