@@ -1,4 +1,7 @@
-"""The command `cat-herder`, which does the same as `manage.py` in a checkout."""
+"""The command `cat-herder`, which does the same as `manage.py` in a checkout.
+
+`manage.py` and the installed command import it, so it does not stand in `__main__.py`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What of a worker's machine a project may name: toolchains, and folders to read."""
+"""What of a worker's machine a project may name: toolchains, and folders to read.
+
+One of the modules of keys, each apart from `pipeline.py`, which brings them together.
+"""
 
 from __future__ import annotations
 

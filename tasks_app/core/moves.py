@@ -1,4 +1,7 @@
-"""The allowed moves between phases, of tasks and steps, and additional ones of sequences."""
+"""The allowed moves between phases, of tasks and steps, and additional ones of sequences.
+
+It stands here and not beside `history/transitions.py`, its only reader, because it needs no database.
+"""
 
 from __future__ import annotations
 

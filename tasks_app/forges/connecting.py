@@ -1,4 +1,7 @@
-"""Make the adapter for a kind of forge. Its library, which takes a second, is imported when it is needed."""
+"""Make the adapter for a kind of forge. Its library, which takes a second, is imported when it is needed.
+
+It stands apart from `services`, its only caller, because nothing above this package knows the adapters.
+"""
 
 from __future__ import annotations
 

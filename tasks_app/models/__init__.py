@@ -1,4 +1,4 @@
-"""All models, imported here because Django looks for them here; each noun has its own module."""
+"""All models, imported here because Django looks for them here; each noun has a module, however short."""
 
 from tasks_app.models.audit import Action, AuditEntry
 from tasks_app.models.browser_session import BrowserSession

@@ -1,4 +1,7 @@
-"""Find words in events (W2)."""
+"""Find words in events (W2).
+
+It stands apart from the page that searches because it knows how events are stored.
+"""
 
 from __future__ import annotations
 

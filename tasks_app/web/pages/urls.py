@@ -1,4 +1,4 @@
-"""URLs of the pages."""
+"""URLs of the pages. Each page has its module, however short, which only this one imports."""
 
 from __future__ import annotations
 
