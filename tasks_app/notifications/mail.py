@@ -12,9 +12,10 @@ from django.conf import settings
 from django.core.mail import EmailMultiAlternatives
 from django.template.loader import render_to_string
 
+from tasks_app.absolute_urls import absolute_url
 from tasks_app.models import EventType, User
 from tasks_app.notifications.errors import NotSent
-from tasks_app.notifications.message import Message, absolute_url, settings_path
+from tasks_app.notifications.message import Message, settings_path
 from tasks_app.notifications.plain_text import one_line, to_lines
 
 _COUNTED_NAMES = {

@@ -6,11 +6,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from django.conf import settings
-from django.http import HttpRequest
 from django.urls import reverse
 from django.utils import timezone
 
+from tasks_app.absolute_urls import absolute_url
 from tasks_app.core.phases import Phase
 from tasks_app.core.storable import storable_text
 from tasks_app.models import (
@@ -301,13 +300,3 @@ def sequence_url(sequence_id: int) -> str:
 
 def settings_path() -> str:
     return reverse("me_notifications")
-
-
-def absolute_url(path: str) -> str:
-    """Return the public URL of a page."""
-    return f"{settings.ENVIRONMENT.address}{path}"
-
-
-def absolute_url_for(request: HttpRequest, path: str) -> str:
-    """Return the URL of a page for this request; without a configured URL, on the host of the request."""
-    return absolute_url(path) if settings.ENVIRONMENT.url else request.build_absolute_uri(path)

@@ -13,13 +13,13 @@ from ninja import Query, Router, Schema, Status
 from pydantic import AfterValidator, Field
 
 from tasks_app import permissions
+from tasks_app.absolute_urls import absolute_url, absolute_url_for
 from tasks_app.api.auth import authenticators, principal_of
 from tasks_app.api.declarations import responses
 from tasks_app.api.idempotency import once
 from tasks_app.api.paging import Paging, page_of
 from tasks_app.api.schemas.base import Input, InvitationId, ProjectName, Storable, Username
 from tasks_app.models import Invitation, Project, Role, Scope, User
-from tasks_app.notifications.message import absolute_url, absolute_url_for
 from tasks_app.reporting.schemas.members import InvitationMade, InvitationOut, MemberOut
 from tasks_app.services.projects import invitations as invitation_actions
 from tasks_app.services.projects import members as actions

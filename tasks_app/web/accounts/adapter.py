@@ -20,8 +20,8 @@ from django.http import HttpRequest
 from django.urls import reverse
 from django.utils.http import url_has_allowed_host_and_scheme
 
+from tasks_app.absolute_urls import absolute_url
 from tasks_app.models import User
-from tasks_app.notifications.message import absolute_url
 
 logger = logging.getLogger(__name__)
 

@@ -10,9 +10,9 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_POST
 
+from tasks_app.absolute_urls import absolute_url, absolute_url_for
 from tasks_app.core.errors import BadInput, NotAllowed
 from tasks_app.models import Invitation, Membership, Project, Role
-from tasks_app.notifications.message import absolute_url, absolute_url_for
 from tasks_app.permissions import may_maintain, may_see, require_maintainer
 from tasks_app.services.projects.invitations import invite, invite_again, mail_invitation, withdraw_invitation
 from tasks_app.services.projects.members import MANAGE_MEMBERS, add_member, change_role, remove_member
