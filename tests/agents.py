@@ -25,15 +25,17 @@ OWN_SCENARIOS = Path(__file__).parent / "integration" / "scenarios"
 
 
 class MemoryRecorder:
-    """Keeps what a run reports. `looked` is called at each tick, `heard` with each event; both may raise."""
+    """Keeps what a run reports. `looked` is called at each tick, `heard` with each event; all may raise."""
 
     def __init__(self) -> None:
         self.events: list[AgentEvent] = []
         self.used: list[tuple[Usage, str]] = []
         self.transcripts: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
         self.budget: float | None = None
+        self.asks: list[RunResult] = []
         self.looked: Callable[[], None] = lambda: None
         self.heard: Callable[[AgentEvent], None] = lambda event: None
+        self.heard_asks: Callable[[RunResult], None] = lambda result: None
 
     def record(self, events: Sequence[AgentEvent]) -> None:
         self.events += events
@@ -42,6 +44,10 @@ class MemoryRecorder:
 
     def record_usage(self, usage: Usage, model: str) -> None:
         self.used.append((usage, model))
+
+    def asked(self, result: RunResult) -> None:
+        self.asks.append(result)
+        self.heard_asks(result)
 
     def budget_left(self) -> float | None:
         return self.budget

@@ -17,6 +17,7 @@ from claude_agent_sdk import (
     ClaudeAgentOptions,
     ClaudeSDKError,
     ProcessError,
+    ResultMessage,
     query,
 )
 
@@ -50,6 +51,8 @@ MESSAGE_LIMIT = 64 * 1024 * 1024
 STDERR_LINES = 20
 #: How long a run may take to end after its process was killed.
 STOP_SECONDS = 2.0
+#: How long a process may take to end after it has reported that it waits for an answer.
+EXIT_SECONDS = 10.0
 #: How often a run looks how much is left of the month's budgets, which other runs spend too, and of its
 #: task's soft limit.
 BUDGET_SECONDS = 5.0
@@ -109,6 +112,7 @@ class _ClaudeRun:
         self._command: SandboxedCommand | None = None
         self._watch: Watch | None = None
         self._stopped = False
+        self._must_exit_by: float | None = None
         self._cancel: Callable[[], None] | None = None
 
     def run(self) -> RunResult:
@@ -141,6 +145,8 @@ class _ClaudeRun:
 
     def _tick(self) -> None:
         self._record_usage()
+        if self._must_exit_by is not None and time.monotonic() > self._must_exit_by and self._transport:
+            self._transport.kill()  # otherwise it would keep the answer from the next run
         process = getattr(self._transport, "_process", None)
         if self._watch is None and self._command is not None and process is not None:
             self._watch = self._command.watch(process.pid)
@@ -197,8 +203,18 @@ class _ClaudeRun:
         )
         if self._stopped:
             self._transport.kill()
-        async for _ in query(prompt=self._prompt(), options=options, transport=self._transport):
-            pass  # the transport has observed every message
+        # The transport has observed every message. Before a result, the SDK has the transcript stored.
+        async for message in query(prompt=self._prompt(), options=options, transport=self._transport):
+            if isinstance(message, ResultMessage):
+                await self._bridge.call(self._report_asks)
+
+    def _report_asks(self) -> None:
+        """Have the questions of a deferred call stored while the process is still ending."""
+        if self._must_exit_by is None and self._stream.deferred:
+            result = self._conclude("", None)
+            if result.ending is Ending.ASKED and result.asks:
+                self._must_exit_by = time.monotonic() + EXIT_SECONDS
+                self._recorder.asked(result)
 
     def _write_transcript(self) -> None:
         session_id, paths = self._order.session_id, self._order.paths

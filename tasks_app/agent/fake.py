@@ -146,8 +146,7 @@ class _FakeRun:
         permission = self._order.permissions.get(call)
         name, tool_input = _find_call(transcript, call)
         if permission is None:
-            self._emit_result("tool_deferred", deferred={"id": call, "name": name, "input": tool_input})
-            raise _RunEnded
+            self._end_deferred({"id": call, "name": name, "input": tool_input})
         text, failed = permission.reason, True
         if permission.allow:
             text, failed = _execute_tool(name, permission.updated_input or tool_input, self._workspace)
@@ -245,8 +244,14 @@ class _FakeRun:
     def _defer(self, call_id: str, call: Call) -> None:
         waiting = {"type": "hook_deferred_tool", "toolUseID": call_id, "toolName": call.name}
         self._store({"type": "attachment", "attachment": waiting})
-        deferred = {"id": call_id, "name": call.name, "input": dict(call.input)}
-        self._emit_result("tool_deferred", deferred=deferred)
+        self._end_deferred({"id": call_id, "name": call.name, "input": dict(call.input)})
+
+    def _end_deferred(self, call: dict[str, Any]) -> NoReturn:
+        """End at the deferred call, and report what it asks before that."""
+        self._emit_result("tool_deferred", deferred=call)
+        result = self._conclude("")
+        if result.asks:
+            self._recorder.asked(result)
         raise _RunEnded
 
     def _reach_limit(self, resets_at: int | None, act_id: str) -> None:

@@ -188,6 +188,13 @@ class Recorder(TranscriptStore, Protocol):
     def record_usage(self, usage: Usage, model: str) -> None:
         """Store the usage that was counted outside the agent so far, and the model that was used most."""
 
+    def asked(self, result: RunResult) -> None:
+        """Store the questions of a run that ends now; `result` is what is known before its process is gone.
+
+        Called at most once, when the session is stored with its deferred call, so that people need not wait
+        for the process. `run` returns the whole result afterwards. May raise Stop.
+        """
+
     def budget_left(self) -> float | None:
         """Return the dollars that are left of the month's budgets, beyond the recorded usage of all runs."""
 

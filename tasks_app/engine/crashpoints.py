@@ -16,6 +16,7 @@ POINTS = (
     "ask-recorded",
     "transcript-stored",
     "answer-recorded",
+    "asked",
     "agent-ended",
     "halted",
     "result-stored",

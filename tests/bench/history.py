@@ -134,9 +134,13 @@ def _asked_for(
 
 
 def seed(count: int, *, questions: bool = True) -> str:
-    """The rows; the day a month before the newest of them. `questions`: one in every fifth task."""
+    """Make the rows and the sums of their days; return the day a month before the newest of them.
+
+    With `questions` every fifth task has one.
+    """
     from django.utils import timezone
 
+    from tasks_app.history.day_sums import add_up_days
     from tasks_app.models import Project, User
 
     User.objects.bulk_create([User(username=f"person-{n}", password="!") for n in range(20)])
@@ -149,6 +153,8 @@ def seed(count: int, *, questions: bool = True) -> str:
         times = [(number, now - timedelta(days=400) * (1 - number / count)) for number in numbers]
         with given_times():
             rows.tasks(times, questions=questions)
+    while add_up_days():
+        pass
     return month_ago()
 
 

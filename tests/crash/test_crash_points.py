@@ -64,6 +64,7 @@ FIRST_RUN = (
     "event-recorded",
     "ask-recorded",
     "transcript-stored",
+    "asked",
     "agent-ended",
     "halted",
     "work-recorded",

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tasks_app.agent import claude
 from tasks_app.agent.claude import ClaudeAgent
 from tasks_app.agent.connection import Connection
 from tasks_app.agent.orphaned_processes import Claim, marked_processes
@@ -197,3 +198,36 @@ def test_what_cannot_be_ended_afterwards_does_not_hide_how_the_run_ended(
     result = speaking(tmp_path, json.dumps(ASSISTANT) + "\n").start("no-questions")
     assert result.ending is Ending.FAILED
     assert len(asked) == 1
+
+
+#: Reports that it waits for an answer, and then does not end.
+STAYS = """\
+import json, sys, time
+hello = json.loads(sys.stdin.readline())
+answer = {{"subtype": "success", "request_id": hello["request_id"], "response": {{}}}}
+print(json.dumps({{"type": "control_response", "response": answer}}), flush=True)
+sys.stdin.readline()
+sys.stdout.write({said!r})
+sys.stdout.flush()
+time.sleep(600)
+"""
+
+
+def test_a_program_that_does_not_end_after_its_question_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """H4: otherwise the answer would wait for it until the run's timeout."""
+    monkeypatch.setattr(claude, "EXIT_SECONDS", 0.0)
+    deferred = {"id": "toolu_1", "name": "AskUserQuestion", "input": {"questions": [{"question": "Red?"}]}}
+    said = {
+        "type": "result", "subtype": "success", "is_error": False, "stop_reason": "tool_deferred",
+        "session_id": "s", "duration_ms": 1, "duration_api_ms": 1, "num_turns": 1,
+        "deferred_tool_use": deferred,
+    }  # fmt: skip
+    program = speaking(tmp_path, "")
+    (tmp_path / "speaker.py").write_text(STAYS.format(said=json.dumps(said) + "\n"))
+    result = program.start("no-questions")
+    assert result.ending is Ending.ASKED
+    assert [item.question for ask in result.asks for item in ask.items] == ["Red?"]
+    assert len(program.recorder.asks) == 1
+    assert marked_processes(program.workspace) == []

@@ -14,6 +14,7 @@ import pytest
 from tasks_app.agent.orphaned_processes import marked_processes
 from tasks_app.agent.port import AgentEvent, Ending, RunResult, Stop
 from tasks_app.agent.stream import Stream
+from tasks_app.agent.transcripts import deferred_call
 from tasks_app.core.errors import BadInput
 from tasks_app.sandbox import Sandbox, SandboxMode, detect
 from tests.agents import Bench, fake_bench, real_bench
@@ -125,6 +126,22 @@ def test_an_asking_run_ends_and_says_what_was_asked(answered: tuple[Session, Run
     assert all(option.description for option in item.options)
     assert result.usage.input_tokens > 0
     assert session.left[0] == []
+
+
+def test_what_is_asked_is_reported_before_the_run_ends(any_bench: Bench) -> None:
+    """H4, F: people need not wait for the process; the session holds its deferred call by then."""
+    waits_at: list[str] = []
+
+    def asked(result: RunResult) -> None:
+        waits_at.append(deferred_call({"": any_bench.recorder.entries}))
+
+    any_bench.recorder.heard_asks = asked
+    result = any_bench.start("ask-and-end")
+    (reported,) = any_bench.recorder.asks
+    assert reported.ending is result.ending is Ending.ASKED
+    assert (reported.asks, reported.deferred) == (result.asks, result.deferred)
+    assert waits_at == [result.deferred]
+    assert reported.exited_at is None
 
 
 def test_the_answer_is_the_result_of_the_very_call_to_the_letter(

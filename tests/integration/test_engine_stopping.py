@@ -9,9 +9,10 @@ import pytest
 from django.db import connection
 
 from tasks_app.agent.fake_script import Act, Hang, Turn, ask, say, shell, write
-from tasks_app.agent.port import AgentEvent
+from tasks_app.agent.port import AgentEvent, RunResult
 from tasks_app.core.errors import IllegalMove
 from tasks_app.core.phases import Phase
+from tasks_app.engine.run_recorder import RunRecorder
 from tasks_app.engine.stopping import StopReason
 from tasks_app.models import Outcome, QuestionState, Run, Task
 from tasks_app.services.tasks import cancel_task, resume_task
@@ -247,3 +248,43 @@ pipelines:
 
     runner.stop_signal = looking
     assert runner.advance(task).phase == Phase.CANCELLED
+
+
+def test_an_answer_may_come_while_the_agent_is_still_ending(
+    runner: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """H4, H5: the question is stored before the process is gone, and its answer is not lost meanwhile."""
+    seen = []
+
+    def answered(recorder: RunRecorder, result: RunResult) -> None:
+        asked(recorder, result)
+        recorder.tick()  # a task that waits stops other runs, not this one
+        task = Task.objects.get()
+        seen.append((task.phase, [question.state for question in task.questions.all()]))
+        runner.answer_all(task)
+        recorder.tick()
+
+    asked = RunRecorder.asked
+    monkeypatch.setattr(RunRecorder, "asked", answered)
+    task = runner.advance(runner.task(ASKS))
+    assert seen == [(Phase.WAITING_FOR_INPUT, [QuestionState.OPEN])]
+    assert task.phase == Phase.DONE
+    assert [run.outcome for run in runs(task)] == [Outcome.ASKED, Outcome.FINISHED]
+    assert "Yes" in results(task)[-1]
+    assert task.questions.count() == 1
+
+
+def test_a_cancel_while_the_agent_is_still_ending_withdraws_its_question(
+    runner: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def cancelled(recorder: RunRecorder, result: RunResult) -> None:
+        asked(recorder, result)
+        cancel_task(Task.objects.get(), by=acting(runner.user))
+        recorder.tick()
+
+    asked = RunRecorder.asked
+    monkeypatch.setattr(RunRecorder, "asked", cancelled)
+    task = runner.advance(runner.task(ASKS))
+    assert task.phase == Phase.CANCELLED
+    assert [question.state for question in task.questions.all()] == [QuestionState.WITHDRAWN]
+    assert [run.outcome for run in runs(task)] == [Outcome.ASKED]

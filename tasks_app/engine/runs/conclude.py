@@ -58,15 +58,10 @@ def store_result(run: Run, result: RunResult, recorder: RunRecorder) -> None:
     Must be called while the lease is locked.
     """
     run.outcome = OUTCOMES[result.ending]
-    run.error = storable_text(result.error)
-    run.model = storable_text(result.model)[:100]
-    run.metered = result.metered
-    run.reported_cost_usd = result.reported_cost_usd
-    run.exit_code = result.exit_code
-    run.ended_at = result.exited_at or timezone.now()
-    for name, value in asdict(result.usage).items():
+    fields = _fields_at_end(result)
+    for name, value in fields.items():
         setattr(run, name, value)
-    run.save()
+    run.save(update_fields=["outcome", *fields])
     # The answers of this run were delivered in the result of the deferred call, or in the prompt. If the
     # process died early, its last messages may be missing in the session that the next run continues. For
     # such a run `next_run.undelivered` looks into the session instead.
@@ -79,6 +74,19 @@ def store_result(run: Run, result: RunResult, recorder: RunRecorder) -> None:
         recorder.write(NewEvent(EventKind.ERROR, {"text": result.error}))
 
 
+def _fields_at_end(result: RunResult) -> dict[str, Any]:
+    """Return the fields of a run that say how its process ended and what it used."""
+    return {
+        "error": storable_text(result.error),
+        "model": storable_text(result.model)[:100],
+        "metered": result.metered,
+        "reported_cost_usd": result.reported_cost_usd,
+        "exit_code": result.exit_code,
+        "ended_at": result.exited_at or timezone.now(),
+        **asdict(result.usage),
+    }
+
+
 def halt(lease: Lease, run: Run, result: RunResult, recorder: RunRecorder) -> None:
     """Store the agent's questions and move step and task to `waiting_for_input`, in one transaction (H4).
 
@@ -88,6 +96,20 @@ def halt(lease: Lease, run: Run, result: RunResult, recorder: RunRecorder) -> No
     with lease.fenced() as task:
         store_result(run, result, recorder)
         ask_humans(task, run, result.asks, deferred=result.deferred, recorder=recorder, epoch=lease.epoch)
+
+
+def complete_halt(lease: Lease, run: Run, result: RunResult, recorder: RunRecorder) -> None:
+    """Store what was not known yet when the run halted, because its process was still ending.
+
+    Its task may have been answered, cancelled or resumed since.
+    """
+    with lease.fenced() as task:
+        Run.objects.filter(pk=run.pk).update(**_fields_at_end(result))
+        if result.error:
+            recorder.write(NewEvent(EventKind.ERROR, {"text": result.error}))
+        known = set(run.questions.values_list("tool_use_id", flat=True))
+        if more := [ask for ask in result.asks if ask.tool_use_id not in known]:
+            ask_humans(task, run, more, deferred=result.deferred, recorder=recorder, epoch=lease.epoch)
 
 
 def ask_humans(

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from django.db import IntegrityError, connection
 
-from tasks_app.agent.port import AgentEvent
+from tasks_app.agent.port import AgentEvent, RunResult
 from tasks_app.agent.questions import ask_from_call
 from tasks_app.core.phases import Phase
 from tasks_app.core.storable import storable_text
@@ -39,15 +39,22 @@ class RunRecorder(DatabaseTranscriptStore):
         stop_signal: StopSignal,
         timeout: float,
         turned_down: Mapping[str, str] | None = None,
+        halt: Callable[[RunRecorder, RunResult], None] | None = None,
     ) -> None:
-        """`turned_down` maps calls that a human refused to a sentence that says who refused them."""
+        """`turned_down` maps calls that a human refused to a sentence that says who refused them.
+
+        `halt` stores what a run asks. Without it, the caller does so when the run has ended.
+        """
         self._lease = lease
         self._run = run
         self._stop_signal = stop_signal
         self._turned_down = turned_down or {}
         self._seq = run.next_seq()
         self._deadline = time.monotonic() + timeout
+        self._halt = halt
         self.spoke = False
+        #: Whether the questions of the run are stored, and its task waits for their answers.
+        self.has_asked = False
         #: They store what programs of the sandbox leave for the portal during the run.
         self.collectors: list[SpoolCollector[Any]] = []
 
@@ -96,6 +103,16 @@ class RunRecorder(DatabaseTranscriptStore):
 
         self._wait_for(store)
 
+    def asked(self, result: RunResult) -> None:
+        if self._halt is not None:
+            halt = partial(self._halt, self, result)
+            self._wait_for(halt, lambda: self._is_open() and halt())
+            self.has_asked = True
+            crash_point("asked")
+
+    def _is_open(self) -> bool:
+        return Run.objects.filter(pk=self._run.pk, outcome="").exists()
+
     def budget_left(self) -> float | None:
         return self._wait_for(lambda: dollars_for_run(self._lease.task_id))
 
@@ -130,10 +147,8 @@ class RunRecorder(DatabaseTranscriptStore):
         """Raise Stopped or LeaseLost if the run must not go on. A plain read, unless the agent wrote."""
         self._check_signals()
         phase = self._wait_for(self._lease.phase)
-        if phase == Phase.WAITING_FOR_INPUT:
-            raise Stopped(StopReason.TAKEN_BACK)
-        if phase != Phase.RUNNING:
-            raise Stopped(StopReason.CANCELLED)
+        if not self.has_asked:  # then the process is ending, and the task waits already
+            _require_running(phase)
         self.collect()
 
     def collect(self) -> None:
@@ -147,3 +162,11 @@ class RunRecorder(DatabaseTranscriptStore):
             raise Stopped(reason)
         if time.monotonic() > self._deadline:
             raise Stopped(StopReason.TIMEOUT)
+
+
+def _require_running(phase: str) -> None:
+    """Raise Stopped if the task is no longer running: somebody has cancelled it or taken an answer back."""
+    if phase == Phase.WAITING_FOR_INPUT:
+        raise Stopped(StopReason.TAKEN_BACK)
+    if phase != Phase.RUNNING:
+        raise Stopped(StopReason.CANCELLED)

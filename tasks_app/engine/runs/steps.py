@@ -25,6 +25,7 @@ from tasks_app.engine.planning.clarifying import (
 from tasks_app.engine.planning.plan import begin_plan
 from tasks_app.engine.prompts.run_feedback import answers_in_place
 from tasks_app.engine.runs.conclude import (
+    complete_halt,
     fail,
     halt,
     may_try_again,
@@ -124,8 +125,9 @@ def _run_opened(
     """Start the agent, wait for its end and store it. Return whether the step goes on at once afterwards."""
     timeout = timeout_of(run.step)
     recorder = RunRecorder(
-        lease, run, stop_signal=context.stop_signal, timeout=timeout, turned_down=planned.turned_down
-    )
+        lease, run, stop_signal=context.stop_signal, timeout=timeout, turned_down=planned.turned_down,
+        halt=lambda recorder, result: halt(lease, run, result, recorder),
+    )  # fmt: skip
     if planned.note:
         recorder.write(NewEvent(EventKind.NOTE, {"text": planned.note}))
     crash_point("run-opened")
@@ -254,7 +256,7 @@ def _conclude(
     """Store how the run ended. Return whether the step goes on at once."""
     result = without_failure_of_pass(run.step, result)
     if result.ending is Ending.ASKED:
-        halt(lease, run, result, recorder)
+        _store_halt(run, result, lease, recorder)
         crash_point("halted")
         record_work(run, lease, context)
         _apply_decisions(result, lease)
@@ -278,6 +280,11 @@ def _conclude(
     if must_end_early(run.step.task, run.step):
         return True
     return not _fail_if_cost_limit_reached(run.step, lease) and may_try_again(run.step, lease, result.error)
+
+
+def _store_halt(run: Run, result: RunResult, lease: Lease, recorder: RunRecorder) -> None:
+    """Store the questions of the run, or the rest of its end if they were stored while it was ending."""
+    (complete_halt if recorder.has_asked else halt)(lease, run, result, recorder)
 
 
 def _retry_killed(run: Run, result: RunResult, lease: Lease, context: WorkerContext) -> bool:
@@ -319,7 +326,7 @@ def _conclude_stopped(
     """Store the end of a run that was stopped from outside. Return whether the step goes on at once."""
     result = stopped.partial or RunResult(Ending.STOPPED)
     if result.asks:
-        halt(lease, run, replace(result, ending=Ending.ASKED), recorder)
+        _store_halt(run, replace(result, ending=Ending.ASKED), lease, recorder)
     else:
         with lease.locked():
             store_result(run, result, recorder)
