@@ -110,6 +110,7 @@ DATABASES: dict[str, Any] = {
     )
 }
 if DATABASES["default"]["ENGINE"] == "django.db.backends.sqlite3":
+    DATABASES["default"]["ENGINE"] = "catherder_site.sqlite"
     DATABASES["default"]["OPTIONS"] = {
         # Deferred transactions fail under two writers; FULL because an answer must survive a power cut.
         "transaction_mode": "IMMEDIATE",

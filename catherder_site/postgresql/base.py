@@ -1,4 +1,4 @@
-"""A PostgreSQL connection that gives up on a server that does not respond.
+"""A PostgreSQL connection that gives up on a server that does not respond, and that others take over.
 
 The kernel of a host whose server hangs still acknowledges packets, so neither keepalives nor
 `tcp_user_timeout` notice, and `statement_timeout` is the server's own. The client has to stop waiting.
@@ -18,6 +18,9 @@ from django.db.backends.postgresql import base
 from django.db.backends.postgresql.psycopg_any import IsolationLevel
 from django.db.backends.postgresql.schema import DatabaseSchemaEditor as DjangoSchemaEditor
 from psycopg.errors import _WaitTimeout
+from psycopg.pq import TransactionStatus
+
+from catherder_site.kept_connections import KeepsConnections, KeptConnections
 
 RV = TypeVar("RV")
 
@@ -84,7 +87,7 @@ def _end_idle_transactions(connection: BoundedConnection, seconds: float) -> Non
     connection.execute(f"SET idle_in_transaction_session_timeout = {round(1000 * seconds)}")
 
 
-class DatabaseWrapper(base.DatabaseWrapper):
+class BoundedWrapper(base.DatabaseWrapper):
     """Django's wrapper, with `OPTIONS["answer_seconds"]` and `OPTIONS["idle_seconds"]`."""
 
     SchemaEditorClass = DatabaseSchemaEditor
@@ -105,3 +108,20 @@ class DatabaseWrapper(base.DatabaseWrapper):
             _end_idle_transactions(connection, idle_seconds)
             connection.autocommit = False
         return connection
+
+
+class DatabaseWrapper(KeepsConnections, BoundedWrapper):
+    """The same wrapper, whose connections are kept."""
+
+    kept = KeptConnections()
+
+    def is_at_rest(self, connection: BoundedConnection) -> bool:
+        return not connection.closed and connection.info.transaction_status is TransactionStatus.IDLE
+
+    def is_alive(self, connection: BoundedConnection) -> bool:
+        """Ask the server: it may have been started anew since."""
+        with suppress(psycopg.Error):
+            connection.autocommit = True
+            connection.execute("SELECT 1")
+            return True
+        return False

@@ -65,6 +65,7 @@ class Command(BaseCommand):
                 _require_data_dir()
         except CatHerderError as error:
             raise CommandError(str(error), returncode=2) from None
+        connection.keep_after_close()  # type: ignore[attr-defined]
         sweeper = Sweeper(
             tasks.notify_worker,
             pending=HUEY.pending_count,

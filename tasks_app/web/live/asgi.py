@@ -10,6 +10,7 @@ from typing import Any
 
 from channels.security.websocket import WebsocketDenier
 from django.conf import settings
+from django.db import connection
 from django.urls import path, re_path
 
 from tasks_app.web.live.consumers import LiveConsumer
@@ -46,11 +47,13 @@ Message = dict[str, Any]
 async def lifespan(
     scope: Message, receive: Callable[[], Awaitable[Message]], send: Callable[[Message], Awaitable[None]]
 ) -> None:
-    """Run the tailer from the server's start to its end."""
+    """Run the tailer from the start to the end, and keep database connections for later requests."""
     await receive()  # lifespan.startup
+    connection.keep_after_close()  # type: ignore[attr-defined]
     async with run_tailer():
         await send({"type": "lifespan.startup.complete"})
         await receive()  # lifespan.shutdown
+    connection.keep_no_more()  # type: ignore[attr-defined]
     await send({"type": "lifespan.shutdown.complete"})
 
 
