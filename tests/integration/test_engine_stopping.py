@@ -254,7 +254,7 @@ def test_an_answer_may_come_while_the_agent_is_still_ending(
     runner: Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """H4, H5: the question is stored before the process is gone, and its answer is not lost meanwhile."""
-    seen = []
+    seen: list[tuple[str, list[str]]] = []
 
     def answered(recorder: RunRecorder, result: RunResult) -> None:
         asked(recorder, result)

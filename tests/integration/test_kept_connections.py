@@ -27,7 +27,7 @@ Opened = list[Any]
 def opened(monkeypatch: pytest.MonkeyPatch) -> Iterator[Opened]:
     """The connections that were opened since; this process keeps them."""
     made: Opened = []
-    wrapper = type(connections["default"]).__mro__[2]
+    wrapper: Any = type(connections["default"]).__mro__[2]
     original = wrapper.get_new_connection
 
     def opening(self: Any, conn_params: dict[str, Any]) -> Any:
