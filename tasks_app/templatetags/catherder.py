@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
+from functools import lru_cache
 from typing import Any
 
 from django import template
@@ -17,8 +18,9 @@ from django.utils.safestring import SafeString, mark_safe
 from tasks_app.config.threshold import LEVELS
 from tasks_app.core.dollars import dollars
 from tasks_app.core.durations import duration_in_words
-from tasks_app.core.phases import Phase
+from tasks_app.core.phases import Phase, PhaseFacts
 from tasks_app.models import Sequence, Step, Task
+from tasks_app.reporting.search.snippets import TextPart
 from tasks_app.web.pages.access import actable_projects
 from tasks_app.web.rendering import words
 from tasks_app.web.rendering.ansi import render_ansi
@@ -40,6 +42,12 @@ register.filter("ansi", render_ansi)
 @register.simple_tag
 def icon(name: str, label: str = "") -> SafeString:
     """Render an icon from icons.svg; it is hidden from screen readers unless it has a label."""
+    return _icon(name, str(label))
+
+
+@lru_cache(maxsize=500)
+def _icon(name: str, label: str) -> SafeString:
+    """A page has a hundred icons, and there are few different ones."""
     hidden = format_html('role="img" aria-label="{}"', label) if label else mark_safe('aria-hidden="true"')
     url = f"{static('catherder/icons.svg')}#{name}"
     return format_html('<svg class="icon" {}><use href="{}"/></svg>', hidden, url)
@@ -49,12 +57,39 @@ def icon(name: str, label: str = "") -> SafeString:
 def phase_badge(context: Context, thing: Task | Sequence) -> SafeString:
     """Render the phase as icon and label, with its sentence on hover."""
     facts = thing.phase_facts
-    label, sentence, icon_name = phase_label(context, thing), facts.sentence, facts.icon
     if isinstance(thing, Task) and thing.not_started:
-        label, sentence, icon_name = "not started", "Nobody has started this task yet.", "hollow"
+        return _badge(facts.tone, "Nobody has started this task yet.", "hollow", "not started")
+    return _badge(facts.tone, facts.sentence, facts.icon, phase_label(context, thing))
+
+
+@lru_cache(maxsize=100)
+def _badge(tone: str, sentence: str, icon_name: str, label: str) -> SafeString:
     return format_html(
-        '<span class="badge tone-{}" title="{}">{}{}</span>', facts.tone, sentence, icon(icon_name), label
+        '<span class="badge tone-{}" title="{}">{}{}</span>', tone, sentence, _icon(icon_name, ""), label
     )
+
+
+@register.simple_tag
+def progress(steps: Iterable[Step]) -> SafeString:
+    """Render the steps of a task, in order, as one icon and name each."""
+    items = (_step_of_progress(step.name, step.phase_facts, step.phase == Phase.PENDING) for step in steps)
+    return mark_safe(f'<ol class="progress" aria-label="Steps">{"".join(items)}</ol>')  # noqa: S308
+
+
+@lru_cache(maxsize=500)
+def _step_of_progress(name: str, facts: PhaseFacts, pending: bool) -> SafeString:
+    """A list has a hundred of them, and few different ones."""
+    return format_html(
+        '<li class="tone-{}" title="{}: {}">{}<span>{}</span></li>', facts.tone, name, facts.label,
+        _icon("hollow", "pending") if pending else _icon(facts.icon, facts.label), name,
+    )  # fmt: skip
+
+
+@register.filter
+def highlighted(parts: Iterable[TextPart]) -> SafeString:
+    """Render a line of which some parts match a search."""
+    rendered = ((render_inline(part.text), part.hit) for part in parts)
+    return mark_safe("".join(f"<mark>{text}</mark>" if hit else text for text, hit in rendered))  # noqa: S308
 
 
 @register.simple_tag(takes_context=True)
