@@ -21,6 +21,8 @@ logger = logging.getLogger(__name__)
 POLL_SECONDS = 2.0
 #: Number of sending threads: one slow receiver must not delay the others.
 MAX_SENDERS = 4
+#: Seconds that a round waits for whoever has moved a task: in this process the task's next agent starts now.
+STAND_BACK_SECONDS = 0.2
 NOTICES_KEPT = timedelta(days=90)
 DELIVERIES_KEPT = timedelta(days=30)
 _PRUNE_SECONDS = 3600.0
@@ -45,7 +47,8 @@ class Dispatcher(threading.Thread):
         while not self._stopping.is_set():
             _log_errors(self._run_once)
             close_old_connections()
-            self._wake.wait(POLL_SECONDS)
+            if self._wake.wait(POLL_SECONDS):
+                self._stopping.wait(STAND_BACK_SECONDS)
             self._wake.clear()
         post_save.disconnect(sender=Transition, dispatch_uid="dispatcher")
         connection.close()

@@ -23,6 +23,7 @@ from tasks_app.core.errors import (
     UpdateConflict,
     WorkspaceError,
 )
+from tasks_app.core.phases import Phase
 from tasks_app.core.trace_context import log_context
 from tasks_app.engine.crashpoints import crash_point
 from tasks_app.engine.publishing.pull_requests import look, open_or_update
@@ -329,6 +330,8 @@ class Publisher(threading.Thread):
 
     def _ask_for_all_due(self) -> None:
         """Ask for what pipelines publish. A task that fails is left out for some seconds."""
+        if not Task.objects.filter(publish_due=True, phase=Phase.DONE).exists():
+            return  # the query below is long, and is seldom needed
         now = time.monotonic()
         self._faulty = {task_id: at for task_id, at in self._faulty.items() if now < at + FAULT_SECONDS}
         due = tasks_to_publish().exclude(pk__in=list(self._faulty)).order_by("pk")
