@@ -12,7 +12,7 @@ from tasks_app.agent.fake_script import Act, Hang, Turn, ask, say, shell, write
 from tasks_app.agent.port import AgentEvent, RunResult
 from tasks_app.core.errors import IllegalMove
 from tasks_app.core.phases import Phase
-from tasks_app.engine.run_recorder import RunRecorder
+from tasks_app.engine.runs.run_recorder import RunRecorder
 from tasks_app.engine.stopping import StopReason
 from tasks_app.models import Outcome, QuestionState, Run, Task
 from tasks_app.services.tasks import cancel_task, resume_task
