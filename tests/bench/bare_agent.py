@@ -37,10 +37,14 @@ class BareHalt:
 
 
 class BareAgent:
-    """Halts and resumes sessions below `folder`, each in a workspace of its own."""
+    """Halts and resumes sessions below `folder`, each in a clone of `repository`, as the portal's own are.
 
-    def __init__(self, folder: Path, server: RehearsalServer) -> None:
+    In a repository, the program asks git about it before each of its sessions.
+    """
+
+    def __init__(self, folder: Path, server: RehearsalServer, repository: Path) -> None:
         self._folder = folder
+        self._repository = repository
         self._server = server
         self._decision = folder / "decision.json"
         self._settings = folder / "settings.json"
@@ -51,7 +55,7 @@ class BareAgent:
 
     def halt_and_resume(self) -> BareHalt:
         session, workspace = str(uuid.uuid4()), self._folder / uuid.uuid4().hex
-        workspace.mkdir()
+        subprocess.run(["git", "clone", "-q", str(self._repository), str(workspace)], check=True)
         self._decide("defer")
         began = time.time()
         seen = dict(self._run(workspace, "--session-id", session, prompt=PROMPT))

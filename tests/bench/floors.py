@@ -39,7 +39,7 @@ class Floors:
         self._portal = portal
         self._server = RehearsalServer()
         self._server.start()
-        self._agent = BareAgent(folder / "bare", self._server)
+        self._agent = BareAgent(folder / "bare", self._server, repository)
         self._sandbox: Sandbox = detect(SandboxMode.AUTO, hidden=[])
         self.started = Metric("floor: the bare agent's start → its first message", "ms")
         self.halted = Metric("floor: the bare agent's tool call → it has exited, deferred", "ms")

@@ -203,7 +203,6 @@ class Halts:
     def metrics(self, floors: Floors) -> list[Metric]:
         card = Metric("tool call read → card visible in the browser", "ms", "× 1.5")
         card.floor = [floors.halted, floors.message]
-        ended = Metric("asking agent has exited → card visible in the browser", "ms")
         process = Metric("answer submitted → the next agent is executed", "ms", "80")
         told = Metric("answer submitted → answer is the tool's result", "ms", "× 1.25")
         told.floor = [floors.resumed]
@@ -211,25 +210,24 @@ class Halts:
         next_step.floor = [floors.status, floors.sandbox]
         for run in self._asking():
             card.samples.append(self._seen(run) - run["called"])
-            ended.samples.append(self._seen(run) - run["ended"])
         for before, run in self._pairs("answer"):
             submitted = self._sent(before)
             process.samples += self._executed(submitted)
             told.samples.append(run["told"] - submitted)
         for before, _ in self._pairs("first"):
             next_step.samples += self._executed(before["ended"])
-        return [card, ended, process, told, next_step]
+        return [card, process, told, next_step]
 
     def hops(self) -> list[Metric]:
         """Return where the time of a halt and of a resume goes, hop by hop."""
         halt = _Hops("halt")
         for run in self._asking():
             known = self._first(self.browser.news, run["asked"])
-            halt.add("tool call read → the agent has exited", run["called"], run["ended"])
-            halt.add("exited → question stored", run["ended"], run["asked"])
+            halt.add("tool call read → question stored", run["called"], run["asked"])
             halt.add("question stored → the browser knows", run["asked"], known)
             halt.add("the browser knows → card fetched", known, self._first(self.browser.fetched, known))
             halt.add("card fetched → visible", self._first(self.browser.fetched, known), self._seen(run))
+            halt.add("(meanwhile: question stored → the agent has exited)", run["asked"], run["ended"])
         resume = _Hops("resume")
         for before, run in self._pairs("answer"):
             submitted, claimed = self._sent(before), self._first(run["claimed"], before["answered"])
