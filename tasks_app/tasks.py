@@ -28,6 +28,8 @@ PASS_ON_PAUSE = 0.1
 #: time it is repeated.
 CLOCKS_DIFFER = timedelta(seconds=2)
 UNDO_PAUSE = 0.2
+#: For how long a worker counts on the toolchains that it found. A task that lacks one then is left to others.
+LABELS_SECONDS = 5.0
 
 
 class PassingOn:
@@ -52,6 +54,7 @@ class PassingOn:
 
 
 passing_on = PassingOn()
+_labels_known: tuple[float, Labels] = (float("-inf"), frozenset())
 
 
 @db_task()  # type: ignore[untyped-decorator]
@@ -62,7 +65,7 @@ def look_at(task_id: int) -> None:
     from tasks_app.engine.turns import QueueNotifier, take_turns
     from tasks_app.models import Task
 
-    context = replace(composition.worker_context(_stop_signal), labels=labels_here())
+    context = replace(composition.worker_context(_stop_signal), labels=_recent_labels())
     notifier = QueueNotifier(notify=notify_worker, pass_on=passing_on, pending=HUEY.pending_count)
     worked = take_turns(
         owner=composition.owner(), context=context, notifier=notifier, goes_on=lambda: intake.is_open
@@ -77,6 +80,16 @@ def labels_here() -> Labels:
     from tasks_app.operations import local_sandbox
 
     return labels | labels_of_machine(local_sandbox.sandbox())
+
+
+def _recent_labels() -> Labels:
+    """Return `labels_here` as it was at most LABELS_SECONDS ago: to look for toolchains takes 4 ms."""
+    global _labels_known
+    at, known = _labels_known
+    if time.monotonic() - at > LABELS_SECONDS:
+        known = labels_here()
+        _labels_known = time.monotonic(), known
+    return known
 
 
 def notify_worker(task_id: int) -> None:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tasks_app.core.errors import TemporaryFault
+from tasks_app.core.process_files import process_ids, read_process_file
 
 WORKSPACE_VARIABLE = "CAT_HERDER_WORKSPACE"
 _CLAIM_VARIABLE = "CAT_HERDER_CLAIM"
@@ -83,30 +84,29 @@ def _kill(workspace: Path, is_chosen: Callable[[Claim | None], bool], patience: 
 def _processes_with_claims(workspace: Path) -> list[tuple[int, Claim | None]]:
     """Return the processes that are marked with the workspace, each with its claim if it has one."""
     mark = f"{WORKSPACE_VARIABLE}={workspace}".encode()
-    pids = [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()]
-    environments = ((pid, _environment(pid)) for pid in pids if pid != os.getpid())
-    return [(pid, _claim_in(environment)) for pid, environment in environments if mark in environment]
+    environments = ((pid, _environment(pid)) for pid in process_ids() if pid != os.getpid())
+    marked = ((pid, content.split(b"\0")) for pid, content in environments if mark in content)
+    return [(pid, _claim_in(variables)) for pid, variables in marked if mark in variables]
 
 
-def _claim_in(environment: list[bytes]) -> Claim | None:
+def _claim_in(variables: list[bytes]) -> Claim | None:
     prefix = f"{_CLAIM_VARIABLE}=".encode()
-    value = next((entry.removeprefix(prefix) for entry in environment if entry.startswith(prefix)), b"")
+    value = next((entry.removeprefix(prefix) for entry in variables if entry.startswith(prefix)), b"")
     task_id, _, epoch = value.partition(b":")
     return Claim(int(task_id), int(epoch)) if task_id.isdigit() and epoch.isdigit() else None
 
 
-def _environment(pid: int) -> list[bytes]:
-    """Return the variables of a process; none for one that ended, is a zombie, or is not ours.
+def _environment(pid: int) -> bytes:
+    """Return the variables of a process, each with a zero byte after it.
 
-    A process that is just starting another program has none for a moment, so it is read again.
+    None for one that ended, is a zombie, or is not ours. A process that is just starting another program has none for a moment, so it is read again.
     """
-    process = Path(f"/proc/{pid}")
     try:
         for _ in range(_READS):
-            if content := (process / "environ").read_bytes():
-                return content.split(b"\0")
-            (process / "exe").readlink()  # raises for a thread of the kernel, which never has any
+            if content := read_process_file(pid, "environ"):
+                return content
+            Path(f"/proc/{pid}/exe").readlink()  # raises for a thread of the kernel, which never has any
             time.sleep(_READ_SECONDS)
     except OSError:
         pass
-    return []
+    return b""

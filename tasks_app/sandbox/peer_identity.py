@@ -23,6 +23,8 @@ from enum import Enum, auto
 from ipaddress import IPv6Address, ip_address
 from pathlib import Path
 
+from tasks_app.core.process_files import process_ids, read_process_file
+
 _NETLINK_SOCK_DIAG, _BY_FAMILY, _REQUEST, _ERROR = 4, 20, 1, 2
 _ANY_COOKIE = b"\xff" * 8
 #: struct nlmsghdr; the beginning of inet_diag_req_v2; inet_diag_sockid without its cookie.
@@ -120,7 +122,7 @@ def _is_of_own_agent(peer_socket: PeerSocket, *, folder: Path) -> bool:
         return True
     if None not in found.values():
         return False
-    return not any(_has_socket(pid, peer_socket.inode) for pid in _pids() if pid not in agents)
+    return not any(_has_socket(pid, peer_socket.inode) for pid in process_ids() if pid not in agents)
 
 
 def _is_in_nested_namespace(peer_socket: PeerSocket) -> bool:
@@ -132,7 +134,7 @@ def _is_in_nested_namespace(peer_socket: PeerSocket) -> bool:
     our network.
     """
     depth = len(_status("self", "NSpid"))
-    nested = {pid: user_id for pid in _pids() if (user_id := _nested_user_id(pid, depth)) is not None}
+    nested = {pid: user_id for pid in process_ids() if (user_id := _nested_user_id(pid, depth)) is not None}
     if not peer_socket.inode:
         return any(user_id == os.geteuid() and _shares_network(pid) for pid, user_id in nested.items())
     found = {pid: _has_socket(pid, peer_socket.inode) for pid in nested}
@@ -140,7 +142,7 @@ def _is_in_nested_namespace(peer_socket: PeerSocket) -> bool:
         return True
     if not any(has is None and nested[pid] == peer_socket.user_id for pid, has in found.items()):
         return False
-    others = [pid for pid in _pids() if pid not in nested]
+    others = [pid for pid in process_ids() if pid not in nested]
     if peer_socket.user_id != os.geteuid():
         return all(_user_id(pid) != peer_socket.user_id for pid in others)
     return not any(_has_socket(pid, peer_socket.inode) for pid in others)
@@ -163,24 +165,11 @@ def _status(pid: int | str, name: str) -> list[str]:
 
 
 def _read(pid: int | str, name: str) -> bytes:
-    """Return a file of the process in /proc, b"" if the process has ended.
-
-    Every connection has several of them read for each process of the machine, so without pathlib, which takes
-    three times as long.
-    """
+    """Return a file of the process in /proc, b"" if the process has ended."""
     try:
-        descriptor = os.open(f"{_PROC}/{pid}/{name}", os.O_RDONLY | os.O_CLOEXEC)
+        return read_process_file(pid, name)
     except OSError:
         return b""
-    try:
-        read = b""
-        while part := os.read(descriptor, 1 << 16):
-            read += part
-        return read
-    except OSError:
-        return b""
-    finally:
-        os.close(descriptor)
 
 
 def _shares_network(pid: int) -> bool:
@@ -195,7 +184,7 @@ def _shares_network(pid: int) -> bool:
 
 def _agent_pids(folder: Path) -> set[int]:
     """Return the processes in sandboxes of this portal; the portal's own ancestors are no such sandboxes."""
-    stats = {pid: stat for pid in _pids() if (stat := _name_and_parent(pid)) is not None}
+    stats = {pid: stat for pid in process_ids() if (stat := _name_and_parent(pid)) is not None}
     parents = {pid: parent for pid, (_, parent) in stats.items()}
     own = set(_ancestry(os.getpid(), parents))
     shown = tuple(os.fsencode(f"{path}/") for path in (folder, folder.resolve()))
@@ -221,11 +210,6 @@ def _shows(pid: int, shown: tuple[bytes, ...]) -> bool:
     """Return whether it is a bubblewrap process whose arguments begin with one of the paths in `shown`."""
     words = _read(pid, "cmdline").split(b"\0")
     return words[0].endswith(_BWRAP) and any(word.startswith(shown) for word in words)
-
-
-def _pids() -> list[int]:
-    with os.scandir(_PROC) as entries:
-        return [int(entry.name) for entry in entries if entry.name.isdecimal()]
 
 
 def _name_and_parent(pid: int) -> tuple[bytes, int] | None:

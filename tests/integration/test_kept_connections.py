@@ -18,7 +18,7 @@ from catherder_site.kept_connections import MOST_KEPT
 from catherder_site.sqlite.base import DatabaseWrapper as SqliteWrapper
 from tasks_app.models import Project
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.both]
+pytestmark = pytest.mark.django_db(transaction=True)
 
 Opened = list[Any]
 

@@ -145,7 +145,7 @@ def test_of_another_user_a_proxy_is_believed_and_what_only_sandboxes_can_be_is_n
     users: dict[int, int], found: Peer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Process 1 is in a sandbox, process 2 is not, and only root could look which of them called."""
-    monkeypatch.setattr(peer_identity, "_pids", lambda: iter(users))
+    monkeypatch.setattr(peer_identity, "process_ids", lambda: list(users))
     monkeypatch.setattr(peer_identity, "_user_id", users.get)
     monkeypatch.setattr(peer_identity, "_nested_user_id", lambda pid, depth: users[pid] if pid == 1 else None)
     monkeypatch.setattr(peer_identity, "_has_socket", lambda pid, inode: None)
