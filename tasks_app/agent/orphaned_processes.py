@@ -99,7 +99,8 @@ def _claim_in(variables: list[bytes]) -> Claim | None:
 def _environment(pid: int) -> bytes:
     """Return the variables of a process, each with a zero byte after it.
 
-    None for one that ended, is a zombie, or is not ours. A process that is just starting another program has none for a moment, so it is read again.
+    None for one that ended, is a zombie, or is not ours. A process that is just starting another program has
+    none for a moment, so it is read again.
     """
     try:
         for _ in range(_READS):
