@@ -83,7 +83,11 @@ def missing_nginx() -> str:
 
 
 def missing_node() -> str:
-    return "" if shutil.which("node") else "Node.js is not installed; on Debian: apt install nodejs npm"
+    return "" if shutil.which("node") else "Node.js is not installed; on Debian: apt install nodejs"
+
+
+def missing_npm() -> str:
+    return "" if shutil.which("npm") else "npm is not installed; on Debian: apt install npm"
 
 
 def missing_sshd() -> str:
@@ -163,6 +167,7 @@ MISSING: dict[str, Callable[[], str]] = {
     "hosts": cache(missing_hosts),
     "nginx": cache(missing_nginx),
     "node": cache(missing_node),
+    "npm": cache(missing_npm),
     "postgres": cache(missing_postgres),
     "redis": cache(missing_redis),
     "sshd": cache(missing_sshd),

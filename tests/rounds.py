@@ -99,6 +99,7 @@ ON_SQLITE = (
     "integration/test_setting_descriptors.py",
     "integration/test_setup.py",
     "integration/test_setup_cache.py",
+    "integration/test_setup_package_managers.py",
     "integration/test_step_network.py",
     "integration/test_submodules.py",
     "integration/test_tokens_page.py",

@@ -27,6 +27,8 @@ def clean_env(home: Path, extra: Mapping[str, str]) -> dict[str, str]:
         "TMPDIR": "/tmp",  # noqa: S108 (a private tmpfs in the sandbox)
         "USER": user,
         "LOGNAME": user,
+        # Hard links between the mounts of a sandbox fail. uv would warn about that each time, and copy.
+        "UV_LINK_MODE": "copy",
         **extra,
     }
 

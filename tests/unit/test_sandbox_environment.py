@@ -19,7 +19,7 @@ def test_only_listed_names_pass(monkeypatch: pytest.MonkeyPatch) -> None:
         "PYTHONPATH",
     ):
         monkeypatch.setenv(name, "x")
-    allowed = {"PATH", "LANG", "TZ", "TERM", "HOME", "TMPDIR", "USER", "LOGNAME"}
+    allowed = {"PATH", "LANG", "TZ", "TERM", "HOME", "TMPDIR", "USER", "LOGNAME", "UV_LINK_MODE"}
     assert {name for name in clean_env(Path("/h"), {}) if not name.startswith("LC_")} <= allowed
 
 

@@ -60,6 +60,13 @@ CACHE_HIT = "CAT_HERDER_CACHE_HIT"
 #: As many as the page shows of a failure without scrolling.
 _LAST_LINES = 10
 _LAST_CHARACTERS = 4000
+#: The exit code of a shell for a program that it does not find.
+_NOT_FOUND = 127
+_WHICH_PROGRAMS = (
+    "\n\nA program was not found. The setup has the system's programs, those on the worker's PATH, and the"
+    " toolchains that cat-herder.yaml names (toolchains). Install it on the machine of the worker, or name a"
+    " label of a worker that has it (runsOn)."
+)
 
 
 def setup_folders(task: Task) -> tuple[Path, ...]:
@@ -279,7 +286,8 @@ def _failure(report: CheckReport) -> str:
     lines = report.output[-_LAST_CHARACTERS:].strip().split("\n")[-_LAST_LINES:]
     output = "\n".join(lines)
     said = f"\n\nThe last lines of its output:\n{output}" if output else "\nIt printed nothing."
-    return f"The setup of the workspace failed: {report.problem}{said}"
+    advice = _WHICH_PROGRAMS if report.exit_code == _NOT_FOUND else ""
+    return f"The setup of the workspace failed: {report.problem}{said}{advice}"
 
 
 def _tick(lease: Lease, context: WorkerContext) -> None:
