@@ -9,6 +9,7 @@ from functools import partial
 
 from tasks_app.core.labels import Labels
 from tasks_app.engine.advance import advance
+from tasks_app.engine.workers.leaving import hosts_that_left, is_left_to_others
 from tasks_app.engine.temporary_faults import temporary_fault
 from tasks_app.engine.worker_context import WorkerContext
 from tasks_app.services.workers.scheduling import DueTask, next_turns, some_worker_has, turns_of_worker
@@ -46,8 +47,7 @@ def take_turns(
             break
         mine = [task.task_id for task in turns_of_worker(context.labels, _next_turns(context, tried))]
         if not mine:
-            others = [task for task in _next_turns(context) if not may_take(task.labels, context)]
-            _leave_to_others(others, notifier)
+            _leave_to_others(_next_turns(context), tried, context, notifier)
             break
         tried.add(mine[0])
         if advance(mine[0], owner=owner, context=context, when_claimed=partial(_wake, mine[1:], notifier)):
@@ -76,10 +76,18 @@ def _wake(more: list[int], notifier: QueueNotifier) -> None:
         notifier.notify(more[0])
 
 
-def _leave_to_others(turns: list[DueTask], notifier: QueueNotifier) -> None:
-    """Wake somebody for the first task that only other workers may take, if one of them has a free slot."""
+def _leave_to_others(
+    turns: list[DueTask], tried: Collection[int], context: WorkerContext, notifier: QueueNotifier
+) -> None:
+    """Wake somebody for the first task that only other workers may take, if one of them has a free slot.
+
+    That is also a task that this worker has `tried` and left, because its host lacks something for it.
+    """
     for task in turns:
-        if some_worker_has(task.labels):
+        leaves = task.task_id in tried and is_left_to_others(task.task_id, context)
+        if may_take(task.labels, context) and not leaves:
+            continue
+        if some_worker_has(task.labels, without=hosts_that_left(task.task_id) if leaves else ()):
             if not notifier.pending():
                 notifier.pass_on(task.task_id)
             return

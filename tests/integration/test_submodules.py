@@ -15,6 +15,7 @@ from tasks_app.agent.fake_script import Act, Turn, say, shell, write
 from tasks_app.core.phases import Phase
 from tasks_app.engine.advance import advance
 from tasks_app.engine.workers import leaving, worker_beat
+from tasks_app.engine.turns import QueueNotifier, take_turns
 from tasks_app.models import Project, Task, Transition, WorkerBeat, paths
 from tasks_app.reporting.queue import queue_sentence
 from tasks_app.sandbox import SandboxMode, detect
@@ -195,6 +196,27 @@ def test_m6_a_host_that_cannot_fetch_submodules_leaves_the_task_to_another_once(
     assert on_host(monkeypatch, "first", runner, task).lease_epoch == epoch, "it does not try again"
     unreachable(settings, listed=(str(runner.folder / "git"),))
     assert on_host(monkeypatch, "second", runner, task).phase == Phase.DONE, task.failure
+
+
+@pytest.mark.parametrize("busy", [0, 4])
+def test_m6_a_host_that_leaves_a_task_wakes_another_if_one_is_free(
+    runner: Runner, settings: Any, monkeypatch: pytest.MonkeyPatch, busy: int
+) -> None:
+    """Once, not again and again; the next look of the same host wakes it, too, in case that was lost."""
+    task = runner.task(DONE, project=made(runner))
+    WorkerBeatFactory.create(host="first", busy=0)
+    WorkerBeatFactory.create(host="second", busy=busy)
+    unreachable(settings)
+    woken: list[int] = []
+    notifier = QueueNotifier(lambda task_id: pytest.fail("any"), woken.append, lambda: len(woken))
+    for module in (leaving, worker_beat):
+        monkeypatch.setattr(module, "host_name", lambda: "first")
+    context = replace(runner.context, labels=frozenset())
+    assert take_turns(owner="first:1", context=context, notifier=notifier) == [task.pk]
+    assert woken == [task.pk][busy:]
+    woken.clear()
+    assert take_turns(owner="first:1", context=context, notifier=notifier) == []
+    assert woken == [task.pk][busy:]
 
 
 def test_m6_a_submodule_that_no_host_can_fetch_fails_the_task(

@@ -22,8 +22,17 @@ def is_left_to_others(task_id: int, context: WorkerContext) -> bool:
     # Without the second look a worker would claim and leave the task again and again.
     if not needed <= context.labels or missing_here(needed, context.sandbox):
         return True
-    left_by = Task.objects.filter(pk=task_id).values_list("left_by", flat=True).first() or []
+    left_by = _left_by(task_id)
     return host_name() in left_by and bool(other_hosts_for(needed, without=left_by))
+
+
+def hosts_that_left(task_id: int) -> list[str]:
+    """Return the hosts that cannot do what the task needs, this one included."""
+    return sorted({*_left_by(task_id), host_name()})
+
+
+def _left_by(task_id: int) -> list[str]:
+    return Task.objects.filter(pk=task_id).values_list("left_by", flat=True).first() or []
 
 
 def leave_to_other_worker(step: Step, lease: Lease, context: WorkerContext) -> bool:

@@ -249,9 +249,9 @@ def other_hosts_for(labels: Labels, *, without: Collection[str]) -> list[str]:
     return sorted({worker.host for worker in rows if labels <= frozenset(worker.labels)})
 
 
-def some_worker_has(labels: Labels) -> bool:
-    """Return whether a worker with all of these labels takes tasks and has a free slot."""
-    rows = WorkerBeat.objects.alive().filter(problem="", busy__lt=F("slots"))
+def some_worker_has(labels: Labels, *, without: Collection[str] = ()) -> bool:
+    """Return whether a worker with all of these labels, on none of these hosts, has a free slot."""
+    rows = WorkerBeat.objects.alive().filter(problem="", busy__lt=F("slots")).exclude(host__in=without)
     return any(labels <= frozenset(worker.labels) for worker in rows)
 
 
