@@ -11,11 +11,13 @@ days added up anew.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from typing import Any
 
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.base.schema import BaseDatabaseSchemaEditor
+from django.db.transaction import atomic
 
 _CHANGED = "tasks_app_changedday"
 _TIMES = {"run": "started_at", "task": "created_at", "question": "asked_at"}
@@ -56,19 +58,48 @@ def mend(connection: BaseDatabaseWrapper) -> bool:
     """Restore lost triggers, and have all days added up anew; return whether this was necessary."""
     if is_whole(connection):
         return False
-    _make(connection)
-    _execute(connection, "DELETE FROM tasks_app_summedday")
+    with atomic(using=connection.alias):
+        if connection.vendor != "sqlite":
+            # Who adds up days now may not have seen all changes: wait for their sums, and remove them, too.
+            _execute(connection, "LOCK TABLE tasks_app_summedday IN EXCLUSIVE MODE")
+        _make(connection)
+        _execute(connection, "DELETE FROM tasks_app_summedday")
     return True
 
 
 def is_whole(connection: BaseDatabaseWrapper) -> bool:
-    """Return whether the triggers are complete. PostgreSQL does not lose them."""
-    if connection.vendor != "sqlite":
+    """Return whether all triggers exist, are enabled, and are those of this version."""
+    if _CHANGED not in connection.introspection.table_names():
         return True
+    is_sqlite = connection.vendor == "sqlite"
+    found = _on_sqlite(connection) if is_sqlite else _on_postgres(connection)
+    return all(
+        found.get((f"tasks_app_{table}", _name(table, event)))
+        == (tuple(_sqlite_trigger(table, event)) if is_sqlite else _postgres_definition(table, event))
+        for table, event in _triggers()
+    )
+
+
+#: Table and name of a trigger.
+_Key = tuple[str, str]
+
+
+def _on_sqlite(connection: BaseDatabaseWrapper) -> dict[_Key, tuple[str, ...]]:
+    """Return the statement of each trigger."""
     with connection.cursor() as cursor:
-        cursor.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'trigger')")
-        names = {row[0] for row in cursor.fetchall()}
-    return _CHANGED not in names or {_name(*one) for one in _triggers()} <= names
+        cursor.execute("SELECT tbl_name, name, sql FROM sqlite_master WHERE type = 'trigger'")
+        return {(table, name): (sql,) for table, name, sql in cursor.fetchall()}
+
+
+def _on_postgres(connection: BaseDatabaseWrapper) -> dict[_Key, tuple[str, ...]]:
+    """Return the body of the function of each enabled trigger, and its comment."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT t.relname, g.tgname, f.prosrc, coalesce(obj_description(g.oid, 'pg_trigger'), '') "
+            "FROM pg_trigger g JOIN pg_class t ON t.oid = g.tgrelid JOIN pg_proc f ON f.oid = g.tgfoid "
+            "WHERE NOT g.tgisinternal AND g.tgenabled IN ('O', 'A') AND pg_table_is_visible(t.oid)"
+        )
+        return {(table, name): (body, comment) for table, name, body, comment in cursor.fetchall()}
 
 
 def drop_before_migration(using: str, plan: Sequence[object] = (), **kwargs: Any) -> None:
@@ -117,14 +148,26 @@ def _sqlite_trigger(table: str, event: str) -> list[str]:
 
 
 def _postgres_trigger(table: str, event: str) -> list[str]:
-    name, condition = _name(table, event), _condition(table, event, "{} IS DISTINCT FROM {}")
+    name, (body, digest) = _name(table, event), _postgres_definition(table, event)
+    return [
+        f"CREATE OR REPLACE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql AS $${body}$$",
+        f"CREATE TRIGGER {name} {_postgres_occasion(table, event)} EXECUTE FUNCTION {name}()",
+        f"COMMENT ON TRIGGER {name} ON tasks_app_{table} IS '{digest}'",
+    ]
+
+
+def _postgres_definition(table: str, event: str) -> tuple[str, ...]:
+    """Return the body of the function, and the comment: a digest, because PostgreSQL rewrites conditions."""
     days = _days(table, event, day="({} AT TIME ZONE 'UTC')::date")
     note = _note(days, today="(now() AT TIME ZONE 'UTC')::date")
-    return [
-        f"CREATE OR REPLACE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql AS "
-        f"$$ BEGIN {note}; RETURN NULL; END $$",
-        f"CREATE TRIGGER {name} {_occasion(table, event)} FOR EACH ROW {condition} EXECUTE FUNCTION {name}()",
-    ]
+    body = f" BEGIN {note}; RETURN NULL; END "
+    text = f"{_postgres_occasion(table, event)} {body}"
+    return body, hashlib.sha256(text.encode()).hexdigest()
+
+
+def _postgres_occasion(table: str, event: str) -> str:
+    condition = _condition(table, event, "{} IS DISTINCT FROM {}")
+    return f"{_occasion(table, event)} FOR EACH ROW {condition}"
 
 
 def _occasion(table: str, event: str) -> str:

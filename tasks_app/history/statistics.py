@@ -66,12 +66,6 @@ def usage_of(runs: QuerySet[Run] | QuerySet[ModelUsage]) -> Usage:
     return _to_usage(runs.order_by().aggregate(**_SUMS))
 
 
-def usage_by(runs: QuerySet[Run], dimension: By) -> dict[str, Usage]:
-    """Return the usage of the runs by dimension; "" is for unknown models and deleted users."""
-    rows = runs.order_by().values(dimension.value).annotate(**_SUMS)
-    return {str(row[dimension.value] or ""): _to_usage(row) for row in rows}
-
-
 def of_task(task: Task) -> Metrics:
     return of_tasks([task])[task.pk]
 

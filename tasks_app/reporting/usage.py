@@ -138,22 +138,36 @@ def usage_by_day(principal: Principal, period: Period, project: str, by: By) -> 
     return _by_day(_usage(principal, days, project, by, daily=True))
 
 
+def usage_of_all_time(by: By) -> dict[str, Usage]:
+    """Return the usage of all runs by dimension; "" is for unknown models and removed users."""
+    days = split_days()
+    sums: QuerySet[Any] = _sums(by)._default_manager.filter(days.with_sums())
+    if by is By.USER:
+        sums = sums.filter(project=None)
+    return _by_name(_merged(sums, Run.objects.filter(days.without_sums("started_at")), by, daily=False))
+
+
 def _usage(principal: Principal, days: SplitDays, project: str, by: By, *, daily: bool) -> list[_Used]:
     """Return usage by dimension, and by day if `daily`. A name and a day may come twice."""
+    sums = sums_of(_sums(by), principal, project, days)
+    return _merged(sums, _runs(principal, project, days) if days.open else None, by, daily=daily)
+
+
+def _sums(by: By) -> type[ModelUsage | PersonUsage]:
+    return PersonUsage if by is By.USER else ModelUsage
+
+
+def _merged(sums: QuerySet[Any], runs: QuerySet[Run] | None, by: By, *, daily: bool) -> list[_Used]:
+    """Return the usage of days with sums and of the runs of other days."""
     # Users are named afterwards: their table, joined to each of many rows, takes longer.
-    model, column = {
-        By.MODEL: (ModelUsage, "model"),
-        By.PROJECT: (ModelUsage, "project__name"),
-        By.USER: (PersonUsage, "user"),
-    }[by]
-    found = _grouped(sums_of(model, principal, project, days), column, daily=daily)
+    column = {By.MODEL: "model", By.PROJECT: "project__name", By.USER: "user"}[by]
+    found = _grouped(sums, column, daily=daily)
     if by is By.USER:
         ids = {user for _, user, _ in found if user}
         names = dict(User.objects.filter(pk__in=ids).values_list("pk", "username"))
         found = [(day, names.get(user, ""), used) for day, user, used in found]
-    if days.open:
-        runs = _runs(principal, project, days).annotate(day=Day("started_at"))
-        found += _grouped(runs, by.value, daily=daily)
+    if runs is not None:
+        found += _grouped(runs.annotate(day=Day("started_at")), by.value, daily=daily)
     return found
 
 

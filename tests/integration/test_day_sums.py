@@ -37,9 +37,11 @@ from tasks_app.models import (
     Task,
     User,
 )
+from tasks_app.operations.doctor.finding import Finding, Level
+from tasks_app.operations.doctor.services import database
 from tasks_app.permissions import Principal
 from tasks_app.reporting.question_figures import question_figures
-from tasks_app.reporting.usage import Period, first_day, usage_in_period, waiting_times
+from tasks_app.reporting.usage import Period, first_day, usage_in_period, usage_of_all_time, waiting_times
 from tests import machine
 from tests.browser import signed_in
 from tests.databases import undone
@@ -355,11 +357,53 @@ def test_triggers_that_a_migration_lost_are_restored_and_all_days_added_up_anew(
     spent(4)
     all_added_up()
     assert not day_triggers.mend(connection)
-    if connection.vendor == "sqlite":
-        with connection.cursor() as cursor:
-            cursor.execute("DROP TRIGGER day_of_run_updated")
-        assert day_triggers.mend(connection) and day_triggers.is_whole(connection)
-        assert not SummedDay.objects.exists()
+    execute("DROP TRIGGER day_of_run_updated" + (" ON tasks_app_run" if machine.ON_POSTGRES else ""))
+    assert day_triggers.mend(connection) and day_triggers.is_whole(connection)
+    assert not SummedDay.objects.exists()
+
+
+CHANGED_TRIGGERS = {
+    "sqlite": [
+        ["DROP TRIGGER day_of_task_deleted"],
+        ["DROP TRIGGER day_of_run_updated", "CREATE TRIGGER day_of_run_updated AFTER UPDATE OF model ON"
+         " tasks_app_run BEGIN INSERT INTO tasks_app_changedday (day) VALUES (date('now')); END"],
+    ],
+    "postgresql": [
+        ["DROP FUNCTION day_of_task_deleted() CASCADE"],
+        ["ALTER TABLE tasks_app_run DISABLE TRIGGER day_of_run_updated"],
+        ["CREATE OR REPLACE FUNCTION day_of_run_updated() RETURNS trigger LANGUAGE plpgsql AS"
+         " 'BEGIN RETURN NULL; END'"],
+        ["DROP TRIGGER day_of_run_updated ON tasks_app_run", "CREATE TRIGGER day_of_run_updated AFTER UPDATE"
+         " OF model ON tasks_app_run FOR EACH ROW EXECUTE FUNCTION day_of_run_updated()"],
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("number", range(4))
+def test_doctor_finds_triggers_that_are_lost_or_of_another_version_and_mends_them(number: int) -> None:
+    changes = CHANGED_TRIGGERS[connection.vendor]
+    run = spent(4)
+    all_added_up()
+    assert findings("sums of days") == []
+    for statement in changes[number % len(changes)]:
+        execute(statement)
+    (found,) = findings("sums of days")
+    assert found.level is Level.PROBLEM and found.advice == "manage.py doctor --fix" and found.fix
+    assert found.fix() == "all days are added up anew"
+    assert findings("sums of days") == []
+    all_added_up()
+    Run.objects.filter(pk=run.pk).update(cost_usd=7)
+    assert dollars(acting(UserFactory.create(is_superuser=True))) == 7
+
+
+def execute(statement: str) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(statement)
+
+
+def findings(subject: str) -> list[Finding]:
+    return [one for one in database() if one.subject == subject]
 
 
 @pytest.mark.once(on="sqlite")  # PostgreSQL changes tables in place
@@ -404,3 +448,17 @@ def test_sums_of_a_removed_project_go_with_it() -> None:
     for sums in (ModelUsage, PersonUsage, DayFigures):
         assert not sums.objects.filter(project=removed).exists()
     assert ChangedDay.objects.filter(day=TODAY - timedelta(days=4)).exists()
+
+
+@pytest.mark.parametrize("by", By)
+def test_usage_of_all_time_is_read_from_sums_of_days(by: By) -> None:
+    """As many rows of runs are read as there are without sums, however many there were before."""
+    for day in (3, 4, 5, 5, 90):
+        spent(day, dollars=day)
+    spent(0, dollars=0.5)
+    before = usage_of_all_time(by)
+    all_added_up()
+    assert usage_of_all_time(by) == before and sum(used.cost_usd for used in before.values()) == 107.5
+    Run.objects.filter(started_at__lt=on(2)).delete()
+    ChangedDay.objects.all().delete()  # as if the rows were still there
+    assert usage_of_all_time(by) == before

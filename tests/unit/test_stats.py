@@ -15,6 +15,7 @@ from tasks_app.core.phases import Phase
 from tasks_app.core.types import Usage
 from tasks_app.history import statistics as stats
 from tasks_app.models import Run, Step, Task, Transition
+from tasks_app.reporting.usage import usage_of_all_time
 from tests.factories import RunFactory, SequenceFactory, TaskFactory, UserFactory
 
 pytestmark = pytest.mark.django_db
@@ -85,12 +86,11 @@ class TestUsage:
         hers = TaskFactory.create(created_by=ann)
         used(hers.steps.all()[0], model="opus")
         used(TaskFactory.create(project=hers.project).steps.all()[0], model="")
-        runs = Run.objects.all()
         one, two = Usage(1, 1, 1, 1, 0.5), Usage(2, 2, 2, 2, 1.0)
-        assert stats.usage_by(runs, stats.By.MODEL) == {"opus": one, "": one}
-        assert stats.usage_by(runs, stats.By.USER) == {"ann": one, "": one}
-        assert stats.usage_by(runs, stats.By.PROJECT) == {hers.project.name: two}
-        assert stats.usage_of(runs) == two
+        assert usage_of_all_time(stats.By.MODEL) == {"opus": one, "": one}
+        assert usage_of_all_time(stats.By.USER) == {"ann": one, "": one}
+        assert usage_of_all_time(stats.By.PROJECT) == {hers.project.name: two}
+        assert stats.usage_of(Run.objects.all()) == two
         assert stats.usage_of(Run.objects.none()) == Usage()
 
     def test_nothing_was_used_before_the_first_run(self) -> None:

@@ -12,9 +12,9 @@ from tasks_app.cli.screen import Screen
 from tasks_app.cli.tables import usage_table
 from tasks_app.core.types import Usage
 from tasks_app.history import statistics
-from tasks_app.models import Run
 from tasks_app.reporting.schemas.base import UsageOut
 from tasks_app.reporting.schemas.usage import UsageOfAllRuns, most_expensive_first
+from tasks_app.reporting.usage import usage_of_all_time
 
 #: Labels of the empty name.
 _EMPTY_NAMES = {statistics.By.MODEL: "not known", statistics.By.USER: "nobody", statistics.By.PROJECT: "none"}
@@ -38,8 +38,7 @@ examples:
 
     def work(self, options: dict[str, Any]) -> int:
         by = statistics.By[options["by"].upper()]
-        found = statistics.usage_by(Run.objects.all(), by)
-        parts = dict(most_expensive_first(found))
+        parts = dict(most_expensive_first(usage_of_all_time(by)))
         total = sum(parts.values(), Usage())
         if options["json"]:
             by_name = {name: UsageOut.of(usage) for name, usage in parts.items()}

@@ -23,6 +23,7 @@ from tasks_app.core.environment import misspelt_variables
 from tasks_app.core.errors import CatHerderError
 from tasks_app.git import inspect_source
 from tasks_app.git.source import is_url
+from tasks_app.history import day_triggers
 from tasks_app.models import Project, WorkerBeat
 from tasks_app.models.database_errors import explain
 from tasks_app.operations.doctor.finding import Finding, ok, problem, warning
@@ -59,6 +60,7 @@ def _database_findings() -> Iterator[Finding]:
     yield _sqlite() if connection.vendor == "sqlite" else _postgres()
     yield _database_clock()
     yield from _search_index()
+    yield from _sums_of_days()
 
 
 def _sqlite() -> Finding:
@@ -102,6 +104,18 @@ def _search_index() -> Iterator[Finding]:
     yield problem(
         "search", "the index is not kept up to date", "manage.py doctor --fix",
         fix=lambda: "the index was rebuilt" if schema.mend(connection) else "it was complete already",
+    )  # fmt: skip
+
+
+def _sums_of_days() -> Iterator[Finding]:
+    if day_triggers.is_whole(connection):
+        return
+    yield problem(
+        "sums of days", "later changes of a day are not noted, so its sums may be wrong",
+        "manage.py doctor --fix",
+        fix=lambda: (
+            "all days are added up anew" if day_triggers.mend(connection) else "they were complete already"
+        ),
     )  # fmt: skip
 
 
