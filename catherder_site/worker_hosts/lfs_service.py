@@ -29,7 +29,7 @@ from catherder_site.worker_hosts.slow_threads import SlowThreads
 from catherder_site.worker_hosts.transfers import send_file
 from tasks_app.core.errors import BadInput
 from tasks_app.git.durable import move_file_into_place, temporary_name
-from tasks_app.git.lfs import NOT_KEPT, path_of
+from tasks_app.git.lfs import NOT_KEPT, is_kept, path_of
 from tasks_app.git.lfs_contents import LfsContents
 from tasks_app.git.mirror import URL_HEADER
 from tasks_app.services.workers.worker_hosts import HeldTask
@@ -115,11 +115,12 @@ def _own_url(scope: Message) -> str:
 def _batch_object(held: HeldTask, operation: str, name: str, size: int, href: str) -> dict[str, Any]:
     kept = path_of(held.repository.path, name)
     found: dict[str, Any] = {"oid": name, "size": size, "authenticated": True}
-    if operation == "download":
-        if not kept.is_file():
-            return {**found, "error": {"code": 404, "message": f"{NOT_KEPT}."}}
-        return {**found, "size": kept.stat().st_size, "actions": {"download": {"href": href}}}
-    return found if kept.is_file() else {**found, "actions": {"upload": {"href": href}}}
+    is_there = is_kept(held.repository.path, name)
+    if operation == "upload":
+        return found if is_there else {**found, "actions": {"upload": {"href": href}}}
+    if not is_there:
+        return {**found, "error": {"code": 404, "message": f"{NOT_KEPT}."}}
+    return {**found, "size": kept.stat().st_size, "actions": {"download": {"href": href}}}
 
 
 async def send_content(held: HeldTask, name: str, scope: Message, receive: Receive, send: Send) -> None:

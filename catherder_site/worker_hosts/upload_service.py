@@ -39,7 +39,7 @@ from catherder_site.worker_hosts.transfers import (
     worker_group,
 )
 from tasks_app.core.errors import BadInput, WorkspaceError
-from tasks_app.git.lfs import path_of
+from tasks_app.git.lfs import is_kept, path_of
 from tasks_app.git.mirror import incoming_ref
 from tasks_app.git.names import valid_commit
 from tasks_app.git.uploads import (
@@ -77,9 +77,8 @@ async def send_upload_status(held: HeldTask, name: str, scope: Message, send: Se
 
 
 def _size_so_far(held: HeldTask, name: str) -> int:
-    kept = path_of(held.repository.path, name)
-    if is_content(name) and kept.is_file():
-        return kept.stat().st_size
+    if is_content(name) and is_kept(held.repository.path, name):
+        return path_of(held.repository.path, name).stat().st_size
     return received(upload_path(held.repository, held.task_id, name))
 
 

@@ -6,9 +6,10 @@ before is not there, and is not needed: the remote is asked to have it.
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
@@ -41,13 +42,35 @@ def added_contents(repository: Repository, commit: str) -> list[str]:
     new = (valid_commit(commit), "--not", "--glob=refs/source/*")
     words = ("rev-list", "--objects", "--no-object-names", *new)
     objects = split_stream(git.stream(*words, timeout=UPLOAD_SECONDS), b"\n")
-    named: dict[str, None] = {}
+    named = dict.fromkeys(_named_in(git, objects))
+    return [name for name in named if path_of(repository.path, name).is_file()]
+
+
+def all_named(repository: Repository) -> Iterator[str]:
+    """Yield the names of contents in all objects of the repository, also in those that nothing names."""
+    words = ("cat-file", "--batch-all-objects", "--unordered", "--batch-check=%(objectname)")
+    objects = repository.git.stream(*words, timeout=UPLOAD_SECONDS)
+    yield from _named_in(repository.git, split_stream(objects, b"\n"))
+
+
+def _named_in(git: Git, objects: Iterator[bytes]) -> Iterator[str]:
+    """Yield the names in those of the objects that may be pointers."""
     while batch := list(islice(objects, _BATCH)):
         small = _small_blobs(git, batch)
         contents = git.run("cat-file", "--batch", stdin=small) if small else b""
-        found = (pointer[1].decode() for pointer in POINTER.finditer(contents))
-        named.update(dict.fromkeys(name for name in found if path_of(repository.path, name).is_file()))
-    return list(named)
+        yield from (pointer[1].decode() for pointer in POINTER.finditer(contents))
+
+
+def is_kept(git_directory: Path, name: str) -> bool:
+    """Return whether a content is there, and let it count as used now, so that it is not removed."""
+    path = path_of(git_directory, name)
+    try:
+        os.utime(path)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return path.is_file()
+    return True
 
 
 def _small_blobs(git: Git, objects: Sequence[bytes]) -> bytes:

@@ -25,6 +25,7 @@ from tasks_app.git.lfs import (
     endpoint_settings,
     git_directory_in,
     is_installed,
+    is_kept,
     path_of,
 )
 from tasks_app.git.names import valid_commit
@@ -81,10 +82,13 @@ class LfsContents:
     def fetch_needed(self) -> str:
         """Fetch what `needed_in` names into the portal's copy; return what went wrong, or ""."""
         missing = {one.name for one in _pointers_in(self.repository, self.needed_in)}
-        missing = {name for name in missing if not self._kept(name).is_file()}
+        missing = {name for name in missing if not self._is_kept(name)}
         if not missing:
             return ""
         return self._download() if is_url(self.source) else self._copy(missing)
+
+    def _is_kept(self, name: str) -> bool:
+        return is_kept(self.repository.path, name)
 
     def _kept(self, name: str) -> Path:
         return path_of(self.repository.path, name)
@@ -99,7 +103,7 @@ class LfsContents:
         return [one for one, value in zip(found, fields[2::3], strict=False) if value == b"lfs"]
 
     def _fetch_missing(self, pointers: Sequence[_Pointer], commit: str) -> None:
-        missing = {one.name for one in pointers if not self._kept(one.name).is_file()}
+        missing = {one.name for one in pointers if not self._is_kept(one.name)}
         if not missing:
             return
         needed = missing & {one.name for one in _pointers_in(self.repository, self.needed_in)}

@@ -1,5 +1,5 @@
 """Removing objects of a repository that no reference names any more: of pushes that came to nothing, and of
-branches that the source has rewritten."""
+branches that the source has rewritten. Then contents of Git LFS that no object names any more."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from tasks_app.git.durable import sync_tree
+from tasks_app.git.durable import sync_tree, temporary_name
+from tasks_app.git.lfs import all_named, contents_in
 from tasks_app.git.repository import Repository
 
 #: References to commits that rows name and nothing else does.
@@ -25,7 +26,7 @@ class Pruned:
 
 
 def prune(repository: Repository, *, unused_since: datetime, named: Callable[[], Iterable[str]]) -> Pruned:
-    """Remove objects that no reference names and that are older than `unused_since`.
+    """Remove objects that no reference names, and contents that no object names, older than `unused_since`.
 
     Recordings and pushes go on: what they bring, or find and use again, is younger. An object's age counts
     from when git last wrote it, so one that `tidy` has moved stays longer. `named` returns the commits that
@@ -35,16 +36,47 @@ def prune(repository: Repository, *, unused_since: datetime, named: Callable[[],
         if not locked:
             return Pruned(kept="another process fetches, tidies or saves it")
         _keep(repository, named())
-        if not _has_unnamed_objects(repository):
-            return Pruned()
-        objects = repository.path / "objects"
-        before = _size(objects)
-        until = f"@{int(unused_since.timestamp())}"
-        words = ("-c", "repack.writeBitmaps=false", "repack", "-a", "-d", "--quiet", "--cruft")
-        repository.git.run(*words, f"--cruft-expiration={until}", timeout=_SECONDS)
-        repository.git.run("prune", f"--expire={until}", timeout=_SECONDS)
-        sync_tree(objects)
-        return Pruned(freed=max(before - _size(objects), 0))
+        until = int(unused_since.timestamp())
+        freed = _prune_objects(repository, until) if _has_unnamed_objects(repository) else 0
+        return Pruned(freed=freed + _prune_contents(repository, until))
+
+
+def _prune_objects(repository: Repository, until: int) -> int:
+    objects = repository.path / "objects"
+    before = _size(objects)
+    words = ("-c", "repack.writeBitmaps=false", "repack", "-a", "-d", "--quiet", "--cruft")
+    repository.git.run(*words, f"--cruft-expiration=@{until}", timeout=_SECONDS)
+    repository.git.run("prune", f"--expire=@{until}", timeout=_SECONDS)
+    sync_tree(objects)
+    return max(before - _size(objects), 0)
+
+
+def _prune_contents(repository: Repository, until: int) -> int:
+    """Remove contents of Git LFS that were not used since `until` and that no object names.
+
+    A content may come before the commit that names it: `is_kept` makes it young for whoever needs it.
+    """
+    old = {path.name: path for path in contents_in(repository.path) if path.stat().st_mtime < until}
+    if not old:
+        return 0
+    for name in all_named(repository):
+        old.pop(name, None)
+    return sum(_remove_content(path, until) for path in old.values())
+
+
+def _remove_content(path: Path, until: int) -> int:
+    """Remove a content unless it was used just now. Return the bytes that this freed.
+
+    Under another name nobody finds it, so that its age stays what it is. Who looks for it meanwhile brings it
+    once more.
+    """
+    with temporary_name(path) as aside:
+        path.rename(aside)
+        facts = aside.stat()
+        if facts.st_mtime >= until:
+            aside.replace(path)
+            return 0
+    return facts.st_size
 
 
 def _has_unnamed_objects(repository: Repository) -> bool:

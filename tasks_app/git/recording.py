@@ -21,7 +21,7 @@ from typing import IO, Any
 from tasks_app.core.errors import MACHINE_FAULTS, WorkspaceError
 from tasks_app.core.nofollow import NotRegularFile, open_file
 from tasks_app.git.durable import move_file_into_place, sync_folder, temporary_name
-from tasks_app.git.lfs import contents_in, path_of
+from tasks_app.git.lfs import contents_in, is_kept, path_of
 from tasks_app.git.names import valid_commit
 from tasks_app.git.repository import Repository
 from tasks_app.git.unchanged import Remembered, fingerprint
@@ -286,7 +286,7 @@ def _import_lfs_objects(repository: Repository, outcome: Path) -> None:
     fetch them."""
     for path in contents_in(outcome):
         target = path_of(repository.path, path.name)
-        if target.exists():
+        if is_kept(repository.path, path.name):
             continue
         with temporary_name(target) as fresh:
             with open_output(outcome, path.relative_to(outcome).as_posix()) as file, fresh.open("wb") as copy:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tasks_app.git.checksums import checksum_of, is_intact
 from tasks_app.git.durable import move_file_into_place
-from tasks_app.git.lfs import path_of
+from tasks_app.git.lfs import is_kept, path_of
 from tasks_app.git.repository import Repository
 
 
@@ -67,7 +67,7 @@ def keep_content(repository: Repository, upload: Path) -> bool:
     Then it is removed.
     """
     kept = path_of(repository.path, upload.name)
-    if kept.is_file():
+    if is_kept(repository.path, upload.name):
         upload.unlink(missing_ok=True)
         return True
     if not upload.exists() or _sha256_of(upload) != upload.name:

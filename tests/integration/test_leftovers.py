@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -25,7 +26,9 @@ from tasks_app.engine.workspaces.leftovers import (
     remove_leftovers,
 )
 from tasks_app.git import Repository, pruning
+from tasks_app.git.lfs import added_contents, is_kept, path_of
 from tasks_app.git.pruning import KEPT, prune
+from tasks_app.git.uploads import keep_content, upload_path
 from tasks_app.models import paths
 from tasks_app.services.projects.fetching import fetch
 from tests.integration.conftest import Manage
@@ -285,6 +288,105 @@ def test_nothing_is_removed_while_another_process_fetches(objects: Objects) -> N
         held.enter_context(objects.repository.exclusive())
         assert "another process fetches" in objects.prune().kept
     assert objects.repository.has(old)
+
+
+class Contents:
+    """Contents of Git LFS of a repository, each as old as a test wants."""
+
+    def __init__(self, repository: Repository) -> None:
+        self.repository = repository
+
+    def add(self, text: str, *, days: int) -> Path:
+        path = path_of(self.repository.path, hashlib.sha256(text.encode()).hexdigest())
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        then = time.time() - days * 24 * 3600
+        os.utime(path, (then, then))
+        return path
+
+
+@pytest.fixture
+def contents(objects: Objects) -> Contents:
+    return Contents(objects.repository)
+
+
+def pointer(content: Path) -> str:
+    size = content.stat().st_size
+    return f"version https://git-lfs.github.com/spec/v1\noid sha256:{content.name}\nsize {size}\n"
+
+
+def test_old_contents_that_no_object_names_go(objects: Objects, contents: Contents) -> None:
+    """Those that a commit without a reference names stay as long as that commit."""
+    unnamed = contents.add("unnamed " * 1000, days=15)
+    young, named, of_an_old_commit = (contents.add(text, days=13) for text in ("young", "named", "of old"))
+    objects.repository.set_refs(objects.commit(pointer(named), days=100), "refs/heads/x")
+    objects.commit(pointer(of_an_old_commit), days=13)
+    for content in (named, of_an_old_commit):
+        os.utime(content, (0, 0))
+    assert objects.prune().freed >= 8000
+    assert not unnamed.exists()
+    assert young.exists() and named.exists() and of_an_old_commit.exists()
+
+
+def test_contents_go_with_the_last_commit_that_names_them(objects: Objects, contents: Contents) -> None:
+    content = contents.add("of a commit", days=20)
+    objects.commit(pointer(content), days=20)
+    objects.prune()
+    assert not content.exists()
+
+
+NEEDED_AGAIN: list[Callable[[Repository, Path], object]] = [
+    lambda repository, content: is_kept(repository.path, content.name),
+    lambda repository, content: _uploaded_once_more(repository, content),
+]
+
+
+def _uploaded_once_more(repository: Repository, content: Path) -> bool:
+    upload = upload_path(repository, 1, content.name)
+    upload.parent.mkdir(parents=True)
+    upload.write_bytes(content.read_bytes())
+    return keep_content(repository, upload)
+
+
+@pytest.mark.parametrize("needed", NEEDED_AGAIN, ids=["found", "uploaded"])
+@pytest.mark.parametrize("when", ["before", "while objects are read"])
+def test_a_content_stays_that_is_needed_again_before_its_commit_comes(
+    objects: Objects, contents: Contents, monkeypatch: pytest.MonkeyPatch, needed: Any, when: str
+) -> None:
+    """A task makes a file that another one had made: its content is not sent once more."""
+    content, other = contents.add("made twice", days=20), contents.add("other", days=20)
+    original = pruning.all_named
+
+    def counting(repository: Repository) -> Iterator[str]:
+        yield from original(repository)
+        assert needed(objects.repository, content)
+
+    if when == "before":
+        assert needed(objects.repository, content)
+    else:
+        monkeypatch.setattr(pruning, "all_named", counting)
+    objects.prune()
+    assert content.read_text() == "made twice" and not other.exists()
+    assert added_contents(objects.repository, objects.commit(pointer(content))) == [content.name]
+
+
+def test_no_content_goes_while_another_process_fetches(objects: Objects, contents: Contents) -> None:
+    content = contents.add("unnamed", days=20)
+    with objects.repository.exclusive():
+        objects.prune()
+    assert content.exists()
+
+
+def test_contents_that_are_uploaded_now_stay(objects: Objects, contents: Contents) -> None:
+    """In pieces, or at once under a temporary name."""
+    upload = upload_path(objects.repository, 1, 64 * "a")
+    upload.parent.mkdir(parents=True)
+    upload.write_bytes(b"half")
+    part = contents.add("half", days=20)
+    part = part.rename(f"{part}.0f.part")
+    contents.add("unnamed", days=20)
+    objects.prune()
+    assert upload.exists() and part.exists()
 
 
 def test_what_a_killed_push_left_goes(objects: Objects) -> None:
