@@ -9,9 +9,9 @@ from functools import partial
 
 from tasks_app.core.labels import Labels
 from tasks_app.engine.advance import advance
-from tasks_app.engine.workers.leaving import hosts_that_left, is_left_to_others
 from tasks_app.engine.temporary_faults import temporary_fault
 from tasks_app.engine.worker_context import WorkerContext
+from tasks_app.engine.workers.leaving import hosts_that_left, is_left_to_others
 from tasks_app.services.workers.scheduling import DueTask, next_turns, some_worker_has, turns_of_worker
 
 logger = logging.getLogger(__name__)

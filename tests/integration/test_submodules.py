@@ -14,8 +14,8 @@ from django.urls import reverse
 from tasks_app.agent.fake_script import Act, Turn, say, shell, write
 from tasks_app.core.phases import Phase
 from tasks_app.engine.advance import advance
-from tasks_app.engine.workers import leaving, worker_beat
 from tasks_app.engine.turns import QueueNotifier, take_turns
+from tasks_app.engine.workers import leaving, worker_beat
 from tasks_app.models import Project, Task, Transition, WorkerBeat, paths
 from tasks_app.reporting.queue import queue_sentence
 from tasks_app.sandbox import SandboxMode, detect
