@@ -52,7 +52,7 @@ _TASK = re.compile(
 _JSON_BYTES = 10_000
 #: Sources from which contents of Git LFS are fetched at the same time, for up to half an hour each.
 MOST_FETCHES = 2
-#: Threads that read or write whole repositories and uploads, and as many that set references.
+#: Threads that check uploads, as many that answer orders of bundles, and as many that set references.
 MOST_SLOW = 3
 #: How much work may wait for one of these threads.
 MOST_WAITING = 32
@@ -74,12 +74,16 @@ class WorkerHosts:
         )
         self._background = Background()
         # Sources may be slow. They must not delay what is quick, and nothing here the check of a token.
+        # Checks of uploads must not delay orders of bundles, with which tasks begin.
         self._fetches = SlowThreads(most=MOST_FETCHES, waiting=MOST_WAITING)
-        self._slow = SlowThreads(most=MOST_SLOW, waiting=MOST_WAITING)
+        self._uploads = SlowThreads(most=MOST_SLOW, waiting=MOST_WAITING)
+        self._orders = SlowThreads(most=MOST_SLOW, waiting=MOST_WAITING)
         self._references = SlowThreads(most=MOST_SLOW, waiting=MOST_WAITING)
         self._contents = lfs_service.ContentFetches(self._background, self._fetches)
-        self._bundles = transfers.Bundles(self._background, self._slow)
-        self._finished_uploads = upload_service.FinishedUploads(self._background, self._slow, self._processes)
+        self._bundles = transfers.Bundles(self._background, self._orders)
+        self._finished_uploads = upload_service.FinishedUploads(
+            self._background, self._uploads, self._processes
+        )
         self._old_removed_at = -_REMOVE_OLD_SECONDS
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
@@ -149,7 +153,7 @@ class WorkerHosts:
         if now - self._old_removed_at >= _REMOVE_OLD_SECONDS:
             self._old_removed_at = now
             with suppress(Busy):  # then in an hour
-                await self._slow.run(remove_all_old_transfers)
+                await self._uploads.run(remove_all_old_transfers)
 
     async def _poll(self, held: HeldTask, scope: Message, receive: Receive, send: Send) -> None:
         """Begin a job, or wait for its end. A request that waits uses no place of its host."""
@@ -168,7 +172,7 @@ class WorkerHosts:
         elif method == "GET" and name != "batch":
             await lfs_service.send_content(held, name, scope, receive, send)
         elif method == "PUT" and name != "batch":
-            await lfs_service.receive_content(self._slow, held, name, scope, receive, send)
+            await lfs_service.receive_content(self._uploads, held, name, scope, receive, send)
         else:
             await answer(scope, send, 404, _NOT_FOUND)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -185,6 +186,31 @@ def test_m1_a_host_has_only_so_many_jobs_at_the_same_time(runner: Runner, checki
         assert {answer.status_code for answer in asked} == {202}
         assert refused.status_code == 503 and int(refused.headers["Retry-After"]) > 0
         assert host.ask("POST", f"uploads/{names[0]}", json=order).status_code == 202, "it may go on asking"
+
+
+@pytest.mark.usefixtures("quick")
+def test_m1_checks_of_uploads_and_orders_of_bundles_do_not_delay_each_other(
+    runner: Runner, checking: Blocking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As many of the one as there are threads, and one of the other."""
+    order, numbers = {"target": 40 * "b"}, range(worker_hosts.MOST_SLOW)
+    with ended(checking), serving() as url:
+        host = host_at(url, runner)
+        for number in numbers:
+            assert host.ask("POST", f"uploads/{number:040x}", json=order).status_code == 202
+        for _ in numbers:
+            assert checking.begun.acquire(timeout=PATIENCE)
+        assert host.ask("POST", "bundles", json={"have": []}).status_code in (200, 202)
+        checking.end.set()
+        ordering = Blocking(lambda *_: None)
+        monkeypatch.setattr(transfers, "order_bundle", ordering)
+        with ended(ordering), ThreadPoolExecutor(len(numbers)) as clients:
+            for _ in numbers:
+                clients.submit(host.ask, "POST", "bundles", json={"have": []})
+                assert ordering.begun.acquire(timeout=PATIENCE)
+            name = f"uploads/{40 * 'c'}"
+            wait_until(lambda: host.ask("POST", name, json=order).status_code == 409)
+            ordering.end.set()
 
 
 @pytest.mark.usefixtures("quick")
