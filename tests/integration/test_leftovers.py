@@ -26,7 +26,7 @@ from tasks_app.engine.workspaces.leftovers import (
     remove_leftovers,
 )
 from tasks_app.git import Repository, pruning
-from tasks_app.git.lfs import added_contents, is_kept, path_of
+from tasks_app.git.lfs import added_contents, all_named, is_kept, path_of
 from tasks_app.git.pruning import KEPT, prune
 from tasks_app.git.uploads import keep_content, upload_path
 from tasks_app.models import paths
@@ -355,7 +355,7 @@ def test_a_content_stays_that_is_needed_again_before_its_commit_comes(
 ) -> None:
     """A task makes a file that another one had made: its content is not sent once more."""
     content, other = contents.add("made twice", days=20), contents.add("other", days=20)
-    original = pruning.all_named
+    original = all_named
 
     def counting(repository: Repository) -> Iterator[str]:
         yield from original(repository)
