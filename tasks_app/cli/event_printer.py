@@ -6,11 +6,12 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from django.db.models import Max
+from django.db.models import Q
 
 from tasks_app.cli.screen import Screen
 from tasks_app.core.durations import duration_in_words
 from tasks_app.history import statistics
+from tasks_app.history.events.reading import Events
 from tasks_app.history.events.tools import summarise
 from tasks_app.models import Channel, Event, EventKind, Reason, Run, Task
 from tasks_app.web.rendering import words
@@ -19,7 +20,6 @@ from tasks_app.web.rendering.entries import event_summary
 _THOUGHT_LENGTH = 400
 _ERROR_LINES = 6
 _CHECK_LINES = 15
-_PAGE = 200
 #: The totals are sums over many rows.
 _PROGRESS_SECONDS = 1.0
 
@@ -35,8 +35,8 @@ class EventPrinter:
     def __init__(
         self, task: Task, screen: Screen, *, step_prefix: str = "", from_start: bool = False
     ) -> None:
-        self._events = Event.objects.filter(run__step__task=task)
-        self._last = 0 if from_start else self._events.aggregate(last=Max("pk"))["last"] or 0
+        self._events = Events(Q(run__step__task=task), related="run__step")
+        self._last = 0 if from_start else self._events.newest_id()
         self._step_prefix = step_prefix
         #: The last event in one line, and its step.
         self.last_action = ""
@@ -49,11 +49,9 @@ class EventPrinter:
         self.answered: set[int] = set()
 
     def print_new(self) -> None:
-        rows = self._events.select_related("run__step").defer("raw").order_by("pk")
-        while page := list(rows.filter(pk__gt=self._last)[:_PAGE]):
-            for event in page:
-                self._print(event)
-            self._last = page[-1].pk
+        for event in self._events.all(after=self._last):
+            self._print(event)
+            self._last = event.pk
 
     def _print(self, event: Event) -> None:
         if event.run_id != self._run:

@@ -15,6 +15,7 @@ from tasks_app.models.decision import (
     counted_confirmations,
 )
 from tasks_app.models.delivery import Delivery, DeliveryState
+from tasks_app.models.event_block import EventBlock
 from tasks_app.models.idempotency import IdempotencyKey
 from tasks_app.models.indexed_answer import IndexedAnswer
 from tasks_app.models.installation import Installation
@@ -100,6 +101,7 @@ __all__ = [
     "Digest",
     "EarlyEnd",
     "Event",
+    "EventBlock",
     "EventKind",
     "EventType",
     "IdempotencyKey",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from django.db import models
-from django.db.models import Max
+from django.db.models import Max, Q
 
 from tasks_app.core.types import Usage
 from tasks_app.models.step import Step
@@ -90,11 +90,17 @@ class Run(models.Model):
         editable=False,
         help_text="The data directory of the worker host where it ran; empty for the portal's own.",
     )
+    compacted_at = models.DateTimeField(
+        null=True, blank=True, editable=False, help_text="When its events became compressed blocks."
+    )
 
     class Meta:
         ordering = ["step", "number"]
         constraints = [models.UniqueConstraint(fields=["step", "number"], name="one_run_per_number")]
-        indexes = [models.Index(fields=["started_at"])]
+        indexes = [
+            models.Index(fields=["started_at"]),
+            models.Index(fields=["ended_at"], condition=Q(compacted_at=None), name="run_not_compacted"),
+        ]
 
     def __str__(self) -> str:
         return f"run {self.number} of {self.step}"
@@ -117,7 +123,10 @@ class Run(models.Model):
         return abs(self.reported_cost_usd - self.cost_usd) > max(0.001, self.cost_usd / 10)
 
     def next_seq(self) -> int:
+        """Return the next free number. Blocks have the first events of a run, so they count without rows."""
         last: int | None = self.events.aggregate(last=Max("seq"))["last"]
+        if last is None:
+            last = self.event_blocks.aggregate(last=Max("last_seq"))["last"]
         return 0 if last is None else last + 1
 
 

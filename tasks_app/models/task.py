@@ -62,6 +62,10 @@ def priority_name(value: int) -> PriorityName:
     return names[value]
 
 
+#: A task whose log was not removed since it ended. One that was resumed after that has a log again.
+HAS_LOG = Q(log_removed_at=None) | Q(log_removed_at__lt=F("ended_at"))
+
+
 class TaskQuerySet(models.QuerySet["Task"]):
     def free(self) -> Self:
         """Return tasks without a valid lease: never claimed, released, or not renewed.
@@ -276,6 +280,9 @@ class Task(Phased):
         default=list, blank=True, editable=False, db_default=models.Value([], models.JSONField()),
         help_text="Hosts that could not fetch its submodules and left it to others.",
     )  # fmt: skip
+    log_removed_at = models.DateTimeField(
+        null=True, blank=True, editable=False, help_text="When its log was removed, because it was old."
+    )
     lease_owner = models.CharField(max_length=100, blank=True, editable=False)
     lease_epoch = models.PositiveIntegerField(default=0, editable=False)
     lease_expires = models.DateTimeField(null=True, blank=True, editable=False)
@@ -301,6 +308,7 @@ class Task(Phased):
             models.Index(fields=["project", "phase"]),
             models.Index(fields=["phase", "ended_at"]),
             models.Index(fields=["id"], condition=Q(publish_due=True), name="task_publish_due"),
+            models.Index(fields=["ended_at"], condition=HAS_LOG, name="task_has_log"),
         ]
 
     def __str__(self) -> str:

@@ -7,6 +7,7 @@ the right version, and reads one consistent snapshot while the portal keeps writ
 from __future__ import annotations
 
 import json
+from base64 import b64encode
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import date, datetime, time
@@ -94,6 +95,8 @@ def _json_default(value: Any) -> str:
         return value.isoformat()
     if isinstance(value, UUID | Decimal):
         return str(value)
+    if isinstance(value, bytes | memoryview):
+        return b64encode(value).decode()
     raise TypeError(f"{type(value).__name__} cannot be written into a backup")
 
 

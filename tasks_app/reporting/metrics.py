@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 from statistics import quantiles
 
-from django.db.models import Count, Max, Min, Q, Sum
+from django.db.models import Count, Min, Q, Sum
 from django.utils import timezone
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -22,12 +22,12 @@ from tasks_app.core.phases import ENDED, Phase
 from tasks_app.core.version import version
 from tasks_app.history.day_figures import OF_RUNS, OF_TASKS
 from tasks_app.history.days import SplitDays, split_days
+from tasks_app.history.events.reading import newest_event_id
 from tasks_app.history.statistics import usage_of
 from tasks_app.models import (
     DayFigures,
     Delivery,
     DeliveryState,
-    Event,
     ModelUsage,
     Outcome,
     Question,
@@ -143,7 +143,7 @@ def _runs(days: SplitDays, sums: dict[str, float]) -> Iterator[Metric]:
     yield tokens
     cost = used.cost_usd
     yield CounterMetricFamily("catherder_cost_dollars", "Cost of all runs in US dollars.", cost)
-    newest = Event.objects.aggregate(newest=Max("pk"))["newest"] or 0
+    newest = newest_event_id()
     yield CounterMetricFamily("catherder_events", "The highest number of an event.", newest)
 
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tasks_app.models import Event, EventKind, Outcome, Run, Task
+from django.db.models import Q
+
+from tasks_app.history.events.reading import Events
+from tasks_app.models import EventKind, Outcome, Run, Task
 
 _CLOSING_CHARACTERS = 20_000
 
@@ -20,9 +23,8 @@ class PassedCheck:
 
 def closing_message(tasks: Sequence[Task]) -> str:
     """Return what the agent of the last run said at its end."""
-    ends = Event.objects.filter(run__step__task__in=tasks[-1:], kind=EventKind.RESULT)
-    payload = ends.order_by("-pk").values_list("payload", flat=True).first() or {}
-    return str(payload.get("text", ""))[:_CLOSING_CHARACTERS]
+    end = Events(Q(run__step__task__in=tasks[-1:])).of_kinds([EventKind.RESULT]).last()
+    return str(end.payload.get("text", ""))[:_CLOSING_CHARACTERS] if end else ""
 
 
 def passed_checks(tasks: Sequence[Task]) -> list[PassedCheck]:

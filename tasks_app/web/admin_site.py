@@ -19,7 +19,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "Projects": ("Project", "PublishCredential"),
     "Tasks": (
         *("Sequence", "Task", "Step", "Run", "Setup", "Question", "IndexedAnswer"),
-        *("Event", "SessionEntry", "Transition", "SequenceTransition"),
+        *("Event", "EventBlock", "SessionEntry", "Transition", "SequenceTransition"),
     ),
     "Reviews": ("Review", "ReviewThread", "ThreadComment", "ViewedFile"),
     "Decisions": ("Decision", "DecisionEvent"),

@@ -38,6 +38,7 @@ from tasks_app.models import (
     DecisionEventKind,
     Delivery,
     Event,
+    EventBlock,
     EventKind,
     EventType,
     IdempotencyKey,
@@ -90,6 +91,7 @@ HISTORY: list[type[Model]] = [
     Span,
     Sequence,
     Event,
+    EventBlock,
     Question,
     IndexedAnswer,
     Transition,
@@ -161,6 +163,8 @@ def make(name: str) -> Task:
     Span.objects.create(task=task, step=step, run=run, kind=SpanKind.RUN, started_at=timezone.now())
     Setup.objects.create(task=task, number=1, current=f"install {name}")
     Event.objects.create(run=run, seq=0, kind=EventKind.TEXT, at=timezone.now(), payload={"text": name})
+    numbers = {"first_seq": 1, "last_seq": 1, "first_id": 7, "last_id": 7, "failures": 0}
+    EventBlock.objects.create(run=run, kinds={"text": 1}, content=b"", **numbers)
     question = Question.objects.create(
         task=task,
         step=step,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from django.db import transaction
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 from django.http import HttpRequest, StreamingHttpResponse
 from django.shortcuts import get_object_or_404
 from ninja import Field, Query, Router, Schema, Status
@@ -21,7 +21,8 @@ from tasks_app.api.schemas.base import LARGEST, Number, Position, TaskId
 from tasks_app.api.schemas.tasks import EventPage, NewTask, Retry, Steps, TaskDraft, TaskPage, TaskPatch
 from tasks_app.core.phases import Phase
 from tasks_app.history.events.logs import LogKind, render_log
-from tasks_app.models import Event, Scope, Step, Task, paths
+from tasks_app.history.events.reading import Events
+from tasks_app.models import Scope, Step, Task, paths
 from tasks_app.reporting.downloads import PATCH_TYPE, download_patch
 from tasks_app.reporting.exports import TASK_COLUMNS, task_rows
 from tasks_app.reporting.schemas.costs import forecast_for, forecast_of
@@ -202,8 +203,8 @@ def retry_step(request: HttpRequest, task_id: TaskId, position: Position, body: 
 def list_events(request: HttpRequest, task_id: TaskId, which: Query[EventsAfter]) -> EventPage:
     """List the events of a task after one that you have. Follow `next` to stay up to date."""
     task = permissions.task_or_404(principal_of(request), task_id)
-    rows = Event.objects.filter(run__step__task=task, pk__gt=which.after).select_related("run__step")
-    found = list(rows.defer("raw", "run__prompt").order_by("pk")[: which.limit + 1])
+    stored = Events(Q(run__step__task=task), related="run__step")
+    found = stored.after(which.after, which.limit + 1)
     events = found[: which.limit]
     last = events[-1].pk if events else which.after
     return EventPage(

@@ -9,12 +9,14 @@ from __future__ import annotations
 import json
 from itertools import pairwise
 
-from django.db.models import Exists, OuterRef, QuerySet
+from django.db.models import Q, QuerySet
 
 from tasks_app.core.phases import Phase
 from tasks_app.engine.lease import Lease
 from tasks_app.engine.runs.conclude import fail
 from tasks_app.models import Event, EventKind, Outcome, Run, Step
+from tasks_app.history.events.reading import Events, has_events
+from tasks_app.models import EventKind, Outcome, Run, Step
 from tasks_app.sandbox import killed_by
 
 #: Deaths in a row without progress after which the step fails.
@@ -72,9 +74,7 @@ def _runs_since_resumed(step: Step) -> QuerySet[Run]:
     """Return the step's runs since a human last started or resumed it."""
     resumed = step.transitions.filter(target=Phase.PENDING, actor__isnull=False).last()
     runs = step.runs.filter(started_at__gt=resumed.at) if resumed else step.runs.all()
-    result = Event.objects.filter(run=OuterRef("pk"), kind=EventKind.TOOL_RESULT)
-    spoke = Event.objects.filter(run=OuterRef("pk"), kind__in=_SPOKE)
-    return runs.annotate(had_result=Exists(result), spoke=Exists(spoke))
+    return runs.annotate(had_result=has_events(EventKind.TOOL_RESULT), spoke=has_events(*_SPOKE))
 
 
 def _made_progress(run: Run, earlier: Run | None) -> bool:
@@ -88,5 +88,5 @@ def _made_progress(run: Run, earlier: Run | None) -> bool:
 
 def _last_call(run: Run) -> str:
     """Return name and input of the run's last tool call, "" if it made none."""
-    event = run.events.filter(kind=EventKind.TOOL_USE).order_by("-seq").first()
+    event = Events(Q(run=run)).of_kinds([EventKind.TOOL_USE]).last()
     return json.dumps([event.payload["name"], event.payload["input"]], sort_keys=True) if event else ""

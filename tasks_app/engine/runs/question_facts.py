@@ -13,7 +13,8 @@ from django.utils import timezone
 from tasks_app.agent.gate.patterns import WRITING
 from tasks_app.core.asked_items import item_keys, recommended_items
 from tasks_app.core.types import Ask
-from tasks_app.models import Event, EventKind, Question, Step, Task
+from tasks_app.history.events.reading import Events
+from tasks_app.models import EventKind, Question, Step, Task
 
 #: A question is compared with this many of the newest ones of its project, so that asking stays quick.
 MOST_COMPARED = 2_000
@@ -42,8 +43,8 @@ def _has_worked(step: Step) -> bool:
     """
     if step.position > 1:
         return True
-    calls = Event.objects.filter(run__in=step.current_runs, kind=EventKind.TOOL_USE)
-    return calls.filter(payload__name__in=list(WRITING)).exists()
+    calls = Events(Q(run__in=step.current_runs)).of_kinds([EventKind.TOOL_USE])
+    return calls.any_with("name", WRITING)
 
 
 def _worked_seconds(task: Task) -> float | None:

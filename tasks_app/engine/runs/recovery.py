@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from django.db.models import Q
+
 from tasks_app.agent.outcome import open_asks
 from tasks_app.agent.port import Ending, RunResult
 from tasks_app.agent.stream import Stream
@@ -18,6 +20,8 @@ from tasks_app.engine.runs.next_run import cost_before, transcript_of, undeliver
 from tasks_app.engine.runs.run_recorder import RunRecorder
 from tasks_app.engine.stopping import never
 from tasks_app.history.events.append import NewEvent
+from tasks_app.history.events.reading import Events
+from tasks_app.history.events.selection import Selection
 from tasks_app.models import EventKind, Outcome, Run, Task, paths
 
 
@@ -108,8 +112,8 @@ def _open_asks(run: Run, stream: Stream) -> list[Ask]:
 def _stored_stream(run: Run) -> Stream:
     """Read the run's messages again, as they were stored with its events."""
     stream = Stream()
-    for raw in run.events.exclude(raw=None).order_by("seq").values_list("raw", flat=True).iterator():
-        stream.read(raw or {})
+    for event in Events(Q(run=run), Selection(from_agent=True), raw=True).of_run(run):
+        stream.read(event.raw or {})
     return stream
 
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
+from django.db.models import Q
+
 from tasks_app.core.errors import WorkspaceError
 from tasks_app.engine.checks import CheckReport
 from tasks_app.engine.worker_context import WorkerContext
 from tasks_app.git import AUTHOR, Repository, Snapshot
 from tasks_app.git.publishing import make_commit
-from tasks_app.models import Event, EventKind, Run, Task, paths
+from tasks_app.history.events.reading import Events
+from tasks_app.models import EventKind, Run, Task, paths
 from tasks_app.prompting.merging import in_one_line, unresolved_merge
 from tasks_app.services.publishing.merging import Merge
 
@@ -80,8 +83,8 @@ def _left_alone(run: Run, commit: str, merge: Merge) -> list[str]:
     untouched = merge.files_left_alone(paths.repository(task.project), commit) if merge.unmarked else []
     if not untouched:
         return []
-    ends = Event.objects.filter(run__step__task=task, run__pk__gt=merge.last_run, kind=EventKind.RESULT)
-    said = "\n".join(str(payload.get("text", "")) for payload in ends.values_list("payload", flat=True))
+    ends = Events(Q(run__step__task=task, run__pk__gt=merge.last_run)).of_kinds([EventKind.RESULT])
+    said = "\n".join(str(end.payload.get("text", "")) for end in ends.all())
     return [name for name in untouched if not _is_named(name, said)]
 
 

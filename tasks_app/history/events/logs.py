@@ -6,17 +6,16 @@ import json
 from collections.abc import Callable, Iterator
 from enum import StrEnum
 
-from django.db.models import QuerySet
+from django.db.models import Q
 
 from tasks_app.core.control_characters import strip_controls
 from tasks_app.core.dollars import dollars
 from tasks_app.core.phases import ENDED
 from tasks_app.history.events.lines import format_event, format_time
+from tasks_app.history.events.reading import Events
+from tasks_app.history.events.selection import Selection
 from tasks_app.history.statistics import run_seconds
 from tasks_app.models import Event, EventKind, Outcome, Reason, Run, Setup, SetupOutcome, Step, Task
-
-#: Events read at a time, which limits the memory of a download.
-PAGE_SIZE = 100
 
 
 class LogKind(StrEnum):
@@ -64,13 +63,12 @@ def follow_log(
     `pause` is called between two readings of the rows. It makes no difference which worker writes them, or
     whether one dies.
     """
-    events = _select(Event.objects.filter(run__step__task=task), kind).order_by("pk")
-    if step is not None:
-        events = events.filter(run__step=step)
+    runs = Q(run__step__task=task) if step is None else Q(run__step=step)
+    events = _events(runs, kind)
     last, run = 0, None
     while True:
         ended = Task.objects.filter(pk=task.pk, phase__in=ENDED).exists()  # before the last reading
-        for event in _events_after(events, last, kind):
+        for event in events.all(after=last):
             if event.run != run:
                 yield from _run_boundary(run, event.run, kind)
                 run = event.run
@@ -82,18 +80,11 @@ def follow_log(
         pause()
 
 
-def _select(events: QuerySet[Event], kind: LogKind) -> QuerySet[Event]:
+def _events(runs: Q, kind: LogKind) -> Events:
     """Return the events of a log. RAW has no notes and answers, which the agent process did not send."""
-    events = events.filter(kind__in=_EVENT_KINDS[kind])
-    return events.filter(raw__isnull=False) if kind is LogKind.RAW else events
-
-
-def _events_after(events: QuerySet[Event], last: int, kind: LogKind) -> Iterator[Event]:
-    deferred = ["run__prompt"] if kind is LogKind.RAW else ["raw", "run__prompt"]
-    rows = events.select_related("run__step__task__project").defer(*deferred)
-    while page := list(rows.filter(pk__gt=last)[:PAGE_SIZE]):
-        yield from page
-        last = page[-1].pk
+    is_raw = kind is LogKind.RAW
+    selection = Selection(_EVENT_KINDS[kind], from_agent=is_raw)
+    return Events(runs, selection, related="run__step__task__project", raw=is_raw)
 
 
 def _run_boundary(before: Run | None, after: Run | None, kind: LogKind) -> Iterator[str]:
@@ -106,7 +97,7 @@ def _run_boundary(before: Run | None, after: Run | None, kind: LogKind) -> Itera
 
 
 def _render_raw(run: Run) -> Iterator[str]:
-    for event in _events_of_run(run, LogKind.RAW):
+    for event in _events(Q(run=run), LogKind.RAW).of_run(run):
         yield raw_line(event, run=run.number)
 
 
@@ -119,20 +110,9 @@ def raw_line(event: Event, *, run: int) -> str:
 
 def _render_readable(run: Run, step: Step, kind: LogKind) -> Iterator[str]:
     yield _render_header(run, step)
-    for event in _events_of_run(run, kind):
+    for event in _events(Q(run=run), kind).of_run(run):
         yield format_event(event)
     yield _render_footer(run)
-
-
-def _events_of_run(run: Run, kind: LogKind) -> Iterator[Event]:
-    """Yield events page by page: with an open cursor, a slow download would pin SQLite's WAL."""
-    rows = _select(run.events.all(), kind).order_by("seq")
-    if kind is not LogKind.RAW:
-        rows = rows.defer("raw")
-    page = list(rows[:PAGE_SIZE])
-    while page:
-        yield from page
-        page = list(rows.filter(seq__gt=page[-1].seq)[:PAGE_SIZE])
 
 
 def _render_header(run: Run, step: Step) -> str:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from django.db.models import Q
+
 from tasks_app.history.events.lines import question_text, tool_input
-from tasks_app.models import Channel, Event, EventKind, Step
+from tasks_app.history.events.reading import Events
+from tasks_app.models import Channel, EventKind, Step
 from tasks_app.prompting.replay import PastAction
 
 #: Call and result of this tool repeat the events of the question and the answer.
@@ -25,9 +28,10 @@ def past_actions(step: Step) -> list[PastAction]:
 
     Events with a damaged payload are left out, and answers that were taken back.
     """
-    rows = Event.objects.filter(run__in=step.current_runs, kind__in=_KINDS).order_by("run__number", "seq")
     calls: dict[str, str] = {}
-    events = _without_taken_back(list(rows.values_list("kind", "payload")))
+    stored = Events(Q(run__step=step)).of_kinds(_KINDS)
+    found = [event for run in step.current_runs.order_by("number") for event in stored.of_run(run)]
+    events = _without_taken_back([(event.kind, event.payload) for event in found])
     actions = (_to_action(kind, payload, calls) for kind, payload in events)
     return [action for action in actions if action and action.text.strip()]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.contrib import admin
 
-from tasks_app.models import Event, Run, Setup, Span
+from tasks_app.models import Event, EventBlock, Run, Setup, Span
 from tasks_app.web.admin.base import ReadOnly
 
 
@@ -39,6 +39,16 @@ class EventAdmin(ReadOnly):
     list_filter = ["kind", "run__step__task__project"]
     list_select_related = ["run__step"]
     search_fields = ["run__step__task__title", "run__step__name", "payload"]
+    ordering = ["-pk"]
+
+
+@admin.register(EventBlock)
+class EventBlockAdmin(ReadOnly):
+    list_display = ["run", "first_seq", "last_seq", "first_id", "last_id"]
+    list_filter = ["run__step__task__project"]
+    list_select_related = ["run__step"]
+    search_fields = ["run__step__task__title", "run__step__name"]
+    fields = ["run", "first_seq", "last_seq", "first_id", "last_id", "kinds", "failures"]
     ordering = ["-pk"]
 
 

@@ -12,6 +12,7 @@ from django.db.models import Max, Prefetch, Q
 from django.utils import timezone
 
 from tasks_app.core.phases import Phase
+from tasks_app.history.events.reading import Events, may_be_compacted
 from tasks_app.models import Event, EventKind, Outcome, Run, Step, Task
 from tasks_app.web.rendering.entries import event_summary
 
@@ -82,8 +83,9 @@ def activities(tasks: Iterable[Task]) -> dict[int, Activity]:
 
 def last_lines(run: Run) -> list[tuple[Event, str]]:
     """Return the last events of a run that say something, each in one line, without its questions."""
-    events = run.events.exclude(kind=EventKind.QUESTION).defer("raw").order_by("-seq")[:_NEWEST]
-    return _lines(reversed(events))
+    said = set(EventKind.values) - {EventKind.QUESTION}
+    stored = Events(Q(run=run), blocks=may_be_compacted(run.ended_at)).of_kinds(said)
+    return _lines(reversed(stored.before(None, _NEWEST)))
 
 
 def _lines(events: Iterable[Event]) -> list[tuple[Event, str]]:
@@ -111,8 +113,8 @@ def _newest_runs(tasks: Collection[Task]) -> dict[int, Run]:
     return {run.step.task_id: run for run in found.annotate(last_seq=Max("events__seq"))}
 
 
-def _newest_events(runs: Iterable[Run]) -> dict[int, list[Event]]:
-    """Return the newest events of each run by run id, with one query by the index of (run, seq)."""
+def _newest_events(runs: Collection[Run]) -> dict[int, list[Event]]:
+    """Return the newest events of each run by run id, by the index of (run, seq)."""
     spans = [
         Q(run=run, seq__gt=run.last_seq - _NEWEST)  # type: ignore[attr-defined]
         for run in runs
@@ -122,4 +124,7 @@ def _newest_events(runs: Iterable[Run]) -> dict[int, list[Event]]:
     if spans:
         for event in Event.objects.filter(reduce(or_, spans)).defer("raw").order_by("run", "seq"):
             found[event.run_id].append(event)
+    for run in runs:
+        if may_be_compacted(run.ended_at):  # it waited for long, and its next run begins just now
+            found[run.pk] = Events(Q(run=run)).before(None, _NEWEST)[::-1]
     return found

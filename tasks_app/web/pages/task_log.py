@@ -9,12 +9,15 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import islice
 
-from django.db.models import OuterRef, Q, QuerySet, Subquery
+from django.db.models import OuterRef, Q, Subquery
+from django.db.models.functions import Coalesce
 from django.http import Http404, HttpRequest, HttpResponse
-from django.shortcuts import get_object_or_404, render
+from django.shortcuts import render
 
-from tasks_app.history.events.search import events_with
-from tasks_app.models import Event, EventKind, Run, Task
+from tasks_app.history.events.reading import Events, may_be_compacted
+from tasks_app.history.events.search import events_with, last_event_with
+from tasks_app.history.events.selection import FAILURES, Selection
+from tasks_app.models import Event, EventBlock, EventKind, Run, Task
 from tasks_app.web.pages.access import is_htmx, task_or_404
 from tasks_app.web.rendering.entries import UNSEEN, Entry, entries_of, entry_of
 
@@ -37,17 +40,11 @@ class Only(StrEnum):
         return {"all": "All", "text": "Text only", "tools": "Tools", "errors": "Errors"}[self]
 
 
-_FAILED = (
-    Q(kind=EventKind.ERROR)
-    | Q(kind=EventKind.CHECK, payload__passed=False)
-    | Q(kind=EventKind.RESULT, payload__is_error=True)
-    | Q(kind=EventKind.TOOL_RESULT, payload__is_error=True, payload__turned_down__isnull=True)
-)
 _SHOWN = {
-    Only.ALL: ~Q(kind__in=UNSEEN),
-    Only.TEXT: Q(kind__in=[EventKind.TEXT, EventKind.QUESTION, EventKind.ANSWER]),
-    Only.TOOLS: Q(kind__in=[EventKind.TOOL_USE, EventKind.TOOL_RESULT, EventKind.CHECK]),
-    Only.ERRORS: _FAILED,
+    Only.ALL: Selection.of(set(EventKind.values) - UNSEEN),
+    Only.TEXT: Selection.of([EventKind.TEXT, EventKind.QUESTION, EventKind.ANSWER]),
+    Only.TOOLS: Selection.of([EventKind.TOOL_USE, EventKind.TOOL_RESULT, EventKind.CHECK]),
+    Only.ERRORS: FAILURES,
 }
 
 
@@ -82,60 +79,65 @@ class Log:
     def __init__(self, task: Task, only: Only = Only.ALL) -> None:
         self.only = only
         newest = Event.objects.filter(run=OuterRef("pk")).order_by("-seq").values("seq")[:1]
+        in_blocks = (
+            EventBlock.objects.filter(run=OuterRef("pk")).order_by("-first_seq").values("last_seq")[:1]
+        )
         runs = Run.objects.filter(step__task=task).order_by("pk")
-        self._lengths = {
-            pk: 0 if last is None else last + 1 for pk, last in runs.values_list("pk", Subquery(newest))
-        }
+        rows = list(runs.values_list("pk", Coalesce(Subquery(newest), Subquery(in_blocks)), "ended_at"))
+        self._lengths = {pk: 0 if last is None else last + 1 for pk, last, _ in rows}
         self._runs = list(self._lengths)
+        compacted = any(may_be_compacted(ended_at) for _, _, ended_at in rows)
+        self._all = Events(Q(run__in=self._runs), related="run__step", blocks=compacted)
+        self._shown = self._all.only(_SHOWN[only])
 
     def latest(self) -> LogPart:
-        numbers = self._before(None)
-        return self._part(numbers[:PAGE][::-1], earlier=numbers[PAGE:])
+        found = self._shown.before(None, PAGE + 1)
+        return self._part(found[:PAGE][::-1], earlier=found[PAGE:])
 
     def before(self, number: int) -> LogPart:
-        numbers = self._before(number)
-        return self._part(numbers[:PAGE][::-1], earlier=numbers[PAGE:], later=True)
+        found = self._shown.before(number, PAGE + 1)
+        return self._part(found[:PAGE][::-1], earlier=found[PAGE:], later=True)
 
     def after(self, number: int) -> LogPart:
         """Return newer events, at most one part, in case the page slept for an hour."""
-        numbers = self._after(number)
-        before = self._before(number + 1)[:1]
-        part = self._part(numbers[:PAGE], earlier=before, later=len(numbers) > PAGE)
-        return part if numbers else LogPart([], number, number, only=self.only)
+        found = self._shown.after(number, PAGE + 1)
+        if not found:
+            return LogPart([], number, number, only=self.only)
+        return self._part(found[:PAGE], earlier=self._shown.before(number + 1, 1), later=len(found) > PAGE)
 
     def around(self, number: int) -> LogPart:
         """Return the part around the event with this id, or the next shown one."""
         half = PAGE // 2
-        before, after = self._before(number)[: half + 1], self._after(number - 1)
+        before = self._shown.before(number, half + 1)
+        after = self._shown.after(number - 1, PAGE - half + 1)
         shown, rest = after[: PAGE - half], after[PAGE - half :]
-        numbers = [*before[:half][::-1], *shown]
-        target = (shown or before or [0])[0]
-        return self._part(numbers, earlier=before[half:], later=bool(rest), target=target)
+        events = [*before[:half][::-1], *shown]
+        target = (shown or before)[0].pk if events else 0
+        return self._part(events, earlier=before[half:], later=bool(rest), target=target)
 
     def of_run(self, run_id: int) -> LogPart:
         """Return the part at the start of a run. Raises Http404 for a run of another task."""
         if run_id not in self._runs:
             raise Http404(f"There is no run {run_id} in this task.")
-        shown = Event.objects.filter(_SHOWN[self.only], run=run_id)
-        return self.around(shown.order_by("seq").values_list("pk", flat=True).first() or 0)
+        first = replace(self._shown, runs=Q(run=run_id)).first()
+        return self.around(first.pk if first else 0)
 
     def of_question(self, number: int) -> LogPart:
         """Return the part around the question with this number. Raises Http404."""
-        asked = Event.objects.filter(run__in=self._runs, kind=EventKind.QUESTION, payload__number=number)
-        found = asked.order_by("pk").values_list("pk", flat=True).first()
+        found = self._all.of_kinds([EventKind.QUESTION]).first_with("number", number)
         if found is None:
             raise Http404(f"There is no question {number} in this log.")
-        return self.around(found)
+        return self.around(found.pk)
 
     def next_error(self, number: int) -> LogPart | None:
         """Return the part around the first failure after the event, or the first of all, or None."""
-        failed = Event.objects.filter(_FAILED, run__in=self._runs).order_by("pk").values_list("pk", flat=True)
-        found = failed.filter(pk__gt=number).first() or failed.first()
-        return None if found is None else self.around(found)
+        failed = self._all.only(FAILURES)
+        found = [*failed.after(number, 1), *failed.after(0, 1)]
+        return self.around(found[0].pk) if found else None
 
     def beginning(self) -> LogPart:
-        numbers = self._after(0)
-        return self._part(numbers[:PAGE], earlier=[], later=len(numbers) > PAGE)
+        found = self._shown.after(0, PAGE + 1)
+        return self._part(found[:PAGE], earlier=[], later=len(found) > PAGE)
 
     def find(self, words: str, *, after: int = 0, before: int = 0) -> LogPart | None:
         """Return the part around the next event with the words after one, or the previous one before one.
@@ -143,7 +145,7 @@ class Log:
         The search continues at the other end of the log. Returns None if there is no match. Up to MOST_FOUND
         events are counted, which is one pass over the log; only a target beyond them takes another.
         """
-        found = list(islice(events_with(self._events().order_by("pk"), words), MOST_FOUND))
+        found = list(islice(events_with(self._shown, words), MOST_FOUND))
         if not found:
             return None
         target = self._previous(found, words, before) if before else self._next(found, words, after)
@@ -153,56 +155,42 @@ class Log:
     def _next(self, found: list[int], words: str, after: int) -> int:
         if after < found[-1]:
             return next(event for event in found if event > after)
-        beyond = self._events().filter(pk__gt=after).order_by("pk")
-        return next(events_with(beyond, words), found[0]) if len(found) == MOST_FOUND else found[0]
+        if len(found) < MOST_FOUND:
+            return found[0]
+        return next(events_with(self._shown, words, after=after), found[0])
 
     def _previous(self, found: list[int], words: str, before: int) -> int:
         earlier = [event for event in found if event < before]
         if len(found) < MOST_FOUND or (earlier and before <= found[-1]):
             return (earlier or found)[-1]
-        beyond = self._events().filter(pk__gt=found[-1]).order_by("-pk")
-        return next(events_with(beyond.filter(pk__lt=before) if earlier else beyond, words), found[-1])
-
-    def _before(self, number: int | None) -> list[int]:
-        """Return the ids of one part before this id, and one more, newest first."""
-        events = self._events() if number is None else self._events().filter(pk__lt=number)
-        return list(events.order_by("-pk").values_list("pk", flat=True)[: PAGE + 1])
-
-    def _after(self, number: int) -> list[int]:
-        events = self._events().filter(pk__gt=number)
-        return list(events.order_by("pk").values_list("pk", flat=True)[: PAGE + 1])
-
-    def _events(self) -> QuerySet[Event]:
-        return Event.objects.filter(_SHOWN[self.only], run__in=self._runs)
+        last = last_event_with(self._shown, words, after=found[-1], before=before if earlier else None)
+        return found[-1] if last is None else last
 
     def _part(
-        self, numbers: list[int], *, earlier: list[int], later: bool = False, target: int = 0
+        self, events: list[Event], *, earlier: list[Event], later: bool = False, target: int = 0
     ) -> LogPart:
         """Make a part. `earlier` is the preceding event, to show where a run begins."""
-        wanted = Event.objects.filter(pk__in=[*earlier[:1], *numbers]).order_by("pk")
-        events = list(wanted.select_related("run__step").defer("raw", "run__prompt"))
-        last_run = events.pop(0).run_id if earlier else None
+        last_run = earlier[0].run_id if earlier else None
+        first, last = (events[0].pk, events[-1].pk) if events else (0, 0)
         if self.only is Only.ERRORS:
-            events = sorted([*_calls_of(events), *events], key=lambda event: event.pk)
-        first, last = (numbers[0], numbers[-1]) if numbers else (0, 0)
+            events = sorted([*self._calls_of(events), *events], key=lambda event: event.pk)
         begins, ends = (self._percent(events[0]), self._percent(events[-1])) if events else (0, 100)
         entries = entries_of(events, last_run=last_run)
         return LogPart(
             entries, first, last, bool(earlier), later, self.only, target, begins=begins, ends=ends
         )
 
+    def _calls_of(self, results: list[Event]) -> list[Event]:
+        """Return the tool calls of these results, which a failure alone does not show."""
+        ids = {event.payload.get("tool_use_id") for event in results if event.kind == EventKind.TOOL_RESULT}
+        runs = Q(run__in={event.run_id for event in results})
+        calls = replace(self._all, runs=runs).of_kinds([EventKind.TOOL_USE])
+        return calls.with_payload_ids({one for one in ids if one}, before=results[-1].pk) if ids else []
+
     def _percent(self, event: Event) -> int:
         """Return where in the log an event is. Without counting: each run numbers its events from 0."""
         before = sum(length for run, length in self._lengths.items() if run < event.run_id)
         return round(100 * (before + event.seq) / max(1, sum(self._lengths.values()) - 1))
-
-
-def _calls_of(results: list[Event]) -> list[Event]:
-    """Return the tool calls of these results, which a failure alone does not show."""
-    ids = [event.payload.get("tool_use_id") for event in results if event.kind == EventKind.TOOL_RESULT]
-    runs = {event.run_id for event in results}
-    rows = Event.objects.filter(run__in=runs, kind=EventKind.TOOL_USE, payload__id__in=[i for i in ids if i])
-    return list(rows.select_related("run__step").defer("raw", "run__prompt")) if ids else []
 
 
 def task_log(request: HttpRequest, task_id: int) -> HttpResponse:
@@ -232,8 +220,9 @@ def task_log(request: HttpRequest, task_id: int) -> HttpResponse:
 def task_event(request: HttpRequest, task_id: int, event_id: int) -> HttpResponse:
     """Render a complete event, of which the log shows the beginning."""
     task = task_or_404(request, task_id)
-    events = Event.objects.filter(run__step__task=task).select_related("run__step")
-    event = get_object_or_404(events.defer("raw", "run__prompt"), pk=event_id)
+    event = Events(Q(run__step__task=task), related="run__step").get(event_id)
+    if event is None:
+        raise Http404(f"There is no event {event_id} in this task.")
     template = "tasks/_event_in_full.html" if is_htmx(request) else "tasks/event_page.html"
     return render(request, template, {"task": task, "entry": entry_of(event, whole=True)})
 

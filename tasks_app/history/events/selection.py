@@ -1,0 +1,71 @@
+"""Which events a reader wants: the same condition for rows, for blocks and for the events in them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from django.db.models import Q
+
+from tasks_app.models import EventKind
+
+_FAILED_ROWS = (
+    Q(kind=EventKind.ERROR)
+    | Q(kind=EventKind.CHECK, payload__passed=False)
+    | Q(kind=EventKind.RESULT, payload__is_error=True)
+    | Q(kind=EventKind.TOOL_RESULT, payload__is_error=True, payload__turned_down__isnull=True)
+)
+
+
+def is_failure(kind: str, payload: object) -> bool:
+    """Return what `_FAILED_ROWS` asks the database."""
+    facts = payload if isinstance(payload, dict) else {}
+    match kind:
+        case EventKind.ERROR:
+            return True
+        case EventKind.CHECK:
+            return facts.get("passed") is False
+        case EventKind.RESULT:
+            return facts.get("is_error") is True
+        case EventKind.TOOL_RESULT:
+            return facts.get("is_error") is True and "turned_down" not in facts
+    return False
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Events of some kinds (None: of all), only failures, or only those that came from the agent process."""
+
+    kinds: frozenset[str] | None = None
+    failures: bool = False
+    from_agent: bool = False
+
+    @classmethod
+    def of(cls, kinds: Collection[str]) -> Selection:
+        return cls(frozenset(kinds))
+
+    @property
+    def rows(self) -> Q:
+        """The condition for rows of events."""
+        found = Q() if self.kinds is None else Q(kind__in=self.kinds)
+        if self.failures:
+            found &= _FAILED_ROWS
+        return found & Q(raw__isnull=False) if self.from_agent else found
+
+    @property
+    def blocks(self) -> Q:
+        """The condition for blocks that may contain such events."""
+        found = Q() if self.kinds is None else blocks_with(self.kinds)
+        return found & Q(failures__gt=0) if self.failures else found
+
+    def has_kind(self, kind: str) -> bool:
+        return self.kinds is None or kind in self.kinds
+
+
+def blocks_with(kinds: Collection[str]) -> Q:
+    """Return the condition for blocks with events of these kinds. Django writes no valid SQL for no key."""
+    return Q(kinds__has_any_keys=sorted(kinds)) if kinds else Q(pk__in=[])
+
+
+EVERYTHING = Selection()
+FAILURES = Selection(failures=True)
