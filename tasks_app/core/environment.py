@@ -130,6 +130,13 @@ class Environment(BaseModel):
     agent_disk: Size = Field(20 * 1024**3, alias="CATHERDER_AGENT_DISK")
     agent_tmp: Size = Field(1024**3, alias="CATHERDER_AGENT_TMP")
     setup_caches: Size = Field(10 * 1024**3, alias="CATHERDER_SETUP_CACHES")
+    compact_after_hours: int = Field(
+        24,
+        alias="CATHERDER_COMPACT_AFTER_HOURS",
+        ge=0,
+        le=87_600,
+        description="When the log of an ended run is compressed; 0: never.",
+    )
     keep_free_disk: Size = Field(1024**3, alias="CATHERDER_KEEP_FREE_DISK")
     database_url: DatabaseUrl | None = Field(None, alias="DATABASE_URL")
     redis_url: RedisUrl | None = Field(None, alias="REDIS_URL")

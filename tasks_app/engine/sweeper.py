@@ -11,6 +11,7 @@ from datetime import timedelta
 from django.db import close_old_connections
 
 from tasks_app.core.labels import Labels
+from tasks_app.engine.compaction import compact_due_runs
 from tasks_app.engine.temporary_faults import temporary_fault
 from tasks_app.history.day_sums import add_up_days
 from tasks_app.models import Change, IdempotencyKey, Span
@@ -101,6 +102,7 @@ class Sweeper(threading.Thread):
                 self._sweep,
                 prune,
                 add_up_days,
+                compact_due_runs,
                 close_old_connections,
             )
             for part in parts:
