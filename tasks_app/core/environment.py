@@ -137,6 +137,20 @@ class Environment(BaseModel):
         le=87_600,
         description="When the log of an ended run is compressed; 0: never.",
     )
+    keep_logs_days: int = Field(
+        0,
+        alias="CATHERDER_KEEP_LOGS_DAYS",
+        ge=0,
+        le=36_500,
+        description="How long the logs of ended tasks are kept; 0: as long as their project.",
+    )
+    keep_workspaces_days: int = Field(
+        0,
+        alias="CATHERDER_KEEP_WORKSPACES_DAYS",
+        ge=0,
+        le=36_500,
+        description="How long the workspaces of ended tasks are kept; 0: until somebody removes them.",
+    )
     keep_free_disk: Size = Field(1024**3, alias="CATHERDER_KEEP_FREE_DISK")
     database_url: DatabaseUrl | None = Field(None, alias="DATABASE_URL")
     redis_url: RedisUrl | None = Field(None, alias="REDIS_URL")

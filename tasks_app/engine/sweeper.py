@@ -12,6 +12,7 @@ from django.db import close_old_connections
 
 from tasks_app.core.labels import Labels
 from tasks_app.engine.compaction import compact_due_runs
+from tasks_app.engine.old_logs import remove_due_logs
 from tasks_app.engine.temporary_faults import temporary_fault
 from tasks_app.history.day_sums import add_up_days
 from tasks_app.models import Change, IdempotencyKey, Span
@@ -103,6 +104,7 @@ class Sweeper(threading.Thread):
                 prune,
                 add_up_days,
                 compact_due_runs,
+                remove_due_logs,
                 close_old_connections,
             )
             for part in parts:

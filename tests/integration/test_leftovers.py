@@ -31,6 +31,9 @@ from tasks_app.git.pruning import KEPT, prune
 from tasks_app.git.uploads import keep_content, upload_path
 from tasks_app.models import paths
 from tasks_app.services.projects.fetching import fetch
+from tasks_app.models import Task, paths
+from tasks_app.operations import local_sandbox
+from tasks_app.services import named_commits
 from tests.integration.conftest import Manage
 from tests.integration.git_repository import GitRepository
 from tests.runner import Runner
@@ -138,13 +141,31 @@ class TestFoldersOnAWorkerHost:
 def test_a_worker_host_removes_them_by_itself(runner: Runner, become_worker_host: Callable[[], None]) -> None:
     folders = remains_of_a_project(runner)
     become_worker_host()
-    keeper = Housekeeper()
+    keeper = Housekeeper(local_sandbox.sandbox)
     keeper.start()
     try:
         wait_until(lambda: not any(folder.exists() for folder in folders))
     finally:
         keeper.stop()
         keeper.join()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_workspaces_go_by_themselves_once_they_are_as_old_as_the_setting_says(
+    runner: Runner, settings: Any
+) -> None:
+    settings.ENVIRONMENT = settings.ENVIRONMENT.model_copy(update={"keep_workspaces_days": 14})
+    old, recent = (runner.advance(runner.task(PAINTS)) for _ in range(2))
+    ended = timezone.now() - timedelta(days=15)
+    Task.objects.filter(pk=old.pk).update(ended_at=ended)
+    keeper = Housekeeper(local_sandbox.sandbox)
+    keeper.start()
+    try:
+        wait_until(lambda: not paths.workspace(old).path.exists())
+    finally:
+        keeper.stop()
+        keeper.join()
+    assert paths.workspace(recent).path.exists() and old.head_commit
 
 
 @pytest.mark.django_db

@@ -5,18 +5,21 @@ from __future__ import annotations
 import fcntl
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
+from itertools import chain
 from pathlib import Path
 
+from django.conf import settings
 from django.db import close_old_connections
 from django.db.models import Model, Q
 from django.utils import timezone
 
 from tasks_app.core.errors import WorkspaceError
+from tasks_app.engine.workspaces.cleaning import Cleaned, clean_workspaces
 from tasks_app.engine.temporary_faults import temporary_fault
 from tasks_app.git.pruning import prune
 from tasks_app.models import (
@@ -31,6 +34,8 @@ from tasks_app.models import (
     Task,
     paths,
 )
+from tasks_app.models import Project, paths
+from tasks_app.sandbox import Sandbox
 from tasks_app.sandbox.watch import size_of_folder
 from tasks_app.services.data_directory import holds_portal
 
@@ -139,10 +144,11 @@ def prune_repositories(*, older_than: timedelta = UNNAMED_KEPT) -> Iterator[Free
 
 
 class Housekeeper(threading.Thread):
-    """Removes what is left over on a worker host, at the start and then every SECONDS until it is stopped."""
+    """Removes what is left over on this host, at the start and then every SECONDS until it is stopped."""
 
-    def __init__(self) -> None:
+    def __init__(self, sandbox: Callable[[], Sandbox]) -> None:
         super().__init__(name="housekeeper", daemon=True)
+        self._sandbox = sandbox
         self._stop_wanted = threading.Event()
 
     def run(self) -> None:
@@ -158,13 +164,19 @@ class Housekeeper(threading.Thread):
             self._stop_wanted.wait(SECONDS)
 
     def _remove_all(self) -> None:
-        for one in remove_leftovers():
+        removed: Iterator[Freed | Cleaned] = chain(remove_leftovers(), self._old_workspaces())
+        for one in removed:
             if one.kept:
                 logger.warning("%s is left over and was kept: %s", one.path, one.kept)
             else:
                 logger.info("%s was left over and is removed: %s bytes", one.path, f"{one.freed:,}")
             if self._stop_wanted.is_set():
                 return
+
+    def _old_workspaces(self) -> Iterator[Cleaned]:
+        """Remove workspaces that are older than the setting says."""
+        if days := settings.ENVIRONMENT.keep_workspaces_days:
+            yield from clean_workspaces(older_than=timedelta(days=days), sandbox=self._sandbox())
 
     def stop(self) -> None:
         self._stop_wanted.set()

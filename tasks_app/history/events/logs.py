@@ -51,6 +51,8 @@ def render_log(step: Step, kind: LogKind) -> Iterator[str]:
 
     A current run is included up to its newest event.
     """
+    if kind is not LogKind.RAW:
+        yield from _note_of_removal(step.task)
     for run in Run.objects.filter(step=step).order_by("number"):
         yield from _render_raw(run) if kind is LogKind.RAW else _render_readable(run, step, kind)
 
@@ -66,6 +68,8 @@ def follow_log(
     runs = Q(run__step__task=task) if step is None else Q(run__step=step)
     events = _events(runs, kind)
     last, run = 0, None
+    if kind is not LogKind.RAW:
+        yield from _note_of_removal(task)
     while True:
         ended = Task.objects.filter(pk=task.pk, phase__in=ENDED).exists()  # before the last reading
         for event in events.all(after=last):
@@ -78,6 +82,12 @@ def follow_log(
             yield from _run_boundary(run, None, kind)
             return
         pause()
+
+
+def _note_of_removal(task: Task) -> Iterator[str]:
+    if task.log_removed_at is not None:
+        at = format_time(task.log_removed_at)
+        yield f"The log up to {at} was removed, because it was old.\n"
 
 
 def _events(runs: Q, kind: LogKind) -> Events:

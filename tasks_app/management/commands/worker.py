@@ -88,8 +88,9 @@ class Command(BaseCommand):
                 heartbeat.stop()
                 return
         others: list[Dispatcher | Publisher | Housekeeper] = (
-            [Housekeeper()] if settings.ENVIRONMENT.worker_token else [Dispatcher(), Publisher(intake)]
+            [] if settings.ENVIRONMENT.worker_token else [Dispatcher(), Publisher(intake)]
         )
+        others.append(Housekeeper(lambda: sandbox))
         exporter = start_exporter()
         sweeper.start()
         for thread in others:

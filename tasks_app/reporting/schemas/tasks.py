@@ -90,6 +90,9 @@ class TaskOut(HasTimes, HasMetrics):
     left_out: list[str] = Field(
         description="What is in its workspace and not in its commit, or was lost, one sentence each."
     )
+    log_removed_at: DateTime | None = Field(
+        description="When its events and logs up to then were removed, because they were old."
+    )
     followed_decisions: list[int] = Field(
         description="The numbers of the project's decisions that its agents named as followed."
     )
@@ -143,6 +146,7 @@ class TaskOut(HasTimes, HasMetrics):
             pull_request=PullRequestOut.of(pull_request) if pull_request else None,
             fetch=fetch_command_for(task),
             left_out=task.left_out,
+            log_removed_at=task.log_removed_at,
             followed_decisions=list(followed),
             **more,
         )
