@@ -182,8 +182,7 @@ def test_a_sweep_that_finds_nothing_asks_once(settings: Any) -> None:
     if connection.vendor == "sqlite":
         with connection.cursor() as cursor:
             cursor.execute(f"EXPLAIN QUERY PLAN {captured[0]['sql']}")
-            plan = str(cursor.fetchall())
-        assert "task_has_log" in plan or "phase" in plan, plan
+            assert "task_has_log" in str(cursor.fetchall())
 
 
 def test_the_command_says_what_it_would_free_and_removes_nothing(manage: Manage) -> None:

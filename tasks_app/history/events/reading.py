@@ -62,9 +62,6 @@ class Events:
     def of_kinds(self, kinds: Collection[str]) -> Self:
         return self.only(Selection.of(kinds))
 
-    def with_raw(self) -> Self:
-        return replace(self, raw=True)
-
     def after(self, event_id: int, most: int) -> list[Event]:
         """Return the first events after this id, at most so many."""
         rows = list(self.rows().filter(pk__gt=event_id).order_by("pk")[:most])
@@ -84,9 +81,6 @@ class Events:
 
     def last(self) -> Event | None:
         return next(iter(self.before(None, 1)), None)
-
-    def exists(self) -> bool:
-        return self.rows().exists() or next(self._from_blocks(), None) is not None
 
     def get(self, event_id: int) -> Event | None:
         """Return the event with this id, or None."""
