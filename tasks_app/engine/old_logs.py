@@ -38,11 +38,14 @@ class RemovedLog:
 
 
 def remove_due_logs() -> int:
-    """Remove logs that are older than the setting says; return how many transactions that took."""
+    """Remove logs that are older than the setting says. For the sweeper."""
     days = settings.ENVIRONMENT.keep_logs_days
-    if not days:
-        return 0
-    before, done = timezone.now() - timedelta(days=days), 0
+    return remove_some_logs(older_than=timedelta(days=days)) if days else 0
+
+
+def remove_some_logs(*, older_than: timedelta) -> int:
+    """Remove logs of tasks that ended longer ago, up to a limit; return how many transactions that took."""
+    before, done = timezone.now() - older_than, 0
     for task in _due(before).order_by("ended_at")[:AT_ONCE]:
         more = True
         while more and done < AT_ONCE:

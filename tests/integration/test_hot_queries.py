@@ -18,6 +18,8 @@ from django.test import Client
 from django.utils import timezone
 
 from tasks_app.engine.runs.decisions import note_followed
+from tasks_app.engine.compaction import compact_runs
+from tasks_app.engine.old_logs import remove_some_logs
 from tasks_app.engine.sweeper import sweep
 from tasks_app.history.day_sums import add_up_days
 from tasks_app.models import Channel, Event, IndexedAnswer, Project, Question, Role, Step, Task, User
@@ -160,6 +162,8 @@ def looks_of_workers() -> Iterator[tuple[str, Callable[[], object]]]:
     yield "the budgets of a running agent", lambda: budgets_of_task(asked.task_id)
     yield "waits for budgets", end_waits_for_budgets
     yield "adding up days", add_up_days
+    yield "compacting a run", lambda: compact_runs(older_than=timedelta(days=1), at_once=1)
+    yield "removing an old log", lambda: remove_some_logs(older_than=timedelta(days=1))
     yield "earlier answers", lambda: find_similar_answers(asked)
     yield "decisions that questions concern", lambda: related_decisions_of_each([asked])
     yield "decisions of a prompt", lambda: decisions_for(asked.step)
