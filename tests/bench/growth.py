@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -64,6 +64,10 @@ SAMPLE_TEXT = (
     REPOSITORY / "tasks_app/rehearsal/sample/repository/tasks/split-to-the-last-cent.md"
 ).read_text()
 FAKE_TEXT = "# Write notes\n\nbench: 0.1\n"
+_OTHERS_LOOK = """
+SELECT count(*) FROM pg_stat_activity
+WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_xmin IS NOT NULL
+"""
 _WORKER = ("-m", "tests.bench.worker_with_fake_agent", "worker")
 
 
@@ -102,22 +106,32 @@ def main() -> None:
         folder = Path(cleanup.enter_context(tempfile.TemporaryDirectory()))
         services = cleanup.enter_context(own_services()) if chosen.postgres else {}
         start = _fake_portal if chosen.fake else _rehearsing_portal
-        portal, project, text = cleanup.enter_context(start(folder, services))
-        for line in _measure(portal, project, text, chosen.tasks):
+        running = cleanup.enter_context(start(folder, services))
+        for line in _measure(running, chosen.tasks):
             print(line, flush=True)
 
 
+@dataclass(frozen=True)
+class Running:
+    """A portal that works on tasks of a project with this text, until `stop` is called."""
+
+    portal: UpPortal | WebServer
+    project: str
+    text: str
+    stop: Callable[[], None]
+
+
 @contextmanager
-def _rehearsing_portal(folder: Path, services: dict[str, str]) -> Iterator[tuple[UpPortal, str, str]]:
+def _rehearsing_portal(folder: Path, services: dict[str, str]) -> Iterator[Running]:
     portal = UpPortal(folder / "data", CATHERDER_UNDO_SECONDS="0", **services).start()
     try:
-        yield portal, "sample", SAMPLE_TEXT
+        yield Running(portal, "sample", SAMPLE_TEXT, portal.stop)
     finally:
         portal.stop()
 
 
 @contextmanager
-def _fake_portal(folder: Path, services: dict[str, str]) -> Iterator[tuple[WebServer, str, str]]:
+def _fake_portal(folder: Path, services: dict[str, str]) -> Iterator[Running]:
     portal = WebServer(folder / "data", **services)
     GitRepository.make(folder / "source", **{"cat-herder.yaml": PLAIN_CONFIG})
     portal.python("from tasks_app.models import *\n" + PROJECT.format(source=str(folder / "source")))
@@ -125,14 +139,19 @@ def _fake_portal(folder: Path, services: dict[str, str]) -> Iterator[tuple[WebSe
         worker = subprocess.Popen(
             [sys.executable, *_WORKER], cwd=REPOSITORY, env=portal.env(), stdout=log, stderr=log
         )
-        try:
-            yield portal, "bench", FAKE_TEXT
-        finally:
+
+        def stop() -> None:
             worker.terminate()
             worker.wait(PATIENCE)
 
+        try:
+            yield Running(portal, "bench", FAKE_TEXT, stop)
+        finally:
+            stop()
 
-def _measure(portal: UpPortal | WebServer, project: str, text: str, tasks: int) -> Iterator[str]:
+
+def _measure(running: Running, tasks: int) -> Iterator[str]:
+    portal = running.portal
     sizes = "from tests.bench.growth import row_sizes; result = row_sizes()"
     events = "from tests.bench.growth import events_now; result = vars(events_now())"
     rows_before, disk_before = portal.rows(sizes), _folders(portal.data_dir)
@@ -140,9 +159,10 @@ def _measure(portal: UpPortal | WebServer, project: str, text: str, tasks: int) 
     while started < tasks:
         count = min(ROUND, tasks - started)
         # Only so many tasks may have the same title; the scripted model knows the sample by its title.
-        unlike = text.replace("# Write notes", f"# Write notes, part {started // ROUND + 1}")
-        started += int(portal.rows(START.format(project=project, text=unlike, count=count)))
+        unlike = running.text.replace("# Write notes", f"# Write notes, part {started // ROUND + 1}")
+        started += int(portal.rows(START.format(project=running.project, text=unlike, count=count)))
         _until_done(portal, started)
+    running.stop()
     yield f"{tasks} tasks are done"
     rows, disk = portal.rows(sizes), _folders(portal.data_dir)
     yield from _growth("database", rows_before, rows, tasks)
@@ -218,15 +238,23 @@ def events_now() -> Events:
 
 
 def _settle() -> None:
-    """Give back what deleted rows took, so that only what is used is measured."""
+    """Give back what deleted rows took, so that only what is used is measured.
+
+    PostgreSQL keeps deleted rows that a transaction of another process may see, for example autovacuum's.
+    """
     from django.db import connection
 
     with connection.cursor() as cursor:
-        if connection.vendor == "postgresql":
-            cursor.execute("VACUUM FULL tasks_app_event")
-            cursor.execute("VACUUM FULL tasks_app_eventblock")
-        else:
+        if connection.vendor != "postgresql":
             cursor.execute("VACUUM")
+            return
+        patience = time.monotonic() + PATIENCE
+        while time.monotonic() < patience:
+            cursor.execute(_OTHERS_LOOK)
+            if not cursor.fetchone()[0]:
+                break
+            time.sleep(0.5)
+        cursor.execute("VACUUM FULL")
 
 
 def compact_everything() -> int:
