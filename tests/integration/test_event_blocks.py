@@ -246,6 +246,7 @@ def api_pages(task: Task, script: Script) -> Iterator[tuple[str, Any]]:
         yield f"events by {limit}", found
 
 
+@pytest.mark.once(on="sqlite")  # some hundred pages; what they are made of is read on both below
 def test_every_reader_reads_the_same_after_compaction(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blocks, "MOST_EVENTS", 30)
     reader = Reader.make()
