@@ -38,9 +38,14 @@ class RemovedLog:
 
 
 def remove_due_logs() -> int:
-    """Remove logs that are older than the setting says. For the sweeper."""
-    days = settings.ENVIRONMENT.keep_logs_days
-    return remove_some_logs(older_than=timedelta(days=days)) if days else 0
+    """Remove logs that are older than the setting says. For the sweeper.
+
+    A worker host does not: the setting is the portal's.
+    """
+    environment = settings.ENVIRONMENT
+    if environment.worker_token or not environment.keep_logs_days:
+        return 0
+    return remove_some_logs(older_than=timedelta(days=environment.keep_logs_days))
 
 
 def remove_some_logs(*, older_than: timedelta) -> int:

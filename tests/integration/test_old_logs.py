@@ -16,7 +16,7 @@ from django.utils import timezone
 
 from tasks_app.core.phases import Phase
 from tasks_app.engine import old_logs
-from tasks_app.engine.compaction import compact_runs
+from tasks_app.engine.compaction import compact_due_runs, compact_runs
 from tasks_app.engine.old_logs import remove_due_logs, remove_logs
 from tasks_app.history.audit import record
 from tasks_app.history.events.append import NewEvent, append
@@ -89,6 +89,15 @@ def test_the_log_and_transcripts_of_an_old_task_go(compacted: bool, settings: An
 def test_by_default_logs_are_kept_for_ever() -> None:
     ended_task(days=4_000)
     assert remove_due_logs() == 0 and Event.objects.count() == 20
+
+
+def test_a_worker_host_neither_compacts_nor_removes_logs(settings: Any) -> None:
+    """The settings are the portal's; a host may have others, or none."""
+    values = {"keep_logs_days": 30, "worker_token": "cathw_build-2." + 43 * "A"}
+    settings.ENVIRONMENT = settings.ENVIRONMENT.model_copy(update=values)
+    ended_task(days=31)
+    assert remove_due_logs() == compact_due_runs() == 0
+    assert Event.objects.count() == 20
 
 
 def test_questions_answers_decisions_and_the_audit_log_stay(settings: Any) -> None:
