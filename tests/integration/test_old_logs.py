@@ -14,6 +14,8 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils import timezone
 
+from tasks_app.agent.fake import FakeAgent
+from tasks_app.agent.fake_script import Fail, say
 from tasks_app.core.phases import Phase
 from tasks_app.engine import old_logs
 from tasks_app.engine.compaction import compact_due_runs, compact_runs
@@ -34,10 +36,13 @@ from tasks_app.models import (
     SessionEntry,
     Task,
 )
+from tasks_app.services.tasks import resume_task
 from tests.api import Script
 from tests.browser import signed_in
 from tests.factories import DecisionFactory, QuestionFactory, RunFactory, TaskFactory, UserFactory
 from tests.integration.conftest import Manage
+from tests.people import acting
+from tests.runner import Runner
 
 pytestmark = pytest.mark.django_db
 
@@ -165,6 +170,31 @@ def test_the_log_of_a_task_that_goes_on_stays(settings: Any) -> None:
     Task.objects.filter(pk=task.pk).update(phase=Phase.PENDING, ended_at=None)
     assert not old_logs._remove_some(task, timezone.now() - 30 * DAY)
     assert Event.objects.count() == 20
+
+
+@pytest.mark.parametrize("removed", [False, True], ids=["compacted", "removed"])
+def test_a_task_can_be_resumed_whose_log_was(removed: bool, runner: Runner, settings: Any) -> None:
+    """With its log in blocks it goes on in its session; without one it begins a new session."""
+    task = runner.advance(runner.task([say("I begin."), Fail("No luck.")]))
+    assert task.phase == Phase.FAILED
+    earlier = timezone.now() - 31 * DAY
+    Run.objects.update(ended_at=earlier)
+    Task.objects.filter(pk=task.pk).update(ended_at=earlier)
+    assert compact_runs(older_than=DAY) and not Event.objects.exists()
+    if removed:
+        assert len(list(remove_logs(older_than=30 * DAY))) == 1 and not EventBlock.objects.exists()
+
+    runner.agent = FakeAgent(lambda prompt: [say("I begin."), say("Failed."), say("Done now.")])
+    task.refresh_from_db()
+    resume_task(task, by=acting(runner.user))
+    task = runner.advance(task)
+
+    assert task.phase == Phase.DONE
+    first, second = Run.objects.order_by("number")
+    assert second.resumed is not removed
+    assert (first.session_id == second.session_id) is not removed
+    assert "Done now." in "".join(render_log(task.steps.get(), LogKind.OUTPUT))
+    assert EventBlock.objects.filter(run=first).exists() is not removed
 
 
 def test_a_long_log_goes_in_parts_and_is_noted_at_the_end(
