@@ -261,7 +261,7 @@ def compact_everything() -> int:
     """Compact all ended runs, as if they had ended long ago; return the transactions that it took."""
     from django.db.models import F
 
-    from tasks_app.engine.compaction import compact_runs
+    from tasks_app.engine.logs.compaction import compact_runs
     from tasks_app.models import Run
 
     Run.objects.exclude(ended_at=None).update(ended_at=F("ended_at") - timedelta(days=2))

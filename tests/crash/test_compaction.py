@@ -29,7 +29,7 @@ Run.objects.update(ended_at=timezone.now() - timedelta(days=2), outcome="finishe
 """
 COMPACT = """
 from datetime import timedelta
-from tasks_app.engine.compaction import compact_runs
+from tasks_app.engine.logs.compaction import compact_runs
 from tasks_app.history.events import blocks
 blocks.MOST_EVENTS = 20
 while compact_runs(older_than=timedelta(days=1)):

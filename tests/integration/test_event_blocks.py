@@ -19,8 +19,8 @@ from django.urls import reverse
 from django.utils import timezone
 
 from tasks_app.core.phases import Phase
-from tasks_app.engine import compaction
-from tasks_app.engine.compaction import compact_due_runs, compact_runs
+from tasks_app.engine.logs import compaction
+from tasks_app.engine.logs.compaction import compact_due_runs, compact_runs
 from tasks_app.engine.runs.deaths import _runs_since_resumed
 from tasks_app.history.events import blocks
 from tasks_app.history.events.append import NewEvent, append, append_one

@@ -29,11 +29,9 @@ from tasks_app.git import Repository, pruning
 from tasks_app.git.lfs import added_contents, all_named, is_kept, path_of
 from tasks_app.git.pruning import KEPT, prune
 from tasks_app.git.uploads import keep_content, upload_path
-from tasks_app.models import paths
-from tasks_app.services.projects.fetching import fetch
 from tasks_app.models import Task, paths
 from tasks_app.operations import local_sandbox
-from tasks_app.services import named_commits
+from tasks_app.services.projects.fetching import fetch
 from tests.integration.conftest import Manage
 from tests.integration.git_repository import GitRepository
 from tests.runner import Runner

@@ -17,9 +17,9 @@ from django.utils import timezone
 from tasks_app.agent.fake import FakeAgent
 from tasks_app.agent.fake_script import Fail, say
 from tasks_app.core.phases import Phase
-from tasks_app.engine import old_logs
-from tasks_app.engine.compaction import compact_due_runs, compact_runs
-from tasks_app.engine.old_logs import remove_due_logs, remove_logs
+from tasks_app.engine.logs import old_logs
+from tasks_app.engine.logs.compaction import compact_due_runs, compact_runs
+from tasks_app.engine.logs.old_logs import remove_due_logs, remove_logs
 from tasks_app.history.audit import record
 from tasks_app.history.events.append import NewEvent, append
 from tasks_app.history.events.logs import LogKind, follow_log, render_log

@@ -193,7 +193,7 @@ def test_m1_checks_of_uploads_and_orders_of_bundles_do_not_delay_each_other(
     runner: Runner, checking: Blocking, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As many of the one as there are threads, and one of the other."""
-    order, numbers = {"target": 40 * "b"}, range(worker_hosts.MOST_SLOW)
+    order, numbers = {"target": 40 * "b"}, range(application.MOST_SLOW)
     with ended(checking), serving() as url:
         host = host_at(url, runner)
         for number in numbers:

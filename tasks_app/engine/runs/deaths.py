@@ -14,7 +14,6 @@ from django.db.models import Q, QuerySet
 from tasks_app.core.phases import Phase
 from tasks_app.engine.lease import Lease
 from tasks_app.engine.runs.conclude import fail
-from tasks_app.models import Event, EventKind, Outcome, Run, Step
 from tasks_app.history.events.reading import Events, has_events
 from tasks_app.models import EventKind, Outcome, Run, Step
 from tasks_app.sandbox import killed_by

@@ -19,8 +19,8 @@ from django.db.models import Model, Q
 from django.utils import timezone
 
 from tasks_app.core.errors import WorkspaceError
-from tasks_app.engine.workspaces.cleaning import Cleaned, clean_workspaces
 from tasks_app.engine.temporary_faults import temporary_fault
+from tasks_app.engine.workspaces.cleaning import Cleaned, clean_workspaces
 from tasks_app.git.pruning import prune
 from tasks_app.models import (
     Project,
@@ -34,7 +34,6 @@ from tasks_app.models import (
     Task,
     paths,
 )
-from tasks_app.models import Project, paths
 from tasks_app.sandbox import Sandbox
 from tasks_app.sandbox.watch import size_of_folder
 from tasks_app.services.data_directory import holds_portal

@@ -1,0 +1,1 @@
+"""Keeping logs small: events of ended runs as compressed blocks, and old logs removed."""
