@@ -15,7 +15,7 @@ from tasks_app.agent.port import RunOrder
 from tasks_app.agent.proxy import ApiKeyProxy, RunLimits
 from tasks_app.engine.stopping import StopSignal
 from tasks_app.engine.worker_context import WorkerContext
-from tasks_app.engine.workers.worker_beat import process_name
+from tasks_app.engine.workers.heartbeat import process_name
 from tasks_app.models import paths
 from tasks_app.operations import local_sandbox
 from tasks_app.rehearsal.server import RehearsalServer

@@ -19,7 +19,7 @@ from django.db import connection
 
 from catherder_site.asgi_layers.body_limits import Application, Message, Receive, Send
 from catherder_site.asgi_layers.plain_text import answer
-from catherder_site.worker_hosts import lfs_service, transfers, upload_service
+from catherder_site.worker_hosts.application import lfs_service, transfers, upload_service
 from catherder_site.worker_hosts.background import Background
 from catherder_site.worker_hosts.git_service import (
     MOST_PROCESSES,
@@ -34,7 +34,7 @@ from catherder_site.worker_hosts.slow_threads import Busy, SlowThreads
 from tasks_app.core.environment import queue_secret
 from tasks_app.core.errors import BadInput, LeaseLost, WorkspaceError
 from tasks_app.models import WorkerToken
-from tasks_app.services.workers.worker_hosts import (
+from tasks_app.services.workers.hosts import (
     HeldTask,
     ensure_base_ref,
     held_task,

@@ -21,7 +21,7 @@ from tasks_app import git as git_package
 from tasks_app.core.errors import WorkspaceError
 from tasks_app.git.mirror import incoming_ref
 from tasks_app.git.program import Git
-from tasks_app.services.workers.worker_hosts import HeldTask
+from tasks_app.services.workers.hosts import HeldTask
 
 logger = logging.getLogger(__name__)
 

@@ -32,7 +32,7 @@ from tasks_app.git.durable import move_file_into_place, temporary_name
 from tasks_app.git.lfs import NOT_KEPT, is_kept, path_of
 from tasks_app.git.lfs_contents import LfsContents
 from tasks_app.git.mirror import URL_HEADER
-from tasks_app.services.workers.worker_hosts import HeldTask
+from tasks_app.services.workers.hosts import HeldTask
 
 _MEDIA_TYPE = b"application/vnd.git-lfs+json"
 _BATCH_BYTES = 4 * 1024**2

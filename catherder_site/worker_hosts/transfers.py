@@ -30,7 +30,7 @@ from tasks_app.core.errors import BadInput, LeaseLost, WorkspaceError
 from tasks_app.git.bundles import BundleOrder, find_bundle, order_bundle, remove_old_transfers
 from tasks_app.git.checksums import checksum_of
 from tasks_app.git.durable import move_file_into_place, temporary_name
-from tasks_app.services.workers.worker_hosts import HeldTask, require_still_held
+from tasks_app.services.workers.hosts import HeldTask, require_still_held
 
 logger = logging.getLogger(__name__)
 

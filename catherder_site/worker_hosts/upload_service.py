@@ -52,7 +52,7 @@ from tasks_app.git.uploads import (
     received,
     upload_path,
 )
-from tasks_app.services.workers.worker_hosts import HeldTask, confirm_push, require_still_held
+from tasks_app.services.workers.hosts import HeldTask, confirm_push, require_still_held
 
 logger = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from typing import Any
 from tasks_app.core.errors import BadInput
 from tasks_app.forges.port import ForgeKind
 from tasks_app.models import CredentialKind, Project
-from tasks_app.services.publishing.publish_settings import NewCredential, credential_kind_for, target_of
+from tasks_app.services.publishing.settings import NewCredential, credential_kind_for, target_of
 
 
 def add_publishing_arguments(actions: Any) -> None:

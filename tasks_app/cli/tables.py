@@ -19,7 +19,7 @@ from tasks_app.models import Project, Question, Sequence, Step, Task
 from tasks_app.reporting.schemas.decisions import DecisionOut
 from tasks_app.reporting.schemas.queue import QueuedTaskOut
 from tasks_app.services.projects.settings import SettingInEffect
-from tasks_app.services.publishing.publish_settings import (
+from tasks_app.services.publishing.settings import (
     author_of,
     forge_address_of,
     stored_credential,

@@ -18,10 +18,10 @@ from tasks_app.cli.questions import run_task_command, show_how_to_answer, show_q
 from tasks_app.cli.screen import Screen
 from tasks_app.core.errors import AnswerRefused, BadInput, NotOpen
 from tasks_app.core.phases import ENDED, Phase
-from tasks_app.engine.runs.wait_sentences import fault_words, reset_words
 from tasks_app.models import Channel, Question, Task
 from tasks_app.permissions import Principal
 from tasks_app.services.questions.answers import answer_question, decide
+from tasks_app.services.wait_sentences import fault_words, reset_words
 
 #: Seconds between two readings of the rows.
 _POLL_SECONDS = 0.1

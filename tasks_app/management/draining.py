@@ -7,7 +7,7 @@ from typing import Any
 
 from django.core.management.base import CommandError, CommandParser, OutputWrapper
 
-from tasks_app.engine.workers.worker_beat import host_name
+from tasks_app.engine.workers.heartbeat import host_name
 from tasks_app.management.preconditions import database_errors_as_sentences
 from tasks_app.models import WorkerBeat
 from tasks_app.models.worker import BEAT_SECONDS

@@ -15,11 +15,11 @@ from django.utils import timezone
 from tasks_app.core.fair_shares import Account, in_turn
 from tasks_app.core.labels import Labels, labels_in_words
 from tasks_app.core.phases import Phase
-from tasks_app.engine.runs.wait_sentences import fault_words
 from tasks_app.models import Task, WorkerBeat
 from tasks_app.models.task import TaskQuerySet
 from tasks_app.permissions import Principal, tasks_visible_to
 from tasks_app.reporting.search.paging import rows_in_order
+from tasks_app.services.wait_sentences import fault_words
 from tasks_app.services.workers.scheduling import (
     DueTask,
     Places,

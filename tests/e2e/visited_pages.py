@@ -34,7 +34,7 @@ from tasks_app.models import (
 )
 from tasks_app.services.accounts.tokens import make_token
 from tasks_app.services.projects.projects import add_project
-from tasks_app.services.publishing.publish_settings import NewCredential, store_credential
+from tasks_app.services.publishing.settings import NewCredential, store_credential
 from tests.addresses import NAMES, NOT_THERE, OPEN_TO_ALL, POST_ONLY, address
 from tests.factories import (
     COLUMNS,

@@ -15,9 +15,9 @@ from huey import MemoryHuey
 
 from tasks_app.engine.publishing import publisher
 from tasks_app.engine.publishing.publisher import Publisher
-from tasks_app.engine.workers import intake, worker_beat
+from tasks_app.engine.workers import heartbeat, intake
+from tasks_app.engine.workers.heartbeat import Heartbeat, beat
 from tasks_app.engine.workers.intake import DRAINED, STARTING, Intake, TakingConsumer
-from tasks_app.engine.workers.worker_beat import Heartbeat, beat
 from tasks_app.models import Task, WorkerBeat
 from tasks_app.operations import fitness, health
 from tasks_app.operations.fitness import worker_problem
@@ -46,14 +46,14 @@ def test_m6_a_closed_intake_leaves_the_queue_alone(monkeypatch: pytest.MonkeyPat
 
 @pytest.fixture
 def quick_beats(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker_beat, "BEAT_SECONDS", 0.01)
+    monkeypatch.setattr(heartbeat, "BEAT_SECONDS", 0.01)
 
 
 @pytest.mark.django_db(transaction=True)
 def test_m3_an_order_to_drain_closes_the_intake_until_it_is_taken_back(quick_beats: None) -> None:
     worker_intake = Intake()
-    heartbeat = Heartbeat(slots=2, intake=worker_intake)
-    heartbeat.start()
+    beating = Heartbeat(slots=2, intake=worker_intake)
+    beating.start()
     try:
         wait_until(WorkerBeat.objects.exists)
         assert worker_intake.is_open
@@ -64,23 +64,23 @@ def test_m3_an_order_to_drain_closes_the_intake_until_it_is_taken_back(quick_bea
         wait_until(lambda: not WorkerBeat.objects.get().problem)
         assert worker_intake.is_open
     finally:
-        heartbeat.stop()
-        heartbeat.join(30)
+        beating.stop()
+        beating.join(30)
 
 
 @pytest.mark.django_db(transaction=True)
 def test_m6_a_worker_that_cannot_work_says_why_from_its_first_beat(quick_beats: None) -> None:
     worker_intake, problems = Intake(), ["The disk is full."]
-    heartbeat = Heartbeat(slots=2, intake=worker_intake, find_problem=lambda: problems[0])
-    heartbeat.start()
+    beating = Heartbeat(slots=2, intake=worker_intake, find_problem=lambda: problems[0])
+    beating.start()
     try:
         wait_until(WorkerBeat.objects.exists)
         assert WorkerBeat.objects.get().problem == worker_intake.problem == "The disk is full."
         problems[0] = ""
         wait_until(lambda: worker_intake.is_open)
     finally:
-        heartbeat.stop()
-        heartbeat.join(30)
+        beating.stop()
+        beating.join(30)
 
 
 @pytest.mark.django_db(transaction=True)
@@ -91,15 +91,15 @@ def test_m6_a_worker_takes_nothing_until_it_has_looked(quick_beats: None) -> Non
         looked.wait(60)
         return ""
 
-    heartbeat = Heartbeat(slots=2, intake=worker_intake, find_problem=find_problem)
-    heartbeat.start()
+    beating = Heartbeat(slots=2, intake=worker_intake, find_problem=find_problem)
+    beating.start()
     try:
         assert worker_intake.problem == STARTING
         looked.set()
         wait_until(lambda: worker_intake.is_open)
     finally:
-        heartbeat.stop()
-        heartbeat.join(30)
+        beating.stop()
+        beating.join(30)
 
 
 @pytest.mark.django_db(transaction=True)
@@ -116,16 +116,16 @@ def test_m3_a_first_beat_that_fails_does_not_keep_the_drain_of_an_earlier_proces
             raise OSError("the database is away")
         return beat(**values)
 
-    monkeypatch.setattr(worker_beat, "beat", failing_once)
+    monkeypatch.setattr(heartbeat, "beat", failing_once)
     worker_intake = Intake()
-    heartbeat = Heartbeat(slots=2, intake=worker_intake)
-    heartbeat.start()
+    beating = Heartbeat(slots=2, intake=worker_intake)
+    beating.start()
     try:
         wait_until(lambda: len(beats) > 4)
         assert beats[:4] == [True, True, False, False] and worker_intake.is_open
     finally:
-        heartbeat.stop()
-        heartbeat.join(30)
+        beating.stop()
+        beating.join(30)
 
 
 @pytest.mark.django_db

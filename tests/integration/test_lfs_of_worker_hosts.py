@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 import requests
 
-from catherder_site.worker_hosts import git_service
+from catherder_site.worker_hosts.application import git_service
 from catherder_site.worker_hosts.application import WorkerHosts
 from tasks_app.core.errors import LeaseLost, TemporaryFault
 from tasks_app.git import Repository, lfs, mirror
 from tasks_app.git import transfers as worker_side
 from tasks_app.git.bundles import KEPT_SECONDS
 from tasks_app.models import Task
-from tasks_app.services.workers.worker_hosts import remove_all_old_transfers
+from tasks_app.services.workers.hosts import remove_all_old_transfers
 from tests.cut_connections import CutConnections
 from tests.integration.git_repository import GitRepository
 from tests.integration.worker_host import Host, breaking_line, held, host_at, no_page, serving, snapshot_ref

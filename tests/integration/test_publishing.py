@@ -25,9 +25,9 @@ from tasks_app.models import (
     Task,
     paths,
 )
-from tasks_app.services.publishing import publications
+from tasks_app.services.publishing.publications import publications
 from tasks_app.services.publishing.publications import CannotPublish, publication_hindrances, publish
-from tasks_app.services.publishing.publish_settings import change_publishing
+from tasks_app.services.publishing.settings import change_publishing
 from tasks_app.services.reviews.reviews import send_review
 from tests.factories import MembershipFactory, SequenceFactory, TaskFactory
 from tests.git_servers import bare_repository, count_pushes, refuse_pushes

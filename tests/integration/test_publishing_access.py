@@ -23,7 +23,7 @@ from tasks_app.core.phases import Phase
 from tasks_app.engine.publishing.publisher import carry_out
 from tasks_app.git.publishing import HttpsToken, SshKey
 from tasks_app.models import Action, AuditEntry, Project, Publication, PublishCredential, Role, Task
-from tasks_app.services.publishing.publish_settings import (
+from tasks_app.services.publishing.settings import (
     NewCredential,
     credential_fault,
     remote_of,

@@ -48,17 +48,9 @@ from tasks_app.models import (
 from tasks_app.notifications.message import message_of
 from tasks_app.reporting.schemas.tasks import TaskOut, tasks_out
 from tasks_app.services.encryption import Purpose, encrypt
-from tasks_app.services.publishing import pull_requests as service
+from tasks_app.services.publishing.publications import pull_requests as service
 from tasks_app.services.publishing.forge_webhooks import receive_call
 from tasks_app.services.publishing.publications import CannotPublish, publish
-from tasks_app.services.publishing.publish_settings import (
-    change_publishing,
-    forge_address_of,
-    pull_request_hindrance,
-    pull_requests_url,
-    remote_of,
-)
-from tasks_app.services.publishing.publish_settings import forge_of as real_forge_of
 from tasks_app.services.publishing.pull_request_text import (
     BEGIN,
     END,
@@ -68,6 +60,14 @@ from tasks_app.services.publishing.pull_request_text import (
     replace_own_part,
 )
 from tasks_app.services.publishing.pull_requests import reply_text
+from tasks_app.services.publishing.settings import (
+    change_publishing,
+    forge_address_of,
+    pull_request_hindrance,
+    pull_requests_url,
+    remote_of,
+)
+from tasks_app.services.publishing.settings import forge_of as real_forge_of
 from tasks_app.services.reviews.reviews import send_review
 from tasks_app.services.tasks import locked
 from tests.addresses import text_of
@@ -536,7 +536,7 @@ def test_what_is_posted_gives_no_command(reply: ThreadComment) -> None:
 def test_beyond_the_most_threads_known_discussions_go_on(
     opened: PullRequest, forge: FakeForge, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tasks_app.services.publishing.pull_requests.MOST_THREADS", 1)
+    monkeypatch.setattr("tasks_app.services.publishing.publications.pull_requests.MOST_THREADS", 1)
     first = forge.comment(1, "Why blue?")
     forge.comment(1, "Why paint?")
     forge.comment(1, "Why not red?", discussion=first.discussion)
@@ -816,7 +816,7 @@ def test_where_nothing_happens_looks_become_rare(opened: PullRequest) -> None:
 def test_a_project_that_changed_its_forge_says_so(
     opened: PullRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tasks_app.services.publishing.publish_settings import forge_of
+    from tasks_app.services.publishing.settings import forge_of
 
     monkeypatch.setattr(engine, "forge_of", forge_of)
     Project.objects.update(publish_url="")

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from catherder_site.worker_hosts import git_service, transfers, upload_service
+from catherder_site.worker_hosts.application import git_service, transfers, upload_service
 from tasks_app.core.errors import LeaseLost, TemporaryFault
 from tasks_app.git import Repository, mirror, program, uploads
 from tasks_app.git import transfers as worker_side
@@ -25,7 +25,7 @@ from tasks_app.git.checksums import checksum_of
 from tasks_app.git.exchange_faults import ExchangeRefused
 from tasks_app.git.mirror import Portal, incoming_ref
 from tasks_app.models import Task
-from tasks_app.services.workers.worker_hosts import remove_all_old_transfers
+from tasks_app.services.workers.hosts import remove_all_old_transfers
 from tests.cut_connections import CutConnections
 from tests.forkserver import REPOSITORY
 from tests.integration.git_repository import GitRepository

@@ -35,7 +35,7 @@ LARGE = 20 * 1024**2
 #: As the holder of a task on a worker host: its token, task, epoch, branch and base commit.
 HOLD = """
 from tasks_app.permissions import Principal
-from tasks_app.services.workers.worker_hosts import make_worker_token
+from tasks_app.services.workers.hosts import make_worker_token
 admin = Principal.unrestricted(User.objects.get(username="admin"))
 token = make_worker_token("build-2", by=admin)
 task = Task.objects.get(pk={task})

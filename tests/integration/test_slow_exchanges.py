@@ -14,7 +14,7 @@ import requests
 
 from catherder_site.asgi_layers.plain_text import answer
 from catherder_site.asgi_layers.sandboxed_peers import RefuseSandboxedPeers
-from catherder_site.worker_hosts import application, background, transfers, upload_service
+from catherder_site.worker_hosts.application import application, background, transfers, upload_service
 from catherder_site.worker_hosts.application import WorkerHosts
 from tasks_app.core.errors import LeaseLost, TemporaryFault
 from tasks_app.git import mirror, uploads
@@ -22,7 +22,7 @@ from tasks_app.git import transfers as worker_side
 from tasks_app.git.lfs_contents import LfsContents
 from tasks_app.git.mirror import Portal, incoming_ref
 from tasks_app.models import Task
-from tasks_app.services.workers.worker_hosts import HeldTask, confirm_push, require_still_held
+from tasks_app.services.workers.hosts import HeldTask, confirm_push, require_still_held
 from tests.forkserver import PATIENCE
 from tests.integration.test_resumed_transfers import left_over, noise
 from tests.integration.worker_host import Host, held, host_at, serving, snapshot_ref

@@ -16,6 +16,7 @@ from tasks_app.core.phases import Phase
 from tasks_app.engine.advance import advance
 from tasks_app.engine.turns import QueueNotifier, take_turns
 from tasks_app.engine.workers import leaving, worker_beat
+from tasks_app.engine.workers import heartbeat, leaving
 from tasks_app.models import Project, Task, Transition, WorkerBeat, paths
 from tasks_app.reporting.queue import queue_sentence
 from tasks_app.sandbox import SandboxMode, detect
@@ -168,7 +169,7 @@ def test_a_task_goes_on_once_its_submodule_can_be_fetched(runner: Runner) -> Non
 
 def on_host(monkeypatch: pytest.MonkeyPatch, name: str, runner: Runner, task: Task) -> Task:
     """Work on the task as the worker of a host."""
-    for module in (leaving, worker_beat):
+    for module in (leaving, heartbeat):
         monkeypatch.setattr(module, "host_name", lambda: name)
     advance(task.pk, owner=f"{name}:1", context=replace(runner.context, labels=frozenset()))
     task.refresh_from_db()

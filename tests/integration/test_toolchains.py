@@ -16,7 +16,7 @@ from tasks_app.agent.fake_script import Act, Turn, say, write
 from tasks_app.core.labels import Labels
 from tasks_app.core.phases import Phase
 from tasks_app.engine.advance import advance
-from tasks_app.engine.workers import worker_beat
+from tasks_app.engine.workers import heartbeat
 from tasks_app.engine.workers.toolchains import toolchains_here
 from tasks_app.models import Task, Transition, WorkerBeat
 from tasks_app.operations.doctor import data, machine
@@ -216,11 +216,11 @@ def test_m6_a_toolchain_that_was_just_removed_fails_no_task(runner: Runner, home
 def test_m6_workers_tell_which_toolchains_they_have(
     home: Path, db: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worker_beat, "close_old_connections", lambda: None)  # it is the test's own
+    monkeypatch.setattr(heartbeat, "close_old_connections", lambda: None)  # it is the test's own
     monkeypatch.setattr(tasks, "labels", frozenset({"gpu"}))
     (home / ".nvm").rename(home / "away")
-    heartbeat = worker_beat.Heartbeat(slots=1, find_labels=tasks.labels_here)
-    heartbeat._try_beat()
+    beating = heartbeat.Heartbeat(slots=1, find_labels=tasks.labels_here)
+    beating._try_beat()
     shown = WorkerOut.of(WorkerBeat.objects.get())
     assert (shown.labels, shown.toolchains) == (["gpu"], ["java", "python", "rust"])
 

@@ -26,7 +26,7 @@ from tasks_app.core.phases import Phase
 from tasks_app.engine import advance
 from tasks_app.engine.runs import judging, steps
 from tasks_app.engine.runs.network import network_of
-from tasks_app.engine.workers import worker_beat
+from tasks_app.engine.workers import heartbeat
 from tasks_app.engine.workers.intake import Intake
 from tasks_app.engine.workspaces.cleaning import clean_workspaces
 from tasks_app.engine.workspaces.recording import record_after_checks
@@ -130,8 +130,8 @@ class TestCommands:
 
 @pytest.mark.both
 def test_a_worker_host_has_its_name_in_leases(on_worker_host: Any) -> None:
-    assert worker_beat.host_name().startswith("build-2@")
-    assert worker_beat.process_name().startswith("build-2@")
+    assert heartbeat.host_name().startswith("build-2@")
+    assert heartbeat.process_name().startswith("build-2@")
 
 
 def facts(settings: Any, **others: Any) -> dict[str, Any]:

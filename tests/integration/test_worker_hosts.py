@@ -24,7 +24,7 @@ from django.db import connection
 from django.utils import timezone
 
 from catherder_site.asgi_layers.plain_text import answer
-from catherder_site.worker_hosts import git_service
+from catherder_site.worker_hosts.application import git_service
 from catherder_site.worker_hosts.git_service import GitService
 from tasks_app.core.errors import BadInput, LeaseLost, NotAllowed, TemporaryFault, WorkspaceError
 from tasks_app.core.phases import Phase
@@ -32,8 +32,8 @@ from tasks_app.git import Repository, mirror, recording
 from tasks_app.git.exchange_faults import ExchangeRefused, TokenRefused
 from tasks_app.git.mirror import Portal, incoming_folder, incoming_ref
 from tasks_app.models import Action, AuditEntry, Task, User, WorkerToken
-from tasks_app.services.workers import worker_hosts
-from tasks_app.services.workers.worker_hosts import make_worker_token, revoke_worker_token, worker_token_of
+from tasks_app.services.workers import hosts
+from tasks_app.services.workers.hosts import make_worker_token, revoke_worker_token, worker_token_of
 from tests.integration.git_repository import GitRepository
 from tests.integration.worker_host import Host, held, host_at, serving, snapshot_ref
 from tests.people import acting
@@ -89,10 +89,10 @@ def test_what_was_pushed_for_a_task_that_has_ended_is_removed(host: Host, runner
         host.repository.set_refs(host.task.base_commit, incoming_ref((task.pk, 1)))
     soon = timezone.now() + timedelta(seconds=15)
     Task.objects.filter(pk=other.pk).update(phase=Phase.CANCELLED, lease_expires=soon)
-    worker_hosts.remove_all_old_transfers()
+    hosts.remove_all_old_transfers()
     assert len(host.repository.refs("refs/cat-herder-incoming/")) == 2, "a worker still holds it"
     Task.objects.update(lease_expires=None, lease_owner="")
-    worker_hosts.remove_all_old_transfers()
+    hosts.remove_all_old_transfers()
     assert host.repository.refs(f"{incoming_folder(other.pk)}/") == ()
     assert len(host.repository.refs(f"{incoming_folder(host.task.pk)}/")) == 1
 
@@ -238,7 +238,7 @@ def test_nobody_takes_the_task_while_its_references_are_set(
 
     successor, original = threading.Thread(target=claim), recording.set_refs
     with host.mirror.held_for(host.key, branch=host.task.branch):
-        monkeypatch.setattr(worker_hosts, "set_refs", set_refs)
+        monkeypatch.setattr(hosts, "set_refs", set_refs)
         host.mirror.set_refs(host.commit("work"), snapshot_ref(host.task))
     successor.join()
     assert waited == [True]

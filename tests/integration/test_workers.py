@@ -18,8 +18,8 @@ from django.utils import timezone
 
 from tasks_app import composition
 from tasks_app.core.phases import Phase
-from tasks_app.engine.workers import worker_beat
-from tasks_app.engine.workers.worker_beat import Heartbeat, beat
+from tasks_app.engine.workers import heartbeat
+from tasks_app.engine.workers.heartbeat import Heartbeat, beat
 from tasks_app.models import Task, WorkerBeat
 from tasks_app.models.worker import ALIVE_PERIOD, KEPT
 from tasks_app.operations.doctor.finding import Level
@@ -131,8 +131,8 @@ def test_the_heartbeat_continues_after_a_failure_and_is_removed_at_the_end(
             thread._stop_wanted.set()
         return False
 
-    monkeypatch.setattr(worker_beat, "BEAT_SECONDS", 0.01)
-    monkeypatch.setattr(worker_beat, "beat", failing_once)
+    monkeypatch.setattr(heartbeat, "BEAT_SECONDS", 0.01)
+    monkeypatch.setattr(heartbeat, "beat", failing_once)
     thread = Heartbeat(slots=2)
     thread.start()
     thread.join(30)

@@ -20,7 +20,7 @@ from catherder_site.worker_hosts.application import WorkerHosts
 from tasks_app.git import Repository
 from tasks_app.git.mirror import Mirror, Portal
 from tasks_app.models import Project, Task, paths
-from tasks_app.services.workers.worker_hosts import make_worker_token
+from tasks_app.services.workers.hosts import make_worker_token
 from tests.cut_connections import CutConnections
 from tests.people import acting
 from tests.runner import Runner

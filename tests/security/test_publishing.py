@@ -16,7 +16,7 @@ from tasks_app.engine.publishing.publisher import carry_out
 from tasks_app.models import Publication, PublishCredential, Task
 from tasks_app.services.encryption import Purpose, decrypt
 from tasks_app.services.publishing.publications import publish
-from tasks_app.services.publishing.publish_settings import NewCredential, store_credential
+from tasks_app.services.publishing.settings import NewCredential, store_credential
 from tests.git_servers import TOKEN, USER, HttpsServer, SshServer, bare_repository
 from tests.people import acting
 from tests.results import make_result

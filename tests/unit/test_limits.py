@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from tasks_app.engine.runs.wait_sentences import reset_words
+from tasks_app.services.wait_sentences import reset_words
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 

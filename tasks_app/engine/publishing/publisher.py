@@ -45,8 +45,8 @@ from tasks_app.services.publishing.publications import (
     record_refused,
     refuse_protected,
 )
-from tasks_app.services.publishing.publish_settings import author_of, remote_of
 from tasks_app.services.publishing.pull_request_text import without_closing_words
+from tasks_app.services.publishing.settings import author_of, remote_of
 
 logger = logging.getLogger(__name__)
 

@@ -14,7 +14,6 @@ from tasks_app.engine.crashpoints import crash_point
 from tasks_app.engine.temporary_faults import temporary_fault
 from tasks_app.forges.port import Forge, ForgeError, NewPullRequest
 from tasks_app.models import Publication, PullRequest
-from tasks_app.services.publishing.publish_settings import forge_of, pull_requests_url
 from tasks_app.services.publishing.pull_request_text import (
     pull_request_body,
     pull_request_title,
@@ -30,6 +29,7 @@ from tasks_app.services.publishing.pull_requests import (
     reply_text,
     unposted_replies,
 )
+from tasks_app.services.publishing.settings import forge_of, pull_requests_url
 
 logger = logging.getLogger(__name__)
 

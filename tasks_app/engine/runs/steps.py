@@ -42,7 +42,6 @@ from tasks_app.engine.runs.next_run import NextRun, halting_tools, next_run, tim
 from tasks_app.engine.runs.run_recorder import RunRecorder
 from tasks_app.engine.runs.soft_limit import ask_if_soft_limit_reached, end_early_if_due
 from tasks_app.engine.runs.spool_collector import last_run_of, reply_collector
-from tasks_app.engine.runs.wait_sentences import SHORTEST_WAIT, reset_words
 from tasks_app.engine.stopping import Stopped, StopReason
 from tasks_app.engine.worker_context import WorkerContext
 from tasks_app.engine.workers.toolchains import toolchains_of
@@ -59,6 +58,7 @@ from tasks_app.services.costs.run_budget import dollars_for_run
 from tasks_app.services.costs.soft_limit import must_end_early
 from tasks_app.services.decisions.applying import apply_decisions
 from tasks_app.services.decisions.scope import decisions_for, known_decision
+from tasks_app.services.wait_sentences import SHORTEST_WAIT, reset_words
 
 #: Maximum number of consecutive runs that may end with set-aside calls.
 SET_ASIDE = 5

@@ -7,8 +7,8 @@ from tasks_app.core.labels import labels_in_words
 from tasks_app.core.phases import Phase
 from tasks_app.engine.lease import Lease
 from tasks_app.engine.worker_context import WorkerContext
+from tasks_app.engine.workers.heartbeat import host_name
 from tasks_app.engine.workers.machine import missing_here
-from tasks_app.engine.workers.worker_beat import host_name
 from tasks_app.history.transitions import move
 from tasks_app.models import Step, Task
 from tasks_app.services.workers.scheduling import labels_of_next_step, labels_of_step, other_hosts_for

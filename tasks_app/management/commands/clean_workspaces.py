@@ -12,7 +12,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from tasks_app.core.errors import CatHerderError
 from tasks_app.engine.workspaces.cleaning import Cleaned, clean_workspaces
-from tasks_app.engine.workspaces.leftovers import Freed, prune_repositories, remove_leftovers
+from tasks_app.engine.workspaces.housekeeping import Freed, prune_repositories, remove_unused_folders
 from tasks_app.operations import local_sandbox
 from tasks_app.services.data_directory import require_own_data_dir
 
@@ -51,7 +51,7 @@ class Command(BaseCommand):
     def _freed(self, older_than: timedelta, *, dry_run: bool) -> Iterator[Cleaned | Freed]:
         sandbox = local_sandbox.sandbox()
         yield from clean_workspaces(older_than=older_than, sandbox=sandbox, dry_run=dry_run)
-        yield from remove_leftovers(dry_run=dry_run)
+        yield from remove_unused_folders(dry_run=dry_run)
         if not dry_run:
             yield from prune_repositories()
 

@@ -28,7 +28,7 @@ from tasks_app.services.projects.settings import (
     settings_in_effect,
 )
 from tasks_app.services.publishing.forge_webhooks import create_webhook_secret, remove_webhook_secret
-from tasks_app.services.publishing.publish_settings import (
+from tasks_app.services.publishing.settings import (
     MANAGE_PUBLISHING,
     change_publishing,
     remove_credential,

@@ -14,12 +14,12 @@ from tasks_app.cli.questions import show_how_to_answer, show_question
 from tasks_app.cli.screen import Screen
 from tasks_app.cli.tables import describe_spending, sequences_table, steps_table, tasks_table
 from tasks_app.core.phases import Phase
-from tasks_app.engine.runs.wait_sentences import fault_words
 from tasks_app.history import statistics
 from tasks_app.models import Project, Question, Sequence, Task, WorkerBeat
 from tasks_app.reporting.schemas.sequences import SequenceOut, SequenceWithTasks
 from tasks_app.reporting.schemas.status import Status, WorkerOut
 from tasks_app.reporting.schemas.tasks import StepOut, TaskWithSteps, tasks_out
+from tasks_app.services.wait_sentences import fault_words
 
 #: Phases that need a person come first, then active ones, then ended ones.
 _ORDER = (

@@ -18,10 +18,10 @@ from tasks_app.core.errors import CatHerderError, WrongDataDirectory
 from tasks_app.engine.publishing.publisher import Publisher
 from tasks_app.engine.sweeper import Sweeper, ThisWorker
 from tasks_app.engine.traces.span_exporter import start_exporter
+from tasks_app.engine.workers.heartbeat import Heartbeat
 from tasks_app.engine.workers.intake import STARTING, Intake, TakingConsumer
 from tasks_app.engine.workers.scheduled_jobs import PunctualScheduler
-from tasks_app.engine.workers.worker_beat import Heartbeat
-from tasks_app.engine.workspaces.leftovers import Housekeeper
+from tasks_app.engine.workspaces.housekeeping import Housekeeper
 from tasks_app.management.draining import add_drain_options, drain_or_take_again
 from tasks_app.management.labels import add_labels_option, labels_option
 from tasks_app.management.preconditions import database_errors_as_sentences, require_git, require_services

@@ -17,7 +17,7 @@ from tasks_app.models import (
 )
 from tasks_app.reporting.schemas.base import DateTime, Out, UserOut, user_or_none
 from tasks_app.services.publishing.forge_webhooks import webhook_url
-from tasks_app.services.publishing.publish_settings import (
+from tasks_app.services.publishing.settings import (
     credential_fault,
     forge_address_of,
     stored_credential,

@@ -24,7 +24,7 @@ from tasks_app.models import Action, Project, PullRequest
 from tasks_app.models.pull_request import SHORTEST_GAP, SHORTEST_PAUSE
 from tasks_app.permissions import Principal, require_maintainer
 from tasks_app.services.encryption import CannotDecrypt, Purpose, decrypt, encrypt
-from tasks_app.services.publishing.publish_settings import (
+from tasks_app.services.publishing.settings import (
     MANAGE_PUBLISHING,
     forge_address_of,
     pull_requests_url,

@@ -27,7 +27,7 @@ from tasks_app.services.publishing.publications import (
     missing_approvals,
     publish_for_pipeline,
 )
-from tasks_app.services.publishing.publish_settings import pull_request_hindrance
+from tasks_app.services.publishing.settings import pull_request_hindrance
 from tasks_app.services.tasks import has_successor
 
 

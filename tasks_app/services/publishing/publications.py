@@ -21,7 +21,7 @@ from tasks_app.history.audit import record
 from tasks_app.models import Action, Change, ChangeKind, Notice, Publication, PublicationState, Task, User
 from tasks_app.permissions import Principal, require_actor
 from tasks_app.services.difference import base_of, base_of_sequence
-from tasks_app.services.publishing.publish_settings import (
+from tasks_app.services.publishing.settings import (
     credential_fault,
     protecting_pattern,
     pull_request_hindrance,

@@ -39,8 +39,8 @@ from tasks_app.models import (
 )
 from tasks_app.models.pull_request import LONGEST_PAUSE, SHORTEST_GAP, SHORTEST_PAUSE
 from tasks_app.services.difference import base_of
-from tasks_app.services.publishing.publish_settings import pull_requests_url
 from tasks_app.services.publishing.pull_request_text import harmless
+from tasks_app.services.publishing.settings import pull_requests_url
 from tasks_app.services.reviews.threads import next_number, set_state
 from tasks_app.services.tasks import cancel_locked, locked
 

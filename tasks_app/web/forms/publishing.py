@@ -8,7 +8,7 @@ from django import forms
 
 from tasks_app.forges.port import ForgeKind
 from tasks_app.models import CredentialKind, Project
-from tasks_app.services.publishing.publish_settings import NewCredential
+from tasks_app.services.publishing.settings import NewCredential
 
 _PLAIN = {"autocomplete": "off", "spellcheck": "false", "class": "machine"}
 

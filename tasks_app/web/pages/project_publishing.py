@@ -22,7 +22,7 @@ from tasks_app.services.publishing.forge_webhooks import (
     remove_webhook_secret,
     webhook_url,
 )
-from tasks_app.services.publishing.publish_settings import (
+from tasks_app.services.publishing.settings import (
     MANAGE_PUBLISHING,
     change_publishing,
     credential_fault,

@@ -16,7 +16,6 @@ from tasks_app.config.pipeline import step_from_json
 from tasks_app.config.planning import writes_plan
 from tasks_app.core.phases import CANCELLABLE, RETRYABLE, Phase
 from tasks_app.core.types import Usage
-from tasks_app.engine.runs.wait_sentences import fault_words, reset_words
 from tasks_app.history import statistics
 from tasks_app.history.transitions import cancellation_of
 from tasks_app.models import Outcome, PullRequest, Run, Setup, SetupOutcome, Step, Task, Transition
@@ -25,6 +24,7 @@ from tasks_app.reporting.queue import queue_sentence
 from tasks_app.services.costs.budgets import budgets_of_task
 from tasks_app.services.publishing.pull_requests import newest_pull_request
 from tasks_app.services.tasks import has_successor, why_not_resume
+from tasks_app.services.wait_sentences import fault_words, reset_words
 
 #: Outcomes after which nothing runs until somebody, or a limit, lets it go on.
 _WAITS = {Outcome.ASKED: "for an answer", Outcome.LIMIT: "at a limit", Outcome.INTERRUPTED: ""}

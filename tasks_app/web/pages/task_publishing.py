@@ -15,8 +15,8 @@ from tasks_app.core.phases import Phase
 from tasks_app.models import Channel, Publication, PublicationState, PullRequest, Task
 from tasks_app.services.publishing.merging import let_agent_merge, why_not_merge
 from tasks_app.services.publishing.publications import publication_hindrances, publish
-from tasks_app.services.publishing.publish_settings import forge_address_of, pull_request_hindrance, target_of
 from tasks_app.services.publishing.pull_requests import newest_pull_request
+from tasks_app.services.publishing.settings import forge_address_of, pull_request_hindrance, target_of
 from tasks_app.web.pages.access import task_or_404
 from tasks_app.web.pages.actions import run_action
 from tasks_app.web.rendering.publishing import publishing_in_words

@@ -18,12 +18,12 @@ from django.apps import apps
 from django.utils import timezone
 
 from tasks_app.agent.fake_script import Turn, say, write
-from tasks_app.engine.workspaces import leftovers
-from tasks_app.engine.workspaces.leftovers import (
+from tasks_app.engine.workspaces import housekeeping
+from tasks_app.engine.workspaces.housekeeping import (
     FIELDS_WITH_COMMITS,
     Housekeeper,
     prune_repositories,
-    remove_leftovers,
+    remove_unused_folders,
 )
 from tasks_app.git import Repository, pruning
 from tasks_app.git.lfs import added_contents, all_named, is_kept, path_of
@@ -76,11 +76,11 @@ class TestFoldersOnAWorkerHost:
     ) -> None:
         folders = remains_of_a_project(runner)
         become_worker_host()
-        removed = list(remove_leftovers())
+        removed = list(remove_unused_folders())
         assert {one.path for one in removed if not one.path.name.endswith("lock")} == folders
         assert not any(folder.exists() for folder in folders)
         assert all(one.freed and not one.kept for one in removed if one.path in folders)
-        assert list(remove_leftovers()) == []
+        assert list(remove_unused_folders()) == []
 
     def test_those_of_others_stay(self, runner: Runner, become_worker_host: Callable[[], None]) -> None:
         task = runner.advance(runner.task(PAINTS))
@@ -89,7 +89,7 @@ class TestFoldersOnAWorkerHost:
         other = paths.data_dir() / "repositories" / ".workspace-x7"  # a recording in flight
         other.mkdir(parents=True)
         (paths.data_dir() / "tasks" / "notes").mkdir()
-        assert list(remove_leftovers()) == []
+        assert list(remove_unused_folders()) == []
         assert other.exists() and paths.workspace(task).path.exists()
 
     def test_a_folder_of_another_database_with_the_same_id_goes(
@@ -99,7 +99,7 @@ class TestFoldersOnAWorkerHost:
         become_worker_host()
         stranger = paths.task_dir(task).with_name(f"{task.pk}-{16 * 'f'}")
         stranger.mkdir(parents=True)
-        assert [one.path for one in remove_leftovers()] == [stranger]
+        assert [one.path for one in remove_unused_folders()] == [stranger]
 
     @pytest.mark.parametrize("kind", ["agent", "fetch", "setup", "submodule"])
     def test_one_that_a_process_uses_stays(
@@ -118,9 +118,9 @@ class TestFoldersOnAWorkerHost:
         become_worker_host()
         with lock.open("w") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
-            (kept,) = [one for one in remove_leftovers() if one.path == used]
+            (kept,) = [one for one in remove_unused_folders() if one.path == used]
             assert kept.kept == "a process uses it" and used.exists()
-        assert used in [one.path for one in remove_leftovers()] and not used.exists()
+        assert used in [one.path for one in remove_unused_folders()] and not used.exists()
 
     def test_a_dry_run_removes_nothing(
         self, runner: Runner, become_worker_host: Callable[[], None], manage: Manage
@@ -170,7 +170,7 @@ def test_workspaces_go_by_themselves_once_they_are_as_old_as_the_setting_says(
 def test_the_portals_own_host_removes_no_folder(runner: Runner) -> None:
     """A restored database may be older than the repositories."""
     folders = remains_of_a_project(runner)
-    assert list(remove_leftovers()) == []
+    assert list(remove_unused_folders()) == []
     assert all(folder.exists() for folder in folders)
 
 
@@ -180,8 +180,8 @@ def test_a_token_does_not_make_a_portals_data_directory_that_of_a_worker_host(
 ) -> None:
     folders = remains_of_a_project(runner)
     become_worker_host()
-    monkeypatch.setattr(leftovers, "holds_portal", lambda folder: True)
-    assert list(remove_leftovers()) == []
+    monkeypatch.setattr(housekeeping, "holds_portal", lambda folder: True)
+    assert list(remove_unused_folders()) == []
     assert all(folder.exists() for folder in folders)
 
 

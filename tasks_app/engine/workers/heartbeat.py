@@ -19,7 +19,7 @@ from tasks_app.engine.workers.intake import DRAINED, Intake
 from tasks_app.models import Task, WorkerBeat
 from tasks_app.models.worker import BEAT_SECONDS
 from tasks_app.sandbox import Sandbox
-from tasks_app.services.workers.worker_hosts import owner_prefix
+from tasks_app.services.workers.hosts import owner_prefix
 
 #: Beats between two looks at whether this worker can work: 30 s.
 BEATS_PER_CHECK = 10

@@ -76,7 +76,7 @@ class Freed:
     kept: str = ""
 
 
-def remove_leftovers(*, dry_run: bool = False) -> Iterator[Freed]:
+def remove_unused_folders(*, dry_run: bool = False) -> Iterator[Freed]:
     """Remove folders of removed projects and tasks on a worker host, unless a process uses them.
 
     Nothing on the portal's own host: there a restored database may be older than the repositories.
@@ -163,7 +163,7 @@ class Housekeeper(threading.Thread):
             self._stop_wanted.wait(SECONDS)
 
     def _remove_all(self) -> None:
-        removed: Iterator[Freed | Cleaned] = chain(remove_leftovers(), self._old_workspaces())
+        removed: Iterator[Freed | Cleaned] = chain(remove_unused_folders(), self._old_workspaces())
         for one in removed:
             if one.kept:
                 logger.warning("%s is left over and was kept: %s", one.path, one.kept)
