@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import re
+import sys
 import tomllib
+from collections.abc import Iterator
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
@@ -42,3 +46,25 @@ def test_a_lock_file_has_hashes_and_names_no_host(file: str) -> None:
     text = (ROOT / file).read_text()
     assert all("--hash=sha256:" in entry for entry in re.findall(r"(?m)^\S+==(?:.*\\\n)*.*", text))
     assert not re.search(r"://|--index|--find-links|--extra", text)
+
+
+def imported_packages(folder: str) -> Iterator[str]:
+    for path in (ROOT / folder).rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                yield from (alias.name.partition(".")[0] for alias in node.names)
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                yield node.module.partition(".")[0]
+
+
+def test_each_package_that_the_code_imports_is_a_dependency() -> None:
+    declared = {canonicalize_name(Requirement(line).name) for line in RUN}
+    installed = packages_distributions()
+    known = sys.stdlib_module_names | {"tasks_app", "catherder_site"}
+    imported = set(imported_packages("tasks_app")) | set(imported_packages("catherder_site"))
+    assert imported > known - sys.stdlib_module_names
+    assert not [
+        name
+        for name in imported - known
+        if not declared & {canonicalize_name(one) for one in installed.get(name, [])}
+    ]
