@@ -47,4 +47,4 @@ def _as_problem(request: HttpRequest, response: HttpResponseBase) -> HttpRespons
         Kind.METHOD_NOT_ALLOWED: f"This URL does not accept {request.method}.",
     }
     headers = {name: response.headers[name] for name in _KEPT_HEADERS if name in response.headers}
-    return problem(kind, details.get(kind, kind.facts.sentence), headers=headers)
+    return problem(kind, details.get(kind, kind.description.sentence), headers=headers)

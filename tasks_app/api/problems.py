@@ -34,7 +34,7 @@ MAX_ERRORS = 50
 
 
 @dataclass(frozen=True)
-class Facts:
+class Description:
     status: int
     title: str
     sentence: str
@@ -59,8 +59,8 @@ class Kind(Enum):
     DATABASE_UNAVAILABLE = "database-unavailable"
 
     @property
-    def facts(self) -> Facts:
-        return FACTS[self]
+    def description(self) -> Description:
+        return DESCRIPTIONS[self]
 
     @property
     def url(self) -> str:
@@ -68,36 +68,40 @@ class Kind(Enum):
         return f"{DOCS}#problem-{self.value}"
 
 
-FACTS: Mapping[Kind, Facts] = {
-    Kind.BAD_INPUT: Facts(400, "The input is not usable", "`errors` says what is wrong and where."),
-    Kind.NOT_LOGGED_IN: Facts(
+DESCRIPTIONS: Mapping[Kind, Description] = {
+    Kind.BAD_INPUT: Description(400, "The input is not usable", "`errors` says what is wrong and where."),
+    Kind.NOT_LOGGED_IN: Description(
         401, "Authentication required", "The token is missing, unknown, expired or revoked."
     ),
-    Kind.NOT_ALLOWED: Facts(
+    Kind.NOT_ALLOWED: Description(
         403, "Not allowed", "You may see this, but your role does not allow this action."
     ),
-    Kind.SCOPE_MISSING: Facts(403, "Scope missing", "The token lacks the scope for this action."),
-    Kind.NOT_FOUND: Facts(404, "Not found", "It does not exist, or you may not see it."),
-    Kind.METHOD_NOT_ALLOWED: Facts(405, "Method not allowed", "The header `Allow` lists the methods."),
-    Kind.CONFLICT: Facts(409, "Not possible in this state", "The present state does not allow this action."),
-    Kind.NOT_OPEN: Facts(
+    Kind.SCOPE_MISSING: Description(403, "Scope missing", "The token lacks the scope for this action."),
+    Kind.NOT_FOUND: Description(404, "Not found", "It does not exist, or you may not see it."),
+    Kind.METHOD_NOT_ALLOWED: Description(405, "Method not allowed", "The header `Allow` lists the methods."),
+    Kind.CONFLICT: Description(
+        409, "Not possible in this state", "The present state does not allow this action."
+    ),
+    Kind.NOT_OPEN: Description(
         409, "The question is not open", "`question` has the answer, who gave it, and when."
     ),
-    Kind.KEY_IN_USE: Facts(409, "The same request is in progress", "Repeat it after `Retry-After` seconds."),
-    Kind.TOO_LONG: Facts(413, "Too long", "`detail` says how much this installation accepts."),
-    Kind.KEY_REUSED: Facts(422, "Key already used", "Use a new Idempotency-Key for each request."),
-    Kind.TOO_MANY_REQUESTS: Facts(
+    Kind.KEY_IN_USE: Description(
+        409, "The same request is in progress", "Repeat it after `Retry-After` seconds."
+    ),
+    Kind.TOO_LONG: Description(413, "Too long", "`detail` says how much this installation accepts."),
+    Kind.KEY_REUSED: Description(422, "Key already used", "Use a new Idempotency-Key for each request."),
+    Kind.TOO_MANY_REQUESTS: Description(
         429, "Too many requests", "Repeat the request after `Retry-After` seconds."
     ),
-    Kind.PORTAL_AT_FAULT: Facts(
+    Kind.PORTAL_AT_FAULT: Description(
         500, "Internal error", "The portal's log has the reason. No change was made in part."
     ),
-    Kind.DATABASE_UNAVAILABLE: Facts(
+    Kind.DATABASE_UNAVAILABLE: Description(
         503, "Database unavailable", "Nothing was changed. Repeat the request after `Retry-After` seconds."
     ),
 }
 
-_BY_STATUS = {kind.facts.status: kind for kind in reversed(Kind)}
+_BY_STATUS = {kind.description.status: kind for kind in reversed(Kind)}
 _KINDS: tuple[tuple[type[CatHerderError], Kind], ...] = (
     (NotAllowed, Kind.NOT_ALLOWED),
     (NotOpen, Kind.NOT_OPEN),
@@ -135,14 +139,14 @@ def problem(
     """Return the response; `errors` are pairs of `where` and `message`, `more` are further members."""
     body = {
         "type": kind.url,
-        "title": kind.facts.title,
-        "status": kind.facts.status,
+        "title": kind.description.title,
+        "status": kind.description.status,
         "detail": detail,
         "errors": list(errors),
         **more,
     }
     return JsonResponse(
-        storable(body), status=kind.facts.status, content_type=MEDIA_TYPE, headers=dict(headers or {})
+        storable(body), status=kind.description.status, content_type=MEDIA_TYPE, headers=dict(headers or {})
     )
 
 

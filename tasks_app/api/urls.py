@@ -32,7 +32,7 @@ def openapi(request: HttpRequest) -> HttpResponse:
 def docs(request: HttpRequest) -> HttpResponse:
     """Return the reference, a page of the portal for logged-in users."""
     portal = request.build_absolute_uri("/").rstrip("/")
-    kinds = [(kind, kind.facts) for kind in Kind]
+    kinds = [(kind, kind.description) for kind in Kind]
     context = {
         "kinds": kinds,
         "portal": portal,

@@ -145,7 +145,7 @@ class Progress:
         totals = statistics.of_task(self._task)
         tokens = totals.usage.read_tokens + totals.usage.output_tokens
         parts = (
-            self._printer.step or self._task.phase_facts.label,
+            self._printer.step or self._task.phase_display.label,
             duration_in_words(totals.duration.working),
             f"{words.count(tokens)} tokens" if tokens else "",
             self._printer.last_action,

@@ -175,7 +175,7 @@ def describe_spending(metrics: Metrics) -> str:
 
 
 def _phase_text(thing: Task | Step | Sequence) -> Text:
-    facts = thing.phase_facts
+    facts = thing.phase_display
     return Text(facts.label, style=_STYLES[facts.tone])
 
 

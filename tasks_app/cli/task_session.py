@@ -183,7 +183,7 @@ class TaskSession:
         say()
         if task.finished_early:
             say(f"Finished early: {task.title}", style="bold yellow")
-            say(task.phase_facts.sentence, indent=2)
+            say(task.phase_display.sentence, indent=2)
         elif phase is Phase.DONE:
             say(f"Done: {task.title}", style="bold green")
         elif phase in (Phase.FAILED, Phase.CANCELLED):

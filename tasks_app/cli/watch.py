@@ -186,7 +186,7 @@ class Watch:
             del self._tasks[task.pk]
 
     def _print_state(self, task: Task) -> None:
-        state = "" if task.not_started else task.phase_facts.label
+        state = "" if task.not_started else task.phase_display.label
         printed, self._tasks[task.pk] = self._tasks[task.pk], state
         if printed == state:
             return

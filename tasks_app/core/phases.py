@@ -21,7 +21,7 @@ class Phase(StrEnum):
 
 
 @dataclass(frozen=True)
-class PhaseFacts:
+class PhaseDisplay:
     """How a phase is shown; `icon` is the id of a symbol in `static/catherder/icons.svg`."""
 
     label: str
@@ -30,28 +30,28 @@ class PhaseFacts:
     icon: str
 
 
-FACTS: dict[Phase, PhaseFacts] = {
-    Phase.PENDING: PhaseFacts("pending", "Waiting for a free worker.", "quiet", "dot"),
-    Phase.RUNNING: PhaseFacts("running", "The agent is working.", "active", "play"),
-    Phase.WAITING_FOR_INPUT: PhaseFacts(
+PHASE_DISPLAYS: dict[Phase, PhaseDisplay] = {
+    Phase.PENDING: PhaseDisplay("pending", "Waiting for a free worker.", "quiet", "dot"),
+    Phase.RUNNING: PhaseDisplay("running", "The agent is working.", "active", "play"),
+    Phase.WAITING_FOR_INPUT: PhaseDisplay(
         "waiting for input", "A question is open. The task waits for the answer.", "attention", "ask"
     ),
-    Phase.WAITING_FOR_RESET: PhaseFacts(
+    Phase.WAITING_FOR_RESET: PhaseDisplay(
         "waiting for reset",
         "Usage limit reached. It resumes by itself when the limit resets.",
         "quiet",
         "clock",
     ),
-    Phase.INTERRUPTED: PhaseFacts(
+    Phase.INTERRUPTED: PhaseDisplay(
         "interrupted", "Stopped before the end. It can be resumed.", "quiet", "pause"
     ),
-    Phase.DONE: PhaseFacts("done", "All steps finished, all checks passed.", "good", "check"),
-    Phase.FAILED: PhaseFacts("failed", "Failed. It can be resumed or retried.", "bad", "cross"),
-    Phase.CANCELLED: PhaseFacts("cancelled", "Cancelled. It can be resumed.", "quiet", "slash"),
+    Phase.DONE: PhaseDisplay("done", "All steps finished, all checks passed.", "good", "check"),
+    Phase.FAILED: PhaseDisplay("failed", "Failed. It can be resumed or retried.", "bad", "cross"),
+    Phase.CANCELLED: PhaseDisplay("cancelled", "Cancelled. It can be resumed.", "quiet", "slash"),
 }
 
 #: How `waiting_for_reset` is shown for a task that waits for a budget, not for a usage limit.
-WAITING_FOR_BUDGET = PhaseFacts(
+WAITING_FOR_BUDGET = PhaseDisplay(
     "waiting for budget",
     "It resumes by itself next month (UTC), or when the budget is raised.",
     "quiet",
@@ -59,22 +59,22 @@ WAITING_FOR_BUDGET = PhaseFacts(
 )
 
 #: How `done` is shown for the files that the portal wrote of a project's decisions.
-EXPORTED = PhaseFacts("done", "The portal wrote these files from the project’s decisions.", "good", "check")
+EXPORTED = PhaseDisplay("done", "The portal wrote these files from the project’s decisions.", "good", "check")
 
 #: How `done` is shown for a task that a human had finished early, at its soft cost limit.
-FINISHED_EARLY = PhaseFacts(
+FINISHED_EARLY = PhaseDisplay(
     "finished early",
     "Finished early at its soft cost limit: not all of its steps are done. It can be resumed.",
     "quiet",
     "slash",
 )
 #: How `running` is shown until then.
-FINISHING_EARLY = PhaseFacts(
+FINISHING_EARLY = PhaseDisplay(
     "finishing early", "The agent ends its present step. No further step begins.", "active", "play"
 )
 #: How the steps of such a task are shown that have not run, or were stopped before their end.
-NOT_RUN = PhaseFacts("not run", "It did not run: the task was finished early.", "quiet", "hollow")
-STOPPED_EARLY = PhaseFacts("not done", "It was stopped: the task was finished early.", "quiet", "slash")
+NOT_RUN = PhaseDisplay("not run", "It did not run: the task was finished early.", "quiet", "hollow")
+STOPPED_EARLY = PhaseDisplay("not done", "It was stopped: the task was finished early.", "quiet", "slash")
 
 #: Phases in which nothing more happens unless a human wants it to.
 ENDED = frozenset({Phase.DONE, Phase.FAILED, Phase.CANCELLED})

@@ -24,20 +24,20 @@ from tasks_app.git.files import (
 )
 from tasks_app.git.moved_lines import MovedFile, moved_files
 from tasks_app.git.recording import AUTHOR, EMPTY_LIST, Snapshot, ignored_files
-from tasks_app.git.repository import CommitFacts, Fetched, Repository
-from tasks_app.git.source import SourceFacts, has_branch, inspect_source
+from tasks_app.git.repository import CommitSummary, Fetched, Repository
+from tasks_app.git.source import InspectedSource, has_branch, inspect_source
 
 __all__ = [
     "AUTHOR",
     "EMPTY_LIST",
     "TEXT_BYTES",
     "ChangedFile",
-    "CommitFacts",
+    "CommitSummary",
     "Fetched",
+    "InspectedSource",
     "MovedFile",
     "Repository",
     "Snapshot",
-    "SourceFacts",
     "TreeFile",
     "Workspace",
     "blob_bytes",

@@ -37,7 +37,7 @@ from tasks_app.git.repairing import is_readable
 from tasks_app.git.repository import Fetched, Repository
 from tasks_app.git.transfers import (
     RECEIVED,
-    BundleFacts,
+    BundleId,
     fetch_bundles,
     has_download,
     is_large,
@@ -113,14 +113,14 @@ class Portal:
     def repository_url(self, key: Key) -> str:
         return f"{self.url}/worker/{_task_path(key)}/repository.git"
 
-    def bundle(self, key: Key, have: list[str]) -> BundleFacts | None:
+    def bundle(self, key: Key, have: list[str]) -> BundleId | None:
         """Return a bundle with what lacks beside the commits `have`, or None. Waits until it is made."""
         while True:
             answer = self._call("POST", f"{_task_path(key)}/bundles", json={"have": have})
             if answer.status_code != 202:
-                return BundleFacts.parse(answer.content) if answer.status_code == 200 else None
+                return BundleId.parse(answer.content) if answer.status_code == 200 else None
 
-    def bundle_piece(self, key: Key, bundle: BundleFacts, start: int, end: int) -> Response | None:
+    def bundle_piece(self, key: Key, bundle: BundleId, start: int, end: int) -> Response | None:
         """Return these bytes of a bundle, still to be read, or None if the portal has it no more."""
         headers = {"Range": f"bytes={start}-{end - 1}", "If-Range": f'"{bundle.checksum}"'}
         headers["Accept-Encoding"] = "identity"

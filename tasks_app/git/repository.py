@@ -32,7 +32,7 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 @dataclass(frozen=True)
-class CommitFacts:
+class CommitSummary:
     """What people recognise a commit by."""
 
     commit: str
@@ -221,11 +221,11 @@ class Repository:
             self.git.line("for-each-ref", "--format=%(refname:lstrip=2)", "refs/source/").splitlines()
         )
 
-    def facts(self, commit: str) -> CommitFacts:
+    def summary(self, commit: str) -> CommitSummary:
         """Describe the commit. Raises WorkspaceError if it is missing."""
         words = ("show", "-s", "--no-show-signature", "--format=%cI%x00%an%x00%s", valid_commit(commit), "--")
         at, author, subject = self.git.line(*words).split("\0", 2)
-        return CommitFacts(commit, subject[:_SUBJECT], author[:_SUBJECT], datetime.fromisoformat(at))
+        return CommitSummary(commit, subject[:_SUBJECT], author[:_SUBJECT], datetime.fromisoformat(at))
 
     def has(self, commit: str) -> bool:
         try:

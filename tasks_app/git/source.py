@@ -21,7 +21,7 @@ _LINES = re.compile(r"^ref: refs/heads/(?P<branch>\S+)\tHEAD$|^(?P<commit>[0-9a-
 
 
 @dataclass(frozen=True)
-class SourceFacts:
+class InspectedSource:
     """A usable source: its absolute path or URL, and the branch and commit of its HEAD."""
 
     source: str
@@ -29,7 +29,7 @@ class SourceFacts:
     head_commit: str
 
 
-def inspect_source(source: str, *, seconds: float = NETWORK_SECONDS) -> SourceFacts:
+def inspect_source(source: str, *, seconds: float = NETWORK_SECONDS) -> InspectedSource:
     """Inspect a source without copying it, for at most `seconds` if it is reached through a network.
 
     Raises BadInput if it is neither a path nor an https or ssh URL, and WorkspaceError if it is no repository
@@ -47,7 +47,7 @@ def inspect_source(source: str, *, seconds: float = NETWORK_SECONDS) -> SourceFa
         raise WorkspaceError(f"{source}: the repository has no commit on its current branch.")
     if not branch:
         raise WorkspaceError(f"{source}: the repository is on no branch (detached HEAD); check one out.")
-    return SourceFacts(source, branch, valid_commit(commit))
+    return InspectedSource(source, branch, valid_commit(commit))
 
 
 def has_branch(source: str, branch: str, *, seconds: float = NETWORK_SECONDS) -> bool:

@@ -50,7 +50,7 @@ _NAME = re.compile(r"([0-9a-f]{64})\.([0-9a-f]{40})\.(\d{1,15})")
 
 
 @dataclass(frozen=True)
-class BundleFacts:
+class BundleId:
     """What identifies a bundle. The file that it is downloaded to is named by it."""
 
     name: str
@@ -58,7 +58,7 @@ class BundleFacts:
     size: int
 
     @classmethod
-    def parse(cls, answer: bytes) -> BundleFacts:
+    def parse(cls, answer: bytes) -> BundleId:
         """Raises TemporaryFault."""
         try:
             given = json.loads(answer)
@@ -67,7 +67,7 @@ class BundleFacts:
             raise TemporaryFault("The portal describes a bundle in another way than this version") from None
 
     @classmethod
-    def of_file_name(cls, text: str) -> BundleFacts:
+    def of_file_name(cls, text: str) -> BundleId:
         """Raises ValueError."""
         if not (found := _NAME.fullmatch(text)):
             raise ValueError(text)
@@ -78,10 +78,10 @@ class BundleFacts:
         return f"{self.name}.{self.checksum}.{self.size}"
 
 
-def _downloads(mirror: Path) -> Iterator[tuple[Path, BundleFacts]]:
+def _downloads(mirror: Path) -> Iterator[tuple[Path, BundleId]]:
     for path in sorted((mirror / "downloads").glob("*")):
         with suppress(ValueError):
-            yield path, BundleFacts.of_file_name(path.name)
+            yield path, BundleId.of_file_name(path.name)
 
 
 def has_download(mirror: Path) -> bool:
@@ -96,16 +96,16 @@ def fetch_bundles(mirror: Mirror, key: Key, branch: str) -> None:
     rest. Raises TemporaryFault if the connection breaks; the next call goes on. The mirror must be locked.
     """
     for _ in range(2):
-        begun = next((facts for _, facts in _downloads(mirror.path)), None)
-        facts = begun or mirror.portal.bundle(key, _known(mirror, branch))
-        if facts is None:
+        begun = next((bundle for _, bundle in _downloads(mirror.path)), None)
+        bundle = begun or mirror.portal.bundle(key, _known(mirror, branch))
+        if bundle is None:
             return
-        file = mirror.path / "downloads" / facts.file_name
-        if not _download(mirror, key, facts, file):
+        file = mirror.path / "downloads" / bundle.file_name
+        if not _download(mirror, key, bundle, file):
             file.unlink(missing_ok=True)
             continue
         try:
-            _take(mirror, facts, file)
+            _take(mirror, bundle, file)
         except WorkspaceError as error:
             logger.warning("what was downloaded of %s is damaged: %s", mirror.name, error)
         else:
@@ -121,15 +121,15 @@ def _known(mirror: Mirror, branch: str) -> list[str]:
     return sorted(set(mirror.git.line("for-each-ref", *words, *folders).split()))
 
 
-def _download(mirror: Mirror, key: Key, facts: BundleFacts, file: Path) -> bool:
+def _download(mirror: Mirror, key: Key, bundle: BundleId, file: Path) -> bool:
     """Return whether the file is complete; False if the portal has this bundle no more."""
     file.parent.mkdir(exist_ok=True)
     file.touch()
-    progress = _Progress(f"fetching {mirror.name} from the portal", facts.size)
-    while (start := file.stat().st_size) < facts.size:
-        _require_space(mirror, 2 * facts.size - start)
+    progress = _Progress(f"fetching {mirror.name} from the portal", bundle.size)
+    while (start := file.stat().st_size) < bundle.size:
+        _require_space(mirror, 2 * bundle.size - start)
         try:
-            if not _download_piece(mirror, key, facts, file):
+            if not _download_piece(mirror, key, bundle, file):
                 return False
         except TemporaryFault:
             if file.stat().st_size == start:
@@ -139,18 +139,18 @@ def _download(mirror: Mirror, key: Key, facts: BundleFacts, file: Path) -> bool:
     return True
 
 
-def _download_piece(mirror: Mirror, key: Key, facts: BundleFacts, file: Path) -> bool:
+def _download_piece(mirror: Mirror, key: Key, bundle: BundleId, file: Path) -> bool:
     import requests  # every process imports this module, and few of them are on a worker host
 
     start = file.stat().st_size
-    end = min(start + PIECE_BYTES, facts.size)
-    answer = mirror.portal.bundle_piece(key, facts, start, end)
+    end = min(start + PIECE_BYTES, bundle.size)
+    answer = mirror.portal.bundle_piece(key, bundle, start, end)
     if answer is None:
         return False
     try:
         with answer, file.open("ab", buffering=0) as out:
             for piece in answer.iter_content(_READ):
-                out.write(piece[: facts.size - out.tell()])
+                out.write(piece[: bundle.size - out.tell()])
     except (requests.RequestException, OSError) as error:
         raise TemporaryFault(f"A bundle could not be downloaded ({type(error).__name__})") from error
     return True
@@ -165,13 +165,13 @@ def _require_space(mirror: Mirror, needed: int) -> None:
         )
 
 
-def _take(mirror: Mirror, facts: BundleFacts, file: Path) -> None:
+def _take(mirror: Mirror, bundle: BundleId, file: Path) -> None:
     """Let git check and index the bundle. References keep its commits until the fetch that follows has ended.
 
     They are in a folder of their own, so that no name can be a folder of another.
     """
     words = ("fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules", "--")
-    refspec = f"+refs/*:{RECEIVED}/{facts.name}/*"
+    refspec = f"+refs/*:{RECEIVED}/{bundle.name}/*"
     mirror.git.run(*words, str(file), refspec, timeout=_PACKING_SECONDS)
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from django.db import models
 
-from tasks_app.core.phases import FACTS, Phase, PhaseFacts
+from tasks_app.core.phases import PHASE_DISPLAYS, Phase, PhaseDisplay
 
-PHASE_CHOICES = [(phase.value, facts.label) for phase, facts in FACTS.items()]
+PHASE_CHOICES = [(phase.value, facts.label) for phase, facts in PHASE_DISPLAYS.items()]
 
 
 class Phased(models.Model):
@@ -21,8 +21,8 @@ class Phased(models.Model):
         abstract = True
 
     @property
-    def phase_facts(self) -> PhaseFacts:
-        return FACTS[Phase(self.phase)]
+    def phase_display(self) -> PhaseDisplay:
+        return PHASE_DISPLAYS[Phase(self.phase)]
 
     @property
     def failure_line(self) -> str:

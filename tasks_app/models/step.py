@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from django.db import models
 
 from tasks_app.core.labels import STORED_LENGTH
-from tasks_app.core.phases import NOT_RUN, STOPPED_EARLY, Phase, PhaseFacts
+from tasks_app.core.phases import NOT_RUN, STOPPED_EARLY, Phase, PhaseDisplay
 from tasks_app.models.phased import Phased
 from tasks_app.models.task import Task
 
@@ -66,10 +66,10 @@ class Step(Phased):
         return self.name
 
     @property
-    def phase_facts(self) -> PhaseFacts:
+    def phase_display(self) -> PhaseDisplay:
         if self.phase in (Phase.PENDING, Phase.CANCELLED) and self.task.finished_early:
             return NOT_RUN if self.phase == Phase.PENDING else STOPPED_EARLY
-        return super().phase_facts
+        return super().phase_display
 
     @property
     def is_clarifying(self) -> bool:

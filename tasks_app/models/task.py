@@ -21,7 +21,7 @@ from tasks_app.core.phases import (
     RESUMABLE,
     WAITING_FOR_BUDGET,
     Phase,
-    PhaseFacts,
+    PhaseDisplay,
 )
 from tasks_app.core.types import JsonObject
 from tasks_app.models.installation import new_folder_key
@@ -315,7 +315,7 @@ class Task(Phased):
         return self.title
 
     @property
-    def phase_facts(self) -> PhaseFacts:
+    def phase_display(self) -> PhaseDisplay:
         if self.phase == Phase.WAITING_FOR_RESET and self.waits_for_budget:
             return WAITING_FOR_BUDGET
         if self.finished_early:
@@ -324,7 +324,7 @@ class Task(Phased):
             return EXPORTED
         if self.phase == Phase.RUNNING and self.is_finishing_early:
             return FINISHING_EARLY
-        return super().phase_facts
+        return super().phase_display
 
     @property
     def is_finishing_early(self) -> bool:

@@ -55,7 +55,7 @@ def _act_on(task: Task, action: BulkAction, *, by: Principal) -> BulkResult:
 def _start_new(task: Task, *, by: Principal) -> None:
     """Start the task. Unlike `start_task`, say so if it was started before."""
     if not task.not_started:
-        raise BadInput(f"Task “{task}” was started before and is {task.phase_facts.label}.")
+        raise BadInput(f"Task “{task}” was started before and is {task.phase_display.label}.")
     start_task(task, by=by)
 
 

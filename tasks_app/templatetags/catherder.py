@@ -18,7 +18,7 @@ from django.utils.safestring import SafeString, mark_safe
 from tasks_app.config.threshold import LEVELS
 from tasks_app.core.dollars import dollars
 from tasks_app.core.durations import duration_in_words
-from tasks_app.core.phases import Phase, PhaseFacts
+from tasks_app.core.phases import Phase, PhaseDisplay
 from tasks_app.models import Sequence, Step, Task
 from tasks_app.reporting.search.snippets import TextPart
 from tasks_app.web.pages.access import actable_projects
@@ -56,7 +56,7 @@ def _icon(name: str, label: str) -> SafeString:
 @register.simple_tag(takes_context=True)
 def phase_badge(context: Context, thing: Task | Sequence) -> SafeString:
     """Render the phase as icon and label, with its sentence on hover."""
-    facts = thing.phase_facts
+    facts = thing.phase_display
     if isinstance(thing, Task) and thing.not_started:
         return _badge(facts.tone, "Nobody has started this task yet.", "hollow", "not started")
     return _badge(facts.tone, facts.sentence, facts.icon, phase_label(context, thing))
@@ -72,12 +72,12 @@ def _badge(tone: str, sentence: str, icon_name: str, label: str) -> SafeString:
 @register.simple_tag
 def progress(steps: Iterable[Step]) -> SafeString:
     """Render the steps of a task, in order, as one icon and name each."""
-    items = (_step_of_progress(step.name, step.phase_facts, step.phase == Phase.PENDING) for step in steps)
+    items = (_step_of_progress(step.name, step.phase_display, step.phase == Phase.PENDING) for step in steps)
     return mark_safe(f'<ol class="progress" aria-label="Steps">{"".join(items)}</ol>')  # noqa: S308
 
 
 @lru_cache(maxsize=500)
-def _step_of_progress(name: str, facts: PhaseFacts, pending: bool) -> SafeString:
+def _step_of_progress(name: str, facts: PhaseDisplay, pending: bool) -> SafeString:
     """A list has a hundred of them, and few different ones."""
     return format_html(
         '<li class="tone-{}" title="{}: {}">{}<span>{}</span></li>', facts.tone, name, facts.label,
@@ -102,7 +102,7 @@ def phase_label(context: Context, thing: Task | Step | Sequence, number: int = 1
         project_id = thing.task.project_id if isinstance(thing, Step) else thing.project_id
         if project_id in actable_projects(context["request"]):
             return "needs your answer" if number == 1 else "need your answer"
-    return thing.phase_facts.label
+    return thing.phase_display.label
 
 
 @register.simple_tag

@@ -72,7 +72,7 @@ def phases(task: Task) -> list[str]:
 
 
 def shown(task: Task) -> list[str]:
-    return [one.phase_facts.label for one in (task, *task.steps.all())]
+    return [one.phase_display.label for one in (task, *task.steps.all())]
 
 
 def last_reason(task: Task) -> str:

@@ -21,7 +21,7 @@ from django.utils import timezone
 from django.views.defaults import server_error
 
 from tasks_app.core.errors import SandboxUnavailable
-from tasks_app.core.phases import FACTS, Phase
+from tasks_app.core.phases import PHASE_DISPLAYS, Phase
 from tasks_app.history.events.append import NewEvent, append
 from tasks_app.models import Event, EventKind, Question, Run, Task, User, paths
 from tasks_app.sandbox import Sandbox
@@ -175,7 +175,7 @@ def test_every_phase_is_in_the_group_that_says_what_it_needs(browser: Client) ->
     assert places_in_page == sorted(places_in_page)
     for phase in Phase:
         shown = {Phase.PENDING: "not started", Phase.WAITING_FOR_INPUT: "needs your answer"}
-        label = shown.get(phase, FACTS[phase].label)
+        label = shown.get(phase, PHASE_DISPLAYS[phase].label)
         assert f"is {phase}</a>" in page and f"{label}</span>" in page
 
 
@@ -353,7 +353,7 @@ def test_a_task_says_its_phase_in_a_sentence_and_offers_what_can_be_done(
     task = TaskFactory.create(phase=phase, started_at=timezone.now(), queued_at=timezone.now())
     page = browser.get(page_of(task)).text
     own = {Phase.FAILED: "Failed before step “plan” began.", Phase.CANCELLED: "Cancelled"}
-    assert own.get(phase, FACTS[phase].sentence) in page
+    assert own.get(phase, PHASE_DISPLAYS[phase].sentence) in page
     assert ("Cancel the task" in page) == (phase not in (Phase.DONE, Phase.FAILED, Phase.CANCELLED))
     resumable = (Phase.FAILED, Phase.INTERRUPTED, Phase.CANCELLED, Phase.WAITING_FOR_RESET)
     assert ("Resume</button>" in page) == (phase in resumable)

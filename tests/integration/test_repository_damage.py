@@ -40,7 +40,7 @@ class Desk:
     def read(self) -> None:
         """What every page and every new task of the project does."""
         diff(self.repository, base=self.base, head=self.repository.head("main"))
-        self.repository.facts(self.repository.head("main"))
+        self.repository.summary(self.repository.head("main"))
         self.repository.branches()
 
 
@@ -152,7 +152,7 @@ def test_damage_is_reported_with_the_project_and_what_to_do(
     with pytest.raises(
         RepositoryDamaged, match=r"repository of shop is damaged \(.+\)\. Fetch the project again"
     ):
-        desk.repository.facts(desk.repository.head("main"))
+        desk.repository.summary(desk.repository.head("main"))
     assert damage_marker(desk.path).exists()
 
 

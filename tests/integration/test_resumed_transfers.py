@@ -545,7 +545,7 @@ def test_facts_of_another_shape_are_no_path() -> None:
     shapes: list[Any] = [{}, [], below, negative]
     for facts in shapes:
         with pytest.raises(TemporaryFault):
-            worker_side.BundleFacts.parse(json.dumps(facts).encode())
+            worker_side.BundleId.parse(json.dumps(facts).encode())
 
 
 def test_messages_of_a_push_are_read_whatever_is_sent() -> None:

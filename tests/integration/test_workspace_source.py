@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tasks_app.core.errors import BadInput, WorkspaceError
-from tasks_app.git import Repository, SourceFacts, inspect_source
+from tasks_app.git import InspectedSource, Repository, inspect_source
 from tests.integration.git_repository import GitRepository
 
 
@@ -18,7 +18,7 @@ def test_a_folder_gives_its_absolute_path_branch_and_commit(
     source = GitRepository.make(tmp_path / "-code", a="1")
     monkeypatch.chdir(tmp_path)
     facts = inspect_source("./-code")
-    assert facts == SourceFacts(str(source.path), "main", source.git("rev-parse", "HEAD"))
+    assert facts == InspectedSource(str(source.path), "main", source.git("rev-parse", "HEAD"))
 
 
 def test_a_bare_repository_is_a_source(tmp_path: Path) -> None:
@@ -33,7 +33,7 @@ def test_a_remote_tracking_head_is_not_taken_for_the_head(tmp_path: Path) -> Non
     clone = GitRepository(tmp_path / "code")
     clone.git("checkout", "--quiet", "-b", "topic")
     newest = clone.commit(a="2")
-    assert inspect_source(str(clone.path)) == SourceFacts(str(clone.path), "topic", newest)
+    assert inspect_source(str(clone.path)) == InspectedSource(str(clone.path), "topic", newest)
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can give a folder to another user")

@@ -13,7 +13,7 @@ from django.db import connection
 
 from tasks_app.core.errors import IllegalMove
 from tasks_app.core.moves import MOVES, allowed
-from tasks_app.core.phases import CANCELLABLE, ENDED, FACTS, RESUMABLE, Phase
+from tasks_app.core.phases import CANCELLABLE, ENDED, PHASE_DISPLAYS, RESUMABLE, Phase
 from tasks_app.history import transitions
 from tasks_app.history.transitions import move, move_between_tasks
 from tasks_app.models import Change, ChangeKind, Sequence, SequenceTransition, Step, Task, Transition
@@ -95,19 +95,21 @@ class TestTheTable:
         assert allowed(phase, Phase.CANCELLED)
 
 
-class TestTheFacts:
+class TestTheDisplay:
     @pytest.mark.parametrize("phase", Phase)
     def test_every_phase_has_a_label_a_sentence_a_tone_and_an_icon(self, phase: Phase) -> None:
-        facts = FACTS[phase]
+        facts = PHASE_DISPLAYS[phase]
         assert facts.label and facts.tone and facts.icon and facts.sentence.endswith(".")
 
     def test_labels_and_icons_differ(self) -> None:
-        assert len({facts.label for facts in FACTS.values()}) == len(Phase)
-        assert len({facts.icon for facts in FACTS.values()}) == len(Phase)
+        assert len({facts.label for facts in PHASE_DISPLAYS.values()}) == len(Phase)
+        assert len({facts.icon for facts in PHASE_DISPLAYS.values()}) == len(Phase)
 
     def test_only_the_phase_that_waits_for_a_human_calls_for_attention(self) -> None:
         """USERS: amber only for "a human is needed", red only for failed."""
-        tones = {facts.tone: phase for phase, facts in FACTS.items() if facts.tone in {"attention", "bad"}}
+        tones = {
+            facts.tone: phase for phase, facts in PHASE_DISPLAYS.items() if facts.tone in {"attention", "bad"}
+        }
         assert tones == {"attention": Phase.WAITING_FOR_INPUT, "bad": Phase.FAILED}
 
 

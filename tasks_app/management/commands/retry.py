@@ -86,7 +86,7 @@ examples:
                 resume_sequence(thing, by=principal)
         thing.refresh_from_db()
         if not quiet:
-            self.stdout.write(f"{thing}: {thing.phase_facts.label}. {thing.phase_facts.sentence}")
+            self.stdout.write(f"{thing}: {thing.phase_display.label}. {thing.phase_display.sentence}")
         return Exit.DONE
 
     def _run_here(self, thing: Task | Sequence, principal: Principal, options: dict[str, Any]) -> Exit:

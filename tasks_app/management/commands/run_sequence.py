@@ -103,7 +103,7 @@ examples:
         earlier = project.sequences.filter(folder=folder).first()
         if earlier and earlier.phase != Phase.DONE:
             self._screen.say(
-                f"A new sequence starts with the first task. The last one is {earlier.phase_facts.label}; "
+                f"A new sequence starts with the first task. The last one is {earlier.phase_display.label}; "
                 f"to resume it:  manage.py run_sequence {earlier.pk} --continue"
             )
 

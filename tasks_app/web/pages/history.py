@@ -12,7 +12,7 @@ from django.db.models.functions import Substr
 from django.http import Http404, HttpRequest, HttpResponse, StreamingHttpResponse
 from django.shortcuts import render
 
-from tasks_app.core.phases import FACTS
+from tasks_app.core.phases import PHASE_DISPLAYS
 from tasks_app.history import statistics
 from tasks_app.history.audit import record, truncated_query
 from tasks_app.history.statistics import Metrics
@@ -193,7 +193,7 @@ def _filter_values(principal: Principal, filters: HistoryFilters, kind: str) -> 
     context: dict[str, Any] = {"projects": projects, "channels": Channel.choices}
     context |= {
         "states": STATE_LABELS.items(),
-        "phases": [(one.value, facts) for one, facts in FACTS.items()],
+        "phases": [(one.value, facts) for one, facts in PHASE_DISPLAYS.items()],
     }
     if kind == TASKS:
         context |= _recent(principal)

@@ -21,7 +21,7 @@ from tasks_app.core.durations import duration_in_words
 from tasks_app.core.errors import BadInput, CatHerderError, WorkspaceError
 from tasks_app.core.types import Network, least_network
 from tasks_app.engine.workers.toolchains import toolchains_of_machine
-from tasks_app.git import CommitFacts, Repository, TreeFile, committed_text, committed_tree
+from tasks_app.git import CommitSummary, Repository, TreeFile, committed_text, committed_tree
 from tasks_app.models import Project, paths
 from tasks_app.prompting import SHIPPED_PROMPTS
 from tasks_app.prompting.instructions import SELF, repository_path
@@ -107,7 +107,7 @@ class ProjectAtHead:
     """A project's repository at the newest commit of its branch, as last fetched."""
 
     project: Project
-    commit: CommitFacts
+    commit: CommitSummary
 
     @property
     def repository(self) -> Repository:
@@ -222,7 +222,7 @@ def at_head(project: Project) -> ProjectAtHead:
     repository = paths.repository(project)
     if not repository.path.exists():
         raise CatHerderError("The source has not been fetched yet.")
-    return ProjectAtHead(project, repository.facts(repository.head(project.branch)))
+    return ProjectAtHead(project, repository.summary(repository.head(project.branch)))
 
 
 def _overridden(text: str, overrides: Overrides) -> Iterable[ShownFinding]:
