@@ -5,7 +5,7 @@ from django.contrib import admin
 from django.urls import include, path
 from django.views.generic import RedirectView
 
-# One door for all: throttling and the second factor cannot be gone round.
+# The admin pages use the same login: it cannot bypass throttling and the second factor.
 setattr(admin.site, "login", secure_admin_login(admin.site.login))  # noqa: B010 - mypy knows it as a method
 _to_own_page = RedirectView.as_view(pattern_name="account_change_password")
 
