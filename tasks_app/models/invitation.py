@@ -14,7 +14,7 @@ from tasks_app.models.user import Role, User
 
 #: How long the link of an invitation works.
 LINK_LIFETIME = timedelta(days=7)
-Standing = Literal["open", "accepted", "withdrawn", "expired"]
+InvitationState = Literal["open", "accepted", "withdrawn", "expired"]
 
 
 def token_hash(token: str) -> str:
@@ -66,7 +66,7 @@ class Invitation(models.Model):
         return f"{self.email} to {self.project} as {self.role}"
 
     @property
-    def standing(self) -> Standing:
+    def state(self) -> InvitationState:
         if self.accepted_at:
             return "accepted"
         if self.withdrawn_at:

@@ -96,7 +96,7 @@ def test_invitations_are_listed_renewed_and_withdrawn(ann: Script, project: Proj
     settings.SENDS_EMAIL = False
     made = ann.post("/projects/shop/invitations", {"email": "bob@example.org", "role": "viewer"}).json()
     (listed,) = ann.get("/projects/shop/invitations").json()["items"]
-    assert (listed["standing"], listed["invited_by"]["username"]) == ("open", "ann")
+    assert (listed["state"], listed["invited_by"]["username"]) == ("open", "ann")
     assert "link" not in listed
     renewed = ann.post(f"/projects/shop/invitations/{made['id']}/again").json()
     assert renewed["link"] not in (None, made["link"])

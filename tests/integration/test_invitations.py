@@ -130,7 +130,7 @@ def test_a_login_that_cannot_be_made_is_refused_in_words(
     page = Client().post(link, {**NEW, **given})
     assert page.status_code == 400 and said in page.text
     assert 'value="Ann Example"' in page.text or "name" in given
-    assert "correct horse" not in page.text and find_invitation(link.split("/")[2]).standing == "open"  # type: ignore[union-attr]
+    assert "correct horse" not in page.text and find_invitation(link.split("/")[2]).state == "open"  # type: ignore[union-attr]
 
 
 def test_an_address_that_is_taken_is_sent_to_the_login(project: Project, boss: User) -> None:

@@ -117,7 +117,7 @@ def test_who_is_demoted_leaves_no_open_invitation(project: Project, boss: User) 
     other = MembershipFactory.create(project=project, role=Role.MAINTAINER)
     signed_in(other.user).post(members(project), {"user": "friend@example.org", "role": "maintainer"})
     change_role(other, Role.VIEWER, by=acting(boss))
-    assert Invitation.objects.get().standing == "withdrawn"
+    assert Invitation.objects.get().state == "withdrawn"
 
 
 @pytest.mark.parametrize("who", ["ben", "BEN", "ben@example.org"])

@@ -7,7 +7,7 @@ from typing import Any, Self
 from pydantic import Field
 
 from tasks_app.models import Invitation, Membership, Role
-from tasks_app.models.invitation import Standing
+from tasks_app.models.invitation import InvitationState
 from tasks_app.reporting.schemas.base import DateTime, Out, UserOut, user_or_none
 
 
@@ -25,7 +25,7 @@ class InvitationOut(Out):
     id: int = Field(description="The invitation's id.")
     email: str = Field(description="The e-mail address that is invited.")
     role: Role = Field(description="The role that it gives.")
-    standing: Standing = Field(description="`open`, or `expired` when its link is too old.")
+    state: InvitationState = Field(description="`open`, or `expired` when its link is too old.")
     invited_by: UserOut | None = Field(description="Who invited.")
     created_at: DateTime = Field(description="When the address was first invited.")
     expires_at: DateTime = Field(description="Until when the link works.")
@@ -37,7 +37,7 @@ class InvitationOut(Out):
             id=invitation.pk,
             email=invitation.email,
             role=Role(invitation.role),
-            standing=invitation.standing,
+            state=invitation.state,
             invited_by=user_or_none(invitation.invited_by),
             created_at=invitation.created_at,
             expires_at=invitation.expires_at,

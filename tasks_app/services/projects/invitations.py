@@ -16,7 +16,7 @@ from django.utils import timezone
 from tasks_app.core.errors import BadInput
 from tasks_app.history.audit import record
 from tasks_app.models import Action, Invitation, Membership, Project, Role, User
-from tasks_app.models.invitation import LINK_LIFETIME, Standing, token_hash
+from tasks_app.models.invitation import LINK_LIFETIME, InvitationState, token_hash
 from tasks_app.permissions import Principal, may_maintain, require_maintainer
 from tasks_app.services.projects.members import MANAGE_MEMBERS, record_role
 
@@ -95,10 +95,10 @@ def _lock_pending(invitation: Invitation) -> Invitation:
     return found
 
 
-def standing_of(invitation: Invitation) -> Standing:
-    """As `Invitation.standing`, and withdrawn once who invited may not do so any more."""
-    standing = invitation.standing
-    return "withdrawn" if standing == "open" and not _inviter_may_still_invite(invitation) else standing
+def state_of(invitation: Invitation) -> InvitationState:
+    """As `Invitation.state`, and withdrawn once who invited may not do so any more."""
+    state = invitation.state
+    return "withdrawn" if state == "open" and not _inviter_may_still_invite(invitation) else state
 
 
 def _inviter_may_still_invite(invitation: Invitation) -> bool:

@@ -19,7 +19,7 @@ from tasks_app.services.projects.invitations import (
     accept_invitation,
     address_is_taken,
     find_invitation,
-    standing_of,
+    state_of,
 )
 from tasks_app.web.forms.members import SignUpForm
 
@@ -29,9 +29,9 @@ from tasks_app.web.forms.members import SignUpForm
 @login_not_required
 def invitation(request: HttpRequest, token: str) -> HttpResponse:
     found = find_invitation(token)
-    standing = standing_of(found) if found else "unknown"
-    if found is None or standing != "open":
-        context = {"standing": standing}
+    state = state_of(found) if found else "unknown"
+    if found is None or state != "open":
+        context = {"state": state}
         return render(request, "account/invitation_over.html", context, status=410 if found else 404)
     if isinstance(request.user, User):
         return _with_login(request, found, request.user)
