@@ -55,14 +55,14 @@ class DecisionPrompt:
     def read_all(
         self,
         question: Question,
-        concerned: Sequence[RelatedDecision],
+        related: Sequence[RelatedDecision],
         answers: Mapping[str, str],
         remembered: Mapping[str, Remember],
     ) -> DecisionInput:
         """Read the stances, and then the statements of what is remembered or holds instead."""
-        stances = {one.decision.number: said for one in concerned if (said := self._stance_on(one, answers))}
+        stances = {one.decision.number: said for one in related if (said := self._stance_on(one, answers))}
         by_item = {**remembered}
-        for one in concerned:
+        for one in related:
             said = stances.get(one.decision.number)
             if said and said.stance == Stance.SUPERSEDE:
                 by_item.setdefault(str(one.items[0]["question"]), Remember())

@@ -15,10 +15,10 @@ from tasks_app.cli.questions import (
     answer_hint,
     decision_hint,
     earlier_to,
-    show_concerned,
     show_earlier,
     show_item,
     show_question,
+    show_related_decisions,
     take_hint,
     taken_number,
 )
@@ -62,15 +62,15 @@ class Prompt:
             text = self._ask(question, item, amount_hint())
             return Reply.to(question, amount_with_sign(resolve_choice(item, text)))
         remembered: dict[str, Remember] = {}
-        taken, earlier, concerned = None, find_similar_answers(question), related_decisions(question)
-        show_concerned(self._screen, concerned)
+        taken, earlier, related = None, find_similar_answers(question), related_decisions(question)
+        show_related_decisions(self._screen, related)
         for item in question.items:
             given = self._answer_to(question, item, earlier_to(item, earlier))
             answers[str(item["question"])] = given.answer
             taken = given.taken or taken
             if given.remember:
                 remembered[str(item["question"])] = given.remember
-        decisions = self._decisions(question).read_all(question, concerned, answers, remembered)
+        decisions = self._decisions(question).read_all(question, related, answers, remembered)
         return Reply(answers, taken_from=taken.question.pk if taken else None, for_decisions=decisions)
 
     def _answer_to(

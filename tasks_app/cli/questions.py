@@ -41,7 +41,7 @@ def show_question(screen: Screen, question: Question) -> None:
         for item in question.items:
             show_item(screen, item)
             show_earlier(screen, earlier_to(item, earlier))
-        show_concerned(screen, related_decisions(question))
+        show_related_decisions(screen, related_decisions(question))
     else:
         show_item(screen, {**question.items[0], "question": question.headline_by_evidence})
 
@@ -72,9 +72,9 @@ def earlier_to(item: Mapping[str, Any], earlier: Sequence[EarlierAnswer]) -> lis
     return [one for one in earlier if str(item["question"]) in one.answers]
 
 
-def show_concerned(screen: Screen, concerned: Sequence[RelatedDecision]) -> None:
+def show_related_decisions(screen: Screen, related: Sequence[RelatedDecision]) -> None:
     """Print the decisions that the question concerns: who decided what, for where, and what is in doubt."""
-    for one in concerned:
+    for one in related:
         decision = one.decision
         who = decision.decided_by.shown_name if decision.decided_by else "nobody yet"
         said = "The agent names" if one.named else "Decided before"

@@ -64,13 +64,13 @@ def test_one_task_asks_the_next_knows_and_the_third_meets_a_contradiction(
 
     begin(portal, page, "refunds")
     expect(card.get_by_role("heading", level=2)).to_contain_text("Which holds for refunds?")
-    concerned = card.get_by_role("group", name="The agent names D-1")
-    expect(concerned).to_contain_text("Half cents are rounded up.")
-    expect(concerned).to_contain_text("To be reviewed")
+    related = card.get_by_role("group", name="The agent names D-1")
+    expect(related).to_contain_text("Half cents are rounded up.")
+    expect(related).to_contain_text("To be reviewed")
     for choice in ("My answer replaces it", "Limit D-1 to paths", "An exception"):
-        expect(concerned.get_by_role("radio", name=choice)).to_be_visible()
+        expect(related.get_by_role("radio", name=choice)).to_be_visible()
     card.get_by_role("radio", name="Half to even").check()
-    concerned.get_by_role("radio", name="An exception").check()
+    related.get_by_role("radio", name="An exception").check()
     card.get_by_role("radio", name="these paths").check()
     card.get_by_label("Paths", exact=True).fill("src/refunds/**")
     card.get_by_role("button", name="Answer and resume").click()

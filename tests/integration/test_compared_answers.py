@@ -228,8 +228,8 @@ class TestItems:
         answer(asked(project), bob, "Half up")
         assert kinds(rounding) == ["decided", "confirmed"]
         question = asked(project, NAME | {"question": "And the folder?"}, COLUMNS)
-        (concerned,) = related_decisions(question)
-        assert (concerned.decision, concerned.items) == (columns, [COLUMNS])
+        (related,) = related_decisions(question)
+        assert (related.decision, related.items) == (columns, [COLUMNS])
         assert "contradicts D-2" in refused(question, bob, "out", "Name")
         (new,) = answer(question, bob, "out", "Name", stances={2: StanceChoice("supersede")})
         assert (new.replaces, new.statement) == (columns, "Which columns? Name")

@@ -252,15 +252,15 @@ class TestContradictions:
         with pytest.raises(BadInput, match="differs from D-1"):
             answer(asked(project), ada, "Half to even", stances={1: StanceChoice("agree")})
 
-    def test_a_decision_that_the_agent_names_is_concerned(
+    def test_a_decision_that_the_agent_names_is_related(
         self, project: Project, ada: User, first: Decision
     ) -> None:
         """The issue's third task: it meets a contradiction and asks with the decision on the card."""
         question = asked(
             project, {"question": "D-1 says half up, the tests say half down. Which?", "options": []}
         )
-        (concerned,) = related_decisions(question)
-        assert (concerned.decision, concerned.same) == (first, False)
+        (related,) = related_decisions(question)
+        assert (related.decision, related.same) == (first, False)
         made = answer(question, ada, "Half down", stances={1: StanceChoice("supersede")})
         assert made is not None and made.replaces == first
 
@@ -310,7 +310,7 @@ class TestContradictions:
         undo_answer(question, by=acting(ada))
         assert list(Decision.objects.active()) == [first]
 
-    def test_other_projects_decisions_are_not_concerned(self, ada: User, first: Decision) -> None:
+    def test_other_projects_decisions_are_not_related(self, ada: User, first: Decision) -> None:
         assert not related_decisions(asked(ProjectFactory.create()))
 
 

@@ -9,7 +9,7 @@ from pydantic import ConfigDict, Field
 from tasks_app.models import Channel, Question, QuestionKind, QuestionState, Verdict
 from tasks_app.reporting.commands import answer_command, question_url
 from tasks_app.reporting.schemas.base import DateTime, Out, UserOut, user_or_none
-from tasks_app.services.decisions.concerning import RelatedDecision, related_decisions
+from tasks_app.services.decisions.related import RelatedDecision, related_decisions
 from tasks_app.services.questions.earlier_answers import EarlierAnswer, find_similar_answers
 from tasks_app.services.questions.undo import undo_until
 

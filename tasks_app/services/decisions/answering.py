@@ -16,14 +16,14 @@ from tasks_app.core.asked_items import without_recommended
 from tasks_app.core.errors import BadInput
 from tasks_app.models import Decision, DecisionScope, Question
 from tasks_app.services.decisions.citing import cited_by
-from tasks_app.services.decisions.concerning import (
+from tasks_app.services.decisions.content import DecisionContent, paths_from
+from tasks_app.services.decisions.related import (
     Item,
     RelatedDecision,
     only,
     related_decisions,
     related_decisions_of_each,
 )
-from tasks_app.services.decisions.content import DecisionContent, paths_from
 from tasks_app.services.questions.answer_index import question_key
 
 __all__ = [
@@ -178,12 +178,12 @@ def _prepared(
 
 
 def _stances(
-    concerned: Sequence[RelatedDecision], answers: Mapping[str, str], given: Mapping[int, StanceChoice]
+    related: Sequence[RelatedDecision], answers: Mapping[str, str], given: Mapping[int, StanceChoice]
 ) -> list[Taken]:
-    by_number = {one.decision.number: one for one in concerned}
+    by_number = {one.decision.number: one for one in related}
     if unknown := sorted(given.keys() - by_number.keys()):
         raise BadInput(f"this question does not concern D-{unknown[0]}", where="decisions")
-    said = ((one, _stance(one, answers, given.get(one.decision.number))) for one in concerned)
+    said = ((one, _stance(one, answers, given.get(one.decision.number))) for one in related)
     return [(one, stance) for one, stance in said if stance]
 
 

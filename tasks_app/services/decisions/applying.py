@@ -112,8 +112,8 @@ def _same_decision(question: Question) -> Decision | None:
     """Return the one active decision that the question concerns, if it answered the same question."""
     if question.kind != QuestionKind.CLARIFICATION or not question.is_open:
         return None
-    concerned = related_decisions(question)
-    return concerned[0].decision if len(concerned) == 1 and concerned[0].same else None
+    related = related_decisions(question)
+    return related[0].decision if len(related) == 1 and related[0].same else None
 
 
 def _blocker(decision: Decision, question: Question, conditions: Sequence[Condition]) -> str:

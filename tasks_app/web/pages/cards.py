@@ -93,7 +93,7 @@ class Card:
     repeated: bool = False
     not_undone: str = ""
     shows_earlier_answers: bool = True
-    find_concerned: Callable[[], dict[int, list[RelatedDecision]]] = dict
+    find_related_decisions: Callable[[], dict[int, list[RelatedDecision]]] = dict
 
     @cached_property
     def earlier(self) -> dict[str, list[EarlierEntry]]:
@@ -106,10 +106,10 @@ class Card:
         return found
 
     @cached_property
-    def concerned(self) -> list[RelatedDecision]:
+    def related_decisions(self) -> list[RelatedDecision]:
         """The decisions that the question concerns, those that must be judged first; looked up only when an
         open card is rendered."""
-        found = self.find_concerned().get(self.question.pk, []) if _may_decide(self.question) else []
+        found = self.find_related_decisions().get(self.question.pk, []) if _may_decide(self.question) else []
         return sorted(found, key=lambda one: not one.must_be_judged)
 
     @property
@@ -144,7 +144,7 @@ class Card:
 def card_of(request: HttpRequest, question: Question, **options: Any) -> Card:
     may_undo = question.answered_by_id == current_user(request).pk
     may_act = question.task.project_id in actable_projects(request)
-    return _card(question, may_act, may_undo=may_undo, find_concerned=_finder([question]), **options)
+    return _card(question, may_act, may_undo=may_undo, find_related_decisions=_finder([question]), **options)
 
 
 def cards_of(request: HttpRequest, questions: Iterable[Question]) -> list[Card]:
@@ -156,7 +156,7 @@ def cards_of(request: HttpRequest, questions: Iterable[Question]) -> list[Card]:
             question,
             question.task.project_id in actable,
             shows_earlier_answers=place < _WITH_EARLIER,
-            find_concerned=find,
+            find_related_decisions=find,
         )
         for place, question in enumerate(questions)
     ]

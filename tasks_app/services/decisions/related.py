@@ -1,4 +1,4 @@
-"""Which decisions a question concerns, and whether an answer agrees with them (D6)."""
+"""Related decisions: which decisions a question concerns, and whether an answer agrees with them (D6)."""
 
 from __future__ import annotations
 
