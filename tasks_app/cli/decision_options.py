@@ -49,7 +49,7 @@ def says_something(options: dict[str, Any]) -> bool:
     return options["remember"] != "task" or any(options[one] for one in ("path", "statement", "decision"))
 
 
-def for_decisions(question: Question, options: dict[str, Any]) -> DecisionInput:
+def decision_input(question: Question, options: dict[str, Any]) -> DecisionInput:
     """Return what the options say about decisions. Raises BadInput, which names the option."""
     scope, paths = options["remember"], options["path"]
     if paths and scope != "paths":

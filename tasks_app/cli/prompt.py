@@ -71,7 +71,7 @@ class Prompt:
             if given.remember:
                 remembered[str(item["question"])] = given.remember
         decisions = self._decisions(question).read_all(question, related, answers, remembered)
-        return Reply(answers, taken_from=taken.question.pk if taken else None, for_decisions=decisions)
+        return Reply(answers, taken_from=taken.question.pk if taken else None, decision_input=decisions)
 
     def _answer_to(
         self, question: Question, item: Mapping[str, Any], earlier: Sequence[EarlierAnswer]

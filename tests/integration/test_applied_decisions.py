@@ -609,7 +609,7 @@ def otherwise(rows: Rows, question: Question, stance: str = "exception") -> None
     given = DecisionInput(
         stances={one.decision.number: StanceChoice(stance) for one in related_decisions(question)}
     )
-    reply = Reply({"Red?": "No"}, for_decisions=given)
+    reply = Reply({"Red?": "No"}, decision_input=given)
     answer_question(question, reply, by=acting(rows.user), via=Channel.WEB)
 
 

@@ -49,7 +49,7 @@ def asking(runner: Runner, project: Project) -> Question:
 
 def answered(runner: Runner, question: Question) -> Decision:
     given = DecisionInput(Remember("project", statement="Files may be changed."))
-    reply = Reply({question.headline: "Yes"}, for_decisions=given)
+    reply = Reply({question.headline: "Yes"}, decision_input=given)
     answer_question(question, reply, by=acting(runner.user), via=Channel.WEB)
     return question.decisions.get()
 

@@ -74,7 +74,7 @@ def answer(question: Question, by: User, *texts: str, **given: Any) -> list[Deci
     """Answer each item, and return the decisions that this made."""
     before = set(Decision.objects.values_list("pk", flat=True))
     answers = {str(item["question"]): text for item, text in zip(question.items, texts, strict=True)}
-    reply = Reply(answers, for_decisions=DecisionInput(**given))
+    reply = Reply(answers, decision_input=DecisionInput(**given))
     answer_question(question, reply, by=acting(by), via=Channel.WEB)
     return list(Decision.objects.exclude(pk__in=before).order_by("number"))
 

@@ -32,7 +32,7 @@ def outputs(task: Task) -> str:
 
 
 def reply(real: Runner, question: Question, text: str, given: DecisionInput) -> None:
-    answer = Reply({question.headline: text}, for_decisions=given)
+    answer = Reply({question.headline: text}, decision_input=given)
     answer_question(question, answer, by=acting(real.user), via=Channel.WEB)
 
 

@@ -51,24 +51,24 @@ class TestRemembering:
     def test_d2_it_says_what_is_remembered_and_takes_another_statement(self) -> None:
         reply, shown = typed(asked(), "2 @project", "Half cents are rounded up.")
         assert reply.answers == {ROUNDING["question"]: "Half up"}
-        assert reply.for_decisions.remember == Remember("project", statement="Half cents are rounded up.")
+        assert reply.decision_input.remember == Remember("project", statement="Half cents are rounded up.")
         assert "What agents of later tasks read for the whole project: How should half cents" in shown
 
     @pytest.mark.parametrize("lines", [("",), ()])
     def test_d2_enter_keeps_the_prepared_statement(self, lines: tuple[str, ...]) -> None:
         reply, shown = typed(asked(), "2 @paths src/**", *lines)
         statement = f"{ROUNDING['question']} Half up"
-        assert reply.for_decisions.remember == Remember("paths", ["src/**"], statement)
+        assert reply.decision_input.remember == Remember("paths", ["src/**"], statement)
         assert "read for src/**" in shown
 
     def test_d2_a_free_text_may_end_like_a_mark(self) -> None:
         reply, shown = typed(asked(NAME), "use npm scope @project", "what?", "n")
         assert reply.answers == {"Which npm scope?": "use npm scope @project"}
-        assert not reply.for_decisions.remember.makes_decision
+        assert not reply.decision_input.remember.makes_decision
         assert "Remember “use npm scope” for the whole project? Type y, or n if “@project” belongs" in shown
         reply, _ = typed(asked(NAME), "acme @project", "y")
         assert reply.answers == {"Which npm scope?": "acme"}
-        assert reply.for_decisions.remember.statement == "Which npm scope? acme"
+        assert reply.decision_input.remember.statement == "Which npm scope? acme"
 
     def test_d2_nothing_is_cut_off_if_nobody_can_be_asked(self) -> None:
         with pytest.raises(EOFError):
@@ -77,7 +77,7 @@ class TestRemembering:
     def test_d2_each_item_holds_as_far_as_its_answer_says(self) -> None:
         question = asked(ROUNDING, NAME, {"question": "What name?", "options": []})
         reply, _ = typed(question, "2 @project", "acme", "a.csv @paths src/**", "y", "Up.")
-        assert reply.for_decisions.by_item == {
+        assert reply.decision_input.by_item == {
             ROUNDING["question"]: Remember("project", statement="Up."),
             "What name?": Remember("paths", ["src/**"], "What name? a.csv"),
         }
@@ -96,7 +96,7 @@ class TestStances:
         question = asked()
         decided_before(question)
         reply, shown = typed(question, "1", line)
-        assert reply.for_decisions.stances == {1: stance}
+        assert reply.decision_input.stances == {1: stance}
         assert "Your answer contradicts D-1: Half cents are rounded up." in shown
 
     @pytest.mark.parametrize("line", ["3", "y", "src/**", "4", "5", "1 src/**", "", "none"])
@@ -104,7 +104,7 @@ class TestStances:
         question = asked()
         decided_before(question)
         reply, shown = typed(question, "1", line, "2")
-        assert reply.for_decisions.stances == {1: StanceChoice("exception")}
+        assert reply.decision_input.stances == {1: StanceChoice("exception")}
         assert shown.count("Type 1: your answer replaces it") == 2
 
     @pytest.mark.parametrize(("line", "stance"), [("4", "agree"), ("5", "unaffected"), ("2", "exception")])
@@ -112,7 +112,7 @@ class TestStances:
         question = asked({"question": "D-1 is half up. Which currency?", "options": []})
         decided_before(question)
         reply, shown = typed(question, "Euros", line)
-        assert reply.for_decisions.stances == {1: StanceChoice(stance)}
+        assert reply.decision_input.stances == {1: StanceChoice(stance)}
         assert "5: your answer does not affect it" in shown
 
     def test_d6_without_a_line_for_it_nothing_is_answered(self) -> None:
@@ -125,13 +125,13 @@ class TestStances:
         question = asked()
         decided_before(question)
         reply, _ = typed(question, "2")
-        assert reply.for_decisions.is_empty
+        assert reply.decision_input.is_empty
 
     def test_d2_what_holds_instead_has_a_statement_to_edit(self) -> None:
         question = asked()
         decided_before(question)
         reply, _ = typed(question, "1", "1", "Half cents are rounded to even.")
-        assert reply.for_decisions.remember == Remember(statement="Half cents are rounded to even.")
+        assert reply.decision_input.remember == Remember(statement="Half cents are rounded to even.")
 
 
 class TestCommands:

@@ -81,7 +81,7 @@ def answer(question: Question, by: User, text: str = "Half up", **given: Any) ->
     remember, stances = given.pop("remember", Remember()), given.pop("stances", {})
     assert not given
     reply = Reply.to(question, text)
-    reply = Reply(reply.answers, for_decisions=DecisionInput(remember, stances))
+    reply = Reply(reply.answers, decision_input=DecisionInput(remember, stances))
     answer_question(question, reply, by=acting(by), via=Channel.WEB)
     return question.decisions.order_by("-number").first()
 

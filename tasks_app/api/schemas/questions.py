@@ -55,10 +55,10 @@ class AnswerIn(Input):
             {asked: _joined(given) for asked, given in answers.items()},
             self.notes,
             taken_from=self.taken_from,
-            for_decisions=self._for_decisions(),
+            decision_input=self._decision_input(),
         )
 
-    def _for_decisions(self) -> DecisionInput:
+    def _decision_input(self) -> DecisionInput:
         remember = self.remember.remember() if self.remember else Remember()
         statements = self.remember.statements if self.remember else None
         stances = {one.decision: one.stance_on() for one in self.decisions}

@@ -16,7 +16,7 @@ from django.utils import timezone
 from tasks_app.cli.acting_user import acting_principal, add_user_argument
 from tasks_app.cli.choices import amount_with_sign, resolve_choice
 from tasks_app.cli.command import Exit, TerminalCommand
-from tasks_app.cli.decision_options import add_decision_arguments, for_decisions, says_something
+from tasks_app.cli.decision_options import add_decision_arguments, decision_input, says_something
 from tasks_app.cli.lookup import find_question
 from tasks_app.core.errors import AnswerEmpty, BadInput
 from tasks_app.models import Channel, Question, Verdict
@@ -170,7 +170,7 @@ def _reply_as_told(question: Question, options: dict[str, Any], *, by: Principal
     answers = {asked: answer for one in taken for asked, answer in one.answers.items()}
     answers = answers or _read_answers(question, options["text"], options["item"])
     taken_from = taken[0].question.pk if taken else None
-    reply = Reply(answers, notes, taken_from=taken_from, for_decisions=for_decisions(question, options))
+    reply = Reply(answers, notes, taken_from=taken_from, decision_input=decision_input(question, options))
     return answer_question(question, reply, by=by, via=Channel.TERMINAL)
 
 

@@ -30,14 +30,14 @@ __all__ = ["Answered", "Reply", "answer_question", "decide", "dismiss_question",
 class Reply:
     """A human's reply: the answers by the item's question, and notes for all of them.
 
-    `taken_from` is the id of the earlier question whose answer is used. `for_decisions` says whether the
+    `taken_from` is the id of the earlier question whose answer is used. `decision_input` says whether the
     answer becomes a decision, and what it means for those that hold.
     """
 
     answers: dict[str, str] = field(default_factory=dict)
     notes: str = ""
     taken_from: int | None = None
-    for_decisions: DecisionInput = field(default_factory=DecisionInput)
+    decision_input: DecisionInput = field(default_factory=DecisionInput)
 
     @classmethod
     def to(cls, question: Question, text: str) -> Reply:
@@ -68,7 +68,7 @@ def answer_question(question: Question, reply: Reply, *, by: Principal, via: Cha
         return store_outcome(question, outcome, action=Action.ANSWERED, by=by, via=via)
     if not question.is_open:  # before what is said about decisions is checked: they may have changed since
         return store_outcome(question, outcome, action=Action.ANSWERED, by=by, via=via)
-    prepared = prepare(question, reply.answers, reply.for_decisions)
+    prepared = prepare(question, reply.answers, reply.decision_input)
     with transaction.atomic():
         answered = store_outcome(question, outcome, action=Action.ANSWERED, by=by, via=via)
         if not answered.repeated:
@@ -132,7 +132,7 @@ def _not_what_is_expected(question: Question) -> str:
 
 
 def _require_no_decision(reply: Reply) -> None:
-    if not reply.for_decisions.is_empty:
+    if not reply.decision_input.is_empty:
         raise BadInput(
             "an answer about costs holds for its task only: send neither remember nor decisions",
             where="remember",

@@ -136,10 +136,10 @@ class CardInput:
                 )
             parts = [*given.chosen, given.other] if given.other.strip() else given.chosen
             answers[str(item["question"])] = ", ".join(parts)
-        taken_from = _id(self.taken_from)
-        return Reply(answers, self.notes, taken_from=taken_from, for_decisions=self._for_decisions(question))
+        taken_from, said = _id(self.taken_from), self._decision_input(question)
+        return Reply(answers, self.notes, taken_from=taken_from, decision_input=said)
 
-    def _for_decisions(self, question: Question) -> DecisionInput:
+    def _decision_input(self, question: Question) -> DecisionInput:
         remember = Remember(self.remember, paths=_paths(self.remember_paths))
         stances = {
             number: StanceChoice(said, _paths(paths)) for number, (said, paths) in self.stances.items()
