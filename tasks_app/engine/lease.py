@@ -15,7 +15,7 @@ from tasks_app.core.errors import LeaseLost
 from tasks_app.core.phases import ENDED
 from tasks_app.models import Task
 from tasks_app.models.task import LEASE_SECONDS
-from tasks_app.services.workers.scheduling import has_place
+from tasks_app.services.workers.scheduling import limits_allow
 
 logger = logging.getLogger(__name__)
 
@@ -51,7 +51,7 @@ class Lease:
         Of two workers that want the last place, one gets it.
         """
         with transaction.atomic():
-            return cls.claim(task_id, owner=owner) if has_place(task_id) else None
+            return cls.claim(task_id, owner=owner) if limits_allow(task_id) else None
 
     @classmethod
     def claim_ended(cls, task_id: int, *, owner: str) -> Lease | None:

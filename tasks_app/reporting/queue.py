@@ -22,12 +22,12 @@ from tasks_app.reporting.search.paging import rows_in_order
 from tasks_app.services.wait_sentences import fault_words
 from tasks_app.services.workers.scheduling import (
     DueTask,
-    Places,
+    TaskCounts,
     can_be_taken,
     due_tasks,
-    places,
+    tasks_worked_on,
     used_by,
-    with_places,
+    within_limits,
 )
 
 #: Tasks that a page or a response shows, at most.
@@ -126,15 +126,15 @@ class Queue:
         return self._line.due
 
     @cached_property
-    def _places(self) -> Places:
-        return places()
+    def _counts(self) -> TaskCounts:
+        return tasks_worked_on()
 
     @cached_property
-    def _turns(self) -> tuple[set[int], Places]:
-        """The ids of the due tasks that may be worked on now, and the places that they leave."""
-        due, left = [task for _, task in self._due.values()], self._places.copy()
+    def _turns(self) -> tuple[set[int], TaskCounts]:
+        """The ids of the due tasks that may be worked on now, and the counts with them."""
+        due, left = [task for _, task in self._due.values()], self._counts.copy()
         labels = [frozenset(worker.labels) for worker in self._taking]
-        return {task.task_id for task in with_places(due, self._line.used, left, labels)}, left
+        return {task.task_id for task in within_limits(due, self._line.used, left, labels)}, left
 
     @cached_property
     def workers(self) -> list[WorkerBeat]:
@@ -190,9 +190,9 @@ class Queue:
         if due.task_id in turns:
             return self._which_worker(labels, task.left_by)
         if left.project_is_full(due):
-            words = _limit_words(self._places.of_project[due.project], due.project_limit)
+            words = _limit_words(self._counts.of_project[due.project], due.project_limit)
             return WaitsFor.PROJECT_LIMIT, f"its project {words}"
-        words = _limit_words(self._places.of_person[due.person], self._places.per_person)
+        words = _limit_words(self._counts.of_person[due.person], self._counts.per_person)
         who = task.created_by.shown_name if task.created_by else "its creator"
         return WaitsFor.PERSON_LIMIT, f"{who} {words}"
 

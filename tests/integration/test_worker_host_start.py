@@ -43,7 +43,7 @@ from tasks_app.services.retries import retry_from
 from tasks_app.services.sequences import create_sequence, files_to_come, start_sequence
 from tasks_app.services.tasks import cancel_task
 from tasks_app.services.workers.installation_limits import follow_portal
-from tasks_app.services.workers.scheduling import places
+from tasks_app.services.workers.scheduling import tasks_worked_on
 from tasks_app.tasks import look_at
 from tests.factories import ProjectFactory
 from tests.installation import Installation as Portals
@@ -233,7 +233,7 @@ def test_m6_on_a_worker_host_the_stricter_number_of_tasks_per_person_holds(
     changed = {"tasks_per_person": own}
     on_worker_host.ENVIRONMENT = on_worker_host.ENVIRONMENT.model_copy(update=changed)
     assert fitness.portal_problem() == ""
-    assert places().per_person == holds
+    assert tasks_worked_on().per_person == holds
 
 
 @pytest.mark.django_db
@@ -270,7 +270,10 @@ def test_m6_an_older_portal_that_tells_no_limits_leaves_those_of_the_host(
     on_worker_host.ENVIRONMENT = on_worker_host.ENVIRONMENT.model_copy(update=changed)
     monkeypatch.setattr(Portal, "hello", lambda self: older)
     assert fitness.portal_problem() == ""
-    assert (network_of(Step(config={"name": "do", "command": "do"})), places().per_person) == ("model", 9)
+    assert (network_of(Step(config={"name": "do", "command": "do"})), tasks_worked_on().per_person) == (
+        "model",
+        9,
+    )
 
 
 def test_a_worker_host_with_a_real_model_does_not_join_a_rehearsal(

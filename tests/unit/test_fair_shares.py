@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from tasks_app.core.fair_shares import HEAD_START_SECONDS, TURN_SECONDS, Account, WaitingTask, in_turn
 from tasks_app.core.labels import Labels
-from tasks_app.services.workers.scheduling import DueTask, Places, turns_of_worker, with_places
+from tasks_app.services.workers.scheduling import DueTask, TaskCounts, turns_of_worker, within_limits
 
 START = datetime(2026, 5, 4, tzinfo=UTC)
 
@@ -141,7 +141,7 @@ class Simulation:
         if not free or not self.queue:
             return None
         used = self._used(now)
-        turns = list(with_places(self.queue.values(), used, self._places(), self.slots))
+        turns = list(within_limits(self.queue.values(), used, self._counts(), self.slots))
         for slot in dict.fromkeys(free):
             if own := turns_of_worker(slot, turns, used):
                 return slot, own[0]
@@ -153,13 +153,13 @@ class Simulation:
         ends = now + self._takes[task.task_id]
         heapq.heappush(self._running, (ends, task.task_id, task, slot))
         self._past.append((now, ends, (task.person, task.project)))
-        running = self._places()
+        running = self._counts()
         project, person = task.project, task.person
         self.most_of_project[project] = max(self.most_of_project[project], running.of_project[project])
         self.most_of_person[person] = max(self.most_of_person[person], running.of_person[person])
 
-    def _places(self) -> Places:
-        running = Places(self.per_person)
+    def _counts(self) -> TaskCounts:
+        running = TaskCounts(self.per_person)
         for _, _, task, _ in self._running:
             running.of_project[task.project] += 1
             running.of_person[task.person] += 1

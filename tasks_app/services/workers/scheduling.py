@@ -1,7 +1,7 @@
 """Which waiting task has the next turn, and what keeps a task from having one (M4).
 
 No process schedules. A worker asks for the next task whenever it has a free slot, and claims it with one
-conditional UPDATE. What is read here is a moment's view; only `has_place` is exact, within the claim.
+conditional UPDATE. What is read here is a moment's view; only `limits_allow` is exact, within the claim.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ SHARES_OVER = timedelta(hours=1)
 
 @dataclass(frozen=True)
 class DueTask(WaitingTask):
-    """A due task, with what it needs of a worker. One that lost its worker has its place under the limits."""
+    """A due task, with what it needs of a worker. One without its worker is running: limits count it."""
 
     labels: Labels = frozenset()
     project_limit: int | None = None
-    has_place: bool = False
+    is_running: bool = False
 
 
 @dataclass
-class Places:
+class TaskCounts:
     """How many tasks are worked on, and whether one more may be: by project and by person."""
 
     per_person: int | None
@@ -64,12 +64,12 @@ class Places:
         limited = self.per_person is not None and task.person is not None
         return limited and self.of_person[task.person] >= (self.per_person or 0)
 
-    def copy(self) -> Places:
+    def copy(self) -> TaskCounts:
         return deepcopy(self)
 
     def take(self, task: DueTask) -> bool:
-        """Take a place for the task. Return False if a limit leaves none."""
-        if task.has_place:
+        """Count the task. Return False if a limit leaves no place for it."""
+        if task.is_running:
             return True
         if self.project_is_full(task) or self.person_is_full(task):
             return False
@@ -91,7 +91,7 @@ def due_tasks() -> list[DueTask]:
             started=row["started_at"] is not None,
             labels=_labels(row),
             project_limit=row["project__max_running_tasks"],
-            has_place=row["phase"] == Phase.RUNNING,
+            is_running=row["phase"] == Phase.RUNNING,
         )
         for row in rows.values(
             "pk", "created_by_id", "project_id", "queued_at", "created_at", "priority", "started_at", "phase",
@@ -158,9 +158,9 @@ def labels_of_step(step: Step) -> Labels:
     )
 
 
-def places() -> Places:
+def tasks_worked_on() -> TaskCounts:
     """Return how many tasks are worked on, of each project and person."""
-    found = Places(per_person=tasks_per_person())
+    found = TaskCounts(per_person=tasks_per_person())
     rows = Task.objects.worked_on().order_by().values_list("project_id", "created_by_id")
     for project, person, number in rows.annotate(number=Count("pk")):
         found.of_project[project] += number
@@ -188,10 +188,10 @@ def used_by(tasks: Collection[DueTask]) -> dict[Account, float]:
     return used_seconds() if len(accounts) > 1 else {}
 
 
-def with_places(
-    tasks: Collection[DueTask], used: Mapping[Account, float], free: Places, workers: Collection[Labels]
+def within_limits(
+    tasks: Collection[DueTask], used: Mapping[Account, float], counts: TaskCounts, workers: Collection[Labels]
 ) -> Iterator[DueTask]:
-    """Yield the tasks that may be worked on now, in the order of their turns; each takes a place of `free`.
+    """Yield the tasks that may be worked on now, in the order of their turns; each is added to `counts`.
 
     `workers` are the labels of those that take tasks. A task that none of them may take gets no place, which
     others could use. One whose workers are all busy does get it: otherwise others would take the place each
@@ -199,7 +199,7 @@ def with_places(
     """
 
     def may_begin(task: DueTask) -> bool:
-        return can_be_taken(task.labels, workers) and free.take(task)
+        return can_be_taken(task.labels, workers) and counts.take(task)
 
     return in_turn(tasks, used, may_begin)
 
@@ -216,7 +216,7 @@ def next_turns(*, without: Collection[int] = (), of: Labels | None = None) -> li
     workers = [] if of is None else [of]
     if any(task.labels for task in due):
         workers += labels_of_workers()
-    return list(with_places(due, used_by(due), places(), workers))
+    return list(within_limits(due, used_by(due), tasks_worked_on(), workers))
 
 
 def turns_of_worker(
@@ -255,7 +255,7 @@ def some_worker_has(labels: Labels, *, without: Collection[str] = ()) -> bool:
     return any(labels <= frozenset(worker.labels) for worker in rows)
 
 
-def has_place(task_id: int) -> bool:
+def limits_allow(task_id: int) -> bool:
     """Return whether the limits of project and person leave a place for the task.
 
     Must be called in the transaction that claims the task: the rows of project and person are locked, so that
@@ -266,15 +266,15 @@ def has_place(task_id: int) -> bool:
     if found is None or found[0] == Phase.RUNNING:
         return True
     _, project, person, limit = found
-    if limit is not None and not _leaves_place(Project.objects.filter(pk=project), Q(project=project), limit):
+    if limit is not None and not _is_below(Project.objects.filter(pk=project), Q(project=project), limit):
         return False
     per_person = tasks_per_person()
     if per_person is None or person is None:
         return True
-    return _leaves_place(User.objects.filter(pk=person), Q(created_by=person), per_person)
+    return _is_below(User.objects.filter(pk=person), Q(created_by=person), per_person)
 
 
-def _leaves_place(row: Any, own: Q, limit: int) -> bool:
+def _is_below(row: Any, own: Q, limit: int) -> bool:
     """Lock the row until the end of the transaction, then count."""
     row.select_for_update(no_key=True).order_by().values_list("pk").first()
     return Task.objects.worked_on().filter(own).count() < limit
