@@ -33,6 +33,10 @@ class DecisionState(models.TextChoices):
     RETIRED = "retired", "retired"
 
 
+#: What lists offer beside the states: those that hold or are proposed, those to review, all.
+CURRENT, REVIEW, ALL = "current", "review", "all"
+
+
 class DecisionScope(models.TextChoices):
     """Where a decision holds."""
 
@@ -125,6 +129,11 @@ class DecisionQuerySet(models.QuerySet["Decision"]):
         """Order those at which somebody should look before the others, the newest first."""
         order = Case(When(_needs_review(), then=Value(0)), default=Value(1), output_field=IntegerField())
         return self.annotate(place=order).order_by("place", "-number")
+
+    def listed_as(self, state: str) -> Self:
+        """Return those in a state, or those that lists offer as `current`, `review` or `all`."""
+        offered = {CURRENT: self.current, REVIEW: self.to_review, ALL: self.all}
+        return offered[state]() if state in offered else self.filter(state=state)
 
     def search(self, words: str) -> Self:
         """Return the decisions in which all the words stand, or the one that is cited as `D-17`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from django.http import HttpRequest
 from ninja import Field, Query, Router, Schema, Status
@@ -24,11 +25,17 @@ from tasks_app.api.schemas.decisions import (
     NoteIn,
 )
 from tasks_app.models import DECISION_SHOWN_WITH, DecisionState, Scope
+from tasks_app.models.decision import ALL
 from tasks_app.reporting.schemas.decisions import DecisionOut, DecisionWithHistory
 from tasks_app.services.decisions import changes, exporting, importing
 from tasks_app.services.decisions.importing import MAX_FILES
 
 router = Router(tags=["Decisions"])
+
+#: An operation that changes one decision and returns it.
+_changes_decision = partial(
+    router.post, response=responses(DecisionOut, 404, 409, 422), auth=authenticators(Scope.ANSWER)
+)
 
 
 class DecisionFilters(Schema):
@@ -48,7 +55,7 @@ def list_decisions(
     """List the decisions of a project, the newest first."""
     found = permissions.project_named_or_404(principal_of(request), project).decisions.search(only.search)
     found = found.to_review() if only.review else found
-    found = found.filter(state=only.state) if only.state else found
+    found = found.listed_as(only.state or ALL)
     rows, following = page_of(
         request, found.with_counts().select_related(*DECISION_SHOWN_WITH), paging, newest_first=True
     )
@@ -156,11 +163,7 @@ def revise_decision(
     return Status(201, _decision(request, project, new.number))
 
 
-@router.post(
-    "/projects/{project}/decisions/{number}/confirm",
-    response=responses(DecisionOut, 404, 409, 422),
-    auth=authenticators(Scope.ANSWER),
-)
+@_changes_decision("/projects/{project}/decisions/{number}/confirm")
 @once
 def confirm_decision(
     request: HttpRequest, project: ProjectName, number: DecisionNumber
@@ -169,11 +172,7 @@ def confirm_decision(
     return _changed(request, project, number, changes.confirm)
 
 
-@router.post(
-    "/projects/{project}/decisions/{number}/keep",
-    response=responses(DecisionOut, 404, 409, 422),
-    auth=authenticators(Scope.ANSWER),
-)
+@_changes_decision("/projects/{project}/decisions/{number}/keep")
 @once
 def keep_decision(
     request: HttpRequest, project: ProjectName, number: DecisionNumber, body: NoteIn
@@ -182,11 +181,7 @@ def keep_decision(
     return _changed(request, project, number, changes.mark_reviewed, note=body.note)
 
 
-@router.post(
-    "/projects/{project}/decisions/{number}/retire",
-    response=responses(DecisionOut, 404, 409, 422),
-    auth=authenticators(Scope.ANSWER),
-)
+@_changes_decision("/projects/{project}/decisions/{number}/retire")
 @once
 def retire_decision(
     request: HttpRequest, project: ProjectName, number: DecisionNumber, body: NoteIn
@@ -195,11 +190,7 @@ def retire_decision(
     return _changed(request, project, number, changes.retire, reason=body.note)
 
 
-@router.post(
-    "/projects/{project}/decisions/{number}/restore",
-    response=responses(DecisionOut, 404, 409, 422),
-    auth=authenticators(Scope.ANSWER),
-)
+@_changes_decision("/projects/{project}/decisions/{number}/restore")
 @once
 def restore_decision(
     request: HttpRequest, project: ProjectName, number: DecisionNumber

@@ -14,6 +14,7 @@ from tasks_app.cli.screen import Screen
 from tasks_app.cli.tables import decisions_table
 from tasks_app.core.errors import BadInput
 from tasks_app.models import DECISION_SHOWN_WITH, Decision, DecisionState, Project
+from tasks_app.models.decision import ALL, CURRENT, REVIEW
 from tasks_app.permissions import Principal, projects_visible_to
 from tasks_app.reporting.schemas.decisions import DecisionOut, DecisionWithHistory
 from tasks_app.services.decisions.exporting import export_decisions
@@ -39,7 +40,7 @@ examples:
         parser.add_argument(
             "--state",
             metavar="STATE",
-            default="current",
+            default=CURRENT,
             help=f"{', '.join(DecisionState.values)}, all, or current: active and proposed ones (default)",
         )
         parser.add_argument("--review", action="store_true", help="only those at which somebody should look")
@@ -117,12 +118,12 @@ examples:
 
 def _decisions(project: Project, options: dict[str, Any]) -> list[Decision]:
     state, words = options["state"], " ".join(options["words"])
-    if state not in (*DecisionState.values, "all", "current"):
-        known = ", ".join([*DecisionState.values, "all", "current"])
-        raise BadInput(f"must be one of {known}, not {state}", where="--state")
-    found = project.decisions.search(words)
+    known = [*DecisionState.values, ALL, CURRENT]
+    if state not in known:
+        raise BadInput(f"must be one of {', '.join(known)}, not {state}", where="--state")
     if options["review"]:
-        found = found.to_review()
-    elif state != "all" and not (state == "current" and Decision.is_label(words)):
-        found = found.current() if state == "current" else found.filter(state=state)
+        state = REVIEW
+    elif state == CURRENT and Decision.is_label(words):
+        state = ALL
+    found = project.decisions.search(words).listed_as(state)
     return list(found.with_counts().select_related(*DECISION_SHOWN_WITH).order_by("-number"))

@@ -25,13 +25,13 @@ from tasks_app.models import (
     Task,
     paths,
 )
-from tasks_app.models.decision import USES, DecisionQuerySet
+from tasks_app.models.decision import ALL, CURRENT, REVIEW, USES
 from tasks_app.permissions import decision_of_or_404, require_actor
 from tasks_app.services.decisions import changes
 from tasks_app.services.decisions.citing import cited_files
 from tasks_app.web.forms.decisions import DecisionForm
 from tasks_app.web.pages.access import current_user, may_act, principal_of, project_or_404
-from tasks_app.web.pages.counting import CappedPaginator, Tab, tabs_of
+from tasks_app.web.pages.counting import CappedPaginator, tabs_of
 from tasks_app.web.rendering.evidence import diff_lines
 
 PER_PAGE = 30
@@ -39,7 +39,6 @@ _MOST_WORDS = 200
 #: The newest entries of a history, and the tasks that used a decision.
 _MOST_EVENTS, _MOST_TASKS = 200, 50
 
-CURRENT, REVIEW, ALL = "current", "review", "all"
 _TABS = {
     CURRENT: "In force or proposed",
     REVIEW: "To review",
@@ -75,31 +74,19 @@ def decisions(request: HttpRequest, project_id: int) -> HttpResponse:
     project = project_or_404(request, project_id)
     filters = DecisionFilters.of(request)
     found = project.decisions.search(filters.q)
-    ordered = _in_state(found, filters.state).to_review_first()
+    ordered = found.listed_as(filters.state).to_review_first()
     shown = ordered.with_counts().select_related("decided_by")
     page = CappedPaginator(shown, PER_PAGE).get_page(request.GET.get("page"))
+    rows_of_tabs = {state: found.listed_as(state) for state in _TABS}
     context = {
         "project": project,
         "filters": filters,
         "query": filters.query(),
-        "tabs": _tabs(request, found, filters),
+        "tabs": tabs_of(current_user(request), _TABS, rows_of_tabs, filters.query),
         "page": page,
         "may_act": may_act(request, project),
     }
     return render(request, "decisions/list.html", context)
-
-
-def _in_state(found: DecisionQuerySet, state: str) -> DecisionQuerySet:
-    if state == CURRENT:
-        return found.current()
-    if state == REVIEW:
-        return found.to_review()
-    return found if state == ALL else found.filter(state=state)
-
-
-def _tabs(request: HttpRequest, found: DecisionQuerySet, filters: DecisionFilters) -> list[Tab]:
-    rows = {state: _in_state(found, state) for state in _TABS}
-    return tabs_of(current_user(request), _TABS, rows, filters.query)
 
 
 def decision(request: HttpRequest, project_id: int, number: int) -> HttpResponse:
