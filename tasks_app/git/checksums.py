@@ -1,4 +1,4 @@
-"""The SHA-1 with which git ends a pack, its index, and so a bundle, whose end is a pack."""
+"""Checksums: the SHA-1 with which git ends a pack, its index and so a bundle, and the SHA-256 of Git LFS."""
 
 from __future__ import annotations
 
@@ -25,3 +25,9 @@ def is_intact(path: Path) -> bool:
             digest.update(piece)
             left -= len(piece)
         return left == 0 and file.read() == digest.digest()
+
+
+def sha256_of(path: Path) -> str:
+    """Return the SHA-256 of the whole file, which is what Git LFS names a content by."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

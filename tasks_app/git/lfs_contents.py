@@ -6,7 +6,6 @@ no effect. A content is known by its SHA-256, so that what is put in place is wh
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -16,6 +15,7 @@ from pathlib import Path
 
 from tasks_app.core.errors import WorkspaceError
 from tasks_app.core.nofollow import open_file
+from tasks_app.git.checksums import sha256_of
 from tasks_app.git.durable import move_file_into_place, temporary_name
 from tasks_app.git.files import blob_contents
 from tasks_app.git.lfs import (
@@ -127,7 +127,7 @@ class LfsContents:
             with suppress(OSError), temporary_name(target) as fresh:
                 with open_file(own, inside) as file, fresh.open("wb") as copy:
                     shutil.copyfileobj(file, copy)
-                if _digest(fresh) == name:
+                if sha256_of(fresh) == name:
                     move_file_into_place(fresh, target, below=self.repository.path)
         return ""
 
@@ -181,8 +181,3 @@ def _replace(workspace: Path, path: str, content: Path) -> None:
     target.unlink()
     shutil.copyfile(content, target)
     target.chmod(mode)
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

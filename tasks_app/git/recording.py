@@ -6,7 +6,6 @@ data: ids, notes, and one pack of objects, which the portal checks and imports i
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shutil
@@ -20,6 +19,7 @@ from typing import IO, Any
 
 from tasks_app.core.errors import MACHINE_FAULTS, WorkspaceError
 from tasks_app.core.nofollow import NotRegularFile, open_file
+from tasks_app.git.checksums import sha256_of
 from tasks_app.git.durable import move_file_into_place, sync_folder, temporary_name
 from tasks_app.git.lfs import contents_in, is_kept, path_of
 from tasks_app.git.names import valid_commit
@@ -291,9 +291,7 @@ def _import_lfs_objects(repository: Repository, outcome: Path) -> None:
         with temporary_name(target) as fresh:
             with open_output(outcome, path.relative_to(outcome).as_posix()) as file, fresh.open("wb") as copy:
                 shutil.copyfileobj(file, copy)
-            with fresh.open("rb") as file:
-                is_intact = hashlib.file_digest(file, "sha256").hexdigest() == target.name
-            if is_intact:
+            if sha256_of(fresh) == target.name:
                 move_file_into_place(fresh, target, below=repository.path)
 
 

@@ -11,7 +11,7 @@ import hashlib
 import shutil
 from pathlib import Path
 
-from tasks_app.git.checksums import checksum_of, is_intact
+from tasks_app.git.checksums import checksum_of, is_intact, sha256_of
 from tasks_app.git.durable import move_file_into_place
 from tasks_app.git.lfs import is_kept, path_of
 from tasks_app.git.repository import Repository
@@ -70,17 +70,12 @@ def keep_content(repository: Repository, upload: Path) -> bool:
     if is_kept(repository.path, upload.name):
         upload.unlink(missing_ok=True)
         return True
-    if not upload.exists() or _sha256_of(upload) != upload.name:
+    if not upload.exists() or sha256_of(upload) != upload.name:
         upload.unlink(missing_ok=True)
         return False
     kept.parent.mkdir(parents=True, exist_ok=True)
     move_file_into_place(upload, kept, below=repository.path)
     return True
-
-
-def _sha256_of(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def remove_uploads(repository: Repository, task_id: int) -> None:
