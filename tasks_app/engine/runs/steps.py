@@ -48,14 +48,13 @@ from tasks_app.engine.workers.toolchains import toolchains_of
 from tasks_app.engine.workspaces.recording import record_work
 from tasks_app.engine.workspaces.setup import setup_folders
 from tasks_app.engine.workspaces.workspace import prepare_workspace
-from tasks_app.history import statistics
 from tasks_app.history.events.append import NewEvent
 from tasks_app.history.spans import begin_run, begin_step
 from tasks_app.history.transitions import move
 from tasks_app.models import EventKind, Outcome, QuestionKind, Run, Step, Task, paths
 from tasks_app.services.costs.budgets import budgets_of_task, next_month
 from tasks_app.services.costs.run_budget import dollars_for_run
-from tasks_app.services.costs.soft_limit import must_end_early
+from tasks_app.services.costs.soft_limit import must_end_early, spent_by
 from tasks_app.services.decisions.applying import apply_decisions
 from tasks_app.services.decisions.scope import decisions_for, known_decision
 from tasks_app.services.wait_sentences import SHORTEST_WAIT, reset_words
@@ -148,7 +147,7 @@ def _run_opened(
 
 def _fail_if_cost_limit_reached(step: Step, lease: Lease) -> bool:
     """Fail the step if its task has reached its cost limit. Return whether it failed."""
-    if step.task.max_cost_usd is None or _dollars_spent(step) < step.task.max_cost_usd:
+    if step.task.max_cost_usd is None or spent_by(step.task_id) < step.task.max_cost_usd:
         return False
     allowed = f"${step.task.max_cost_usd:g}"
     fail(lease, step, f"The task has cost the {allowed} that its project allows (limits.maxCostUsd).")
@@ -180,10 +179,6 @@ def _fail_if_network_stays(step: Step, lease: Lease, context: WorkerContext) -> 
         f"This step must run without the network (network: {network}), which is impossible here: {why}",
     )
     return True
-
-
-def _dollars_spent(step: Step) -> float:
-    return statistics.usage_of(Run.objects.filter(step__task=step.task_id)).cost_usd
 
 
 def _open_run(
