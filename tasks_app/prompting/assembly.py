@@ -137,14 +137,12 @@ def _prompt_sections(parts: PromptParts) -> Iterator[str]:
     for name, text in _project_instructions(parts):
         yield section(f"PROJECT INSTRUCTIONS ({name})", escape(text))
     if parts.decisions or parts.more_decisions:
-        yield section("DECISIONS OF THIS PROJECT", _decisions(parts))
+        may_ask = bool(parts.threshold_text)
+        text = decisions_text(parts.decisions, more=parts.more_decisions, may_ask=may_ask)
+        yield section("DECISIONS OF THIS PROJECT", text)
     if parts.history:
         yield section("HUMAN INTERACTION HISTORY", _history(parts.history))
     yield section("INSTRUCTIONS FOR YOUR STEP", escape(parts.instructions))
-
-
-def _decisions(parts: PromptParts) -> str:
-    return decisions_text(parts.decisions, more=parts.more_decisions, may_ask=bool(parts.threshold_text))
 
 
 def _project_instructions(parts: PromptParts) -> Iterator[tuple[str, str]]:

@@ -26,7 +26,8 @@ def toolchains_of(task: Task) -> Toolchains:
 def missing_toolchains(needed: Labels) -> Labels:
     """Return the labels among those needed whose toolchain this worker does not have now."""
     _, names = labels_and_toolchains(needed)
-    return toolchain_labels(name for name in names if _why_missing(name))
+    listed, hidden = _listed(), (paths.data_dir(),)
+    return toolchain_labels(name for name in names if why_missing(name, listed, hidden=hidden))
 
 
 def toolchains_here() -> Labels:
@@ -37,10 +38,6 @@ def toolchains_here() -> Labels:
 def toolchains_of_machine() -> dict[str, str]:
     """Return every toolchain that a project may ask for, with why this machine lacks it; "" if it has it."""
     return known_toolchains(_listed(), hidden=(paths.data_dir(),))
-
-
-def _why_missing(name: str) -> str:
-    return why_missing(name, _listed(), hidden=(paths.data_dir(),))
 
 
 def _listed() -> dict[str, str]:

@@ -255,7 +255,8 @@ def _step_details(task: Task, steps: list[Step], current: Step | None) -> list[S
     retryable = task.phase in RETRYABLE and not has_successor(task)
     found = []
     for step in steps:
-        runs = _run_details(step)
+        rows = list(step.runs.all())
+        runs = [_run_details(step, run, after) for run, after in zip_longest(rows, rows[1:])]
         found.append(
             StepDetails(
                 step,
@@ -284,12 +285,7 @@ def _note_on_pass(step: Step) -> str:
     return "Ended without a question." if step.runs.all()[0].error else "Nothing was unclear."
 
 
-def _run_details(step: Step) -> list[RunDetails]:
-    runs = list(step.runs.all())
-    return [_one_run(step, run, after) for run, after in zip_longest(runs, runs[1:])]
-
-
-def _one_run(step: Step, run: Run, after: Run | None) -> RunDetails:
+def _run_details(step: Step, run: Run, after: Run | None) -> RunDetails:
     return RunDetails(
         run,
         run.usage,
