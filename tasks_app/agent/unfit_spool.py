@@ -33,10 +33,10 @@ def clear_unfit(home: Path) -> None:
 
 def spooled_unfit(home: Path, *, known: Collection[str] = ()) -> Spooled[UnfitDecision]:
     """Return what the agent said and is not `known`; it stays until `clear_unfit`."""
-    return read_spool(home, FOLDER, _read, limit=_MAX_DOCUMENTS, known=known)
+    return read_spool(home, FOLDER, _read_unfit, limit=_MAX_DOCUMENTS, known=known)
 
 
-def _read(document: SpooledDocument) -> Iterator[UnfitDecision]:
+def _read_unfit(document: SpooledDocument) -> Iterator[UnfitDecision]:
     with suppress(KeyError, TypeError, ValueError, OverflowError):
         number, why = int(document.content["decision"]), str(document.content["why"]).strip()
         if 0 < number < 2**31 and why:

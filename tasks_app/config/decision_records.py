@@ -78,11 +78,11 @@ def record_text(record: DecisionRecord, *, path: str) -> str:
     The statement and the reason stand in it as they are. They are quoted if they would be read otherwise,
     such as a text with headings or with the beginning of a code block.
     """
-    text = _text(record, quoted=False)
+    text = _record_text(record, quoted=False)
     read = read_decisions(path, text.encode(errors="replace"))
     if [(one.statement, one.reason) for one in read] == [(record.statement, record.reason)]:
         return text
-    return _text(record, quoted=True)
+    return _record_text(record, quoted=True)
 
 
 def with_front_matter(record: DecisionRecord, text: str) -> str:
@@ -103,10 +103,14 @@ def _merged(record: DecisionRecord, front: str) -> str:
     own = _dumped_each(record.values)
     kept = [own.pop(key, "") if key in record.values else block for key, block in _blocks(front)]
     merged = "".join([*kept, *own.values()])
-    foreign = {key: value for key, value in _read(front).items() if key not in record.values}
+    foreign = {key: value for key, value in _values_in(front).items() if key not in record.values}
     wanted = foreign | {key: value for key, value in record.values.items() if value is not None}
     # Not so for a mapping in braces, for example: then the keys of people are written anew.
-    return merged if _read(merged) == wanted else record.front_matter + (_dumped(foreign) if foreign else "")
+    return (
+        merged
+        if _values_in(merged) == wanted
+        else record.front_matter + (_dumped(foreign) if foreign else "")
+    )
 
 
 def _blocks(front: str) -> Iterator[tuple[str, str]]:
@@ -121,7 +125,7 @@ def _blocks(front: str) -> Iterator[tuple[str, str]]:
     yield key, lines
 
 
-def _read(front: str) -> dict[str, object]:
+def _values_in(front: str) -> dict[str, object]:
     try:
         values = read_yaml(front, where="front matter").value
     except ConfigInvalid:
@@ -129,7 +133,7 @@ def _read(front: str) -> dict[str, object]:
     return values if isinstance(values, dict) else {}
 
 
-def _text(record: DecisionRecord, *, quoted: bool) -> str:
+def _record_text(record: DecisionRecord, *, quoted: bool) -> str:
     parts = [f"---\n{record.front_matter}---", f"# {record.title}"]
     if record.reason:
         parts += ["## Context and Problem Statement", _quoted(record.reason) if quoted else record.reason]

@@ -24,7 +24,7 @@ def item_key(item: Item) -> str:
 
     Unlike there, what options mean does not count: agents describe the same choice anew each time.
     """
-    options = [{"label": label} for label in _labels(item)]
+    options = [{"label": label} for label in _option_labels(item)]
     return question_digest([{"question": item.get("question", ""), "options": options}])[:_KEY_LENGTH]
 
 
@@ -52,7 +52,7 @@ def says_same(item: Item, one: str, other: str) -> bool | None:
 
 def _choices_in(item: Item, answer: str) -> tuple[frozenset[str], bool]:
     """Return what was answered, normalised, and whether all of it are options of the item."""
-    labels = {normalised_label(label) for label in _labels(item)}
+    labels = {normalised_label(label) for label in _option_labels(item)}
     parts = _split(answer, labels) if item.get("multiSelect") else [answer]
     chosen = frozenset(normalised_label(part) or part.strip() for part in parts)
     return chosen, chosen <= labels
@@ -85,10 +85,10 @@ def _is_taken(item: Item, answer: str) -> bool:
 
 
 def _recommended(item: Item) -> list[str]:
-    return [label for label in _labels(item) if label.strip().lower().endswith(RECOMMENDED)]
+    return [label for label in _option_labels(item) if label.strip().lower().endswith(RECOMMENDED)]
 
 
-def _labels(item: Item) -> Sequence[str]:
+def _option_labels(item: Item) -> Sequence[str]:
     return [
         str(option.get("label", "")) for option in item.get("options") or () if isinstance(option, Mapping)
     ]

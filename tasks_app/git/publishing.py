@@ -141,7 +141,7 @@ class Remote:
         done = self._finish(repository.path, *words, seconds=seconds)
         if done.code != 0:
             raise self._failure(branch, done)
-        return self._said(done)
+        return self._remote_message(done)
 
     def _bring_contents(self, repository: Repository, names: list[str]) -> None:
         """Bring contents of Git LFS to the remote, before the commits that name them.
@@ -224,7 +224,7 @@ class Remote:
         """Return the error with its cause: the remote refused, or does not know us, or cannot be reached."""
         messages = done.messages
         if rejected := _REJECTED.search(done.stdout.decode("utf-8", errors="replace")):
-            said = "\n".join(filter(None, (rejected[2] or rejected[1], self._said(done))))
+            said = "\n".join(filter(None, (rejected[2] or rejected[1], self._remote_message(done))))
             sentence = f"{self.url} refused the branch {branch}: {said}"
         elif _UNKNOWN_HOST_KEY.search(messages):
             sentence = (
@@ -238,7 +238,7 @@ class Remote:
             sentence = f"{self.url} cannot be reached: {messages or f'exit {done.code}'}"
         return PublishingFailed(self._masked(sentence)[:_LONGEST_MESSAGE])
 
-    def _said(self, done: Finished) -> str:
+    def _remote_message(self, done: Finished) -> str:
         """Return the lines that the remote sent for people."""
         lines = _REMOTE_LINE.findall(done.stderr.decode("utf-8", errors="replace"))
         return self._masked("\n".join(lines).strip())[:_LONGEST_MESSAGE]

@@ -105,7 +105,7 @@ def fetch_bundles(mirror: Mirror, key: Key, branch: str) -> None:
             file.unlink(missing_ok=True)
             continue
         try:
-            _take(mirror, bundle, file)
+            _take_bundle(mirror, bundle, file)
         except WorkspaceError as error:
             logger.warning("what was downloaded of %s is damaged: %s", mirror.name, error)
         else:
@@ -165,7 +165,7 @@ def _require_space(mirror: Mirror, needed: int) -> None:
         )
 
 
-def _take(mirror: Mirror, bundle: BundleId, file: Path) -> None:
+def _take_bundle(mirror: Mirror, bundle: BundleId, file: Path) -> None:
     """Let git check and index the bundle. References keep its commits until the fetch that follows has ended.
 
     They are in a folder of their own, so that no name can be a folder of another.
@@ -272,15 +272,15 @@ def _upload_file(mirror: Mirror, key: Key, file: Path, name: str, target: str) -
     What arrived damaged is sent once more.
     """
     try:
-        taken = _send(mirror, key, file, name)
+        taken = _send_pack(mirror, key, file, name)
         return mirror.portal.push_upload(key, name, target) if taken else None
     except UploadDamaged as error:
         logger.warning("task %s: %s", key[0], error)
-        _send(mirror, key, file, name)
+        _send_pack(mirror, key, file, name)
         return mirror.portal.push_upload(key, name, target)
 
 
-def _send(mirror: Mirror, key: Key, pack: Path, name: str) -> bool:
+def _send_pack(mirror: Mirror, key: Key, pack: Path, name: str) -> bool:
     """Send pieces of a file until the portal has all of it. Return False if it takes no uploads."""
     size, before = pack.stat().st_size, -1
     progress = _Progress(f"task {key[0]}: sending its files to the portal", size)

@@ -62,7 +62,7 @@ class _TreeWriter:
         """Return what git says of each entry of a tree, by its name."""
         listed = self._git.run("ls-tree", "-z", valid_commit(tree)) if tree else b""
         entries = (entry.partition(b"\t") for entry in listed.split(b"\0") if entry)
-        return {name: _facts(*facts.split(b" ")) for facts, _, name in entries}
+        return {name: _tree_entry(*facts.split(b" ")) for facts, _, name in entries}
 
     def _write(self, *words: str, stdin: bytes) -> str:
         made = self._git.run(*words, stdin=stdin).decode().strip()
@@ -70,7 +70,7 @@ class _TreeWriter:
         return made
 
 
-def _facts(mode: bytes, kind: bytes, one: bytes) -> TreeEntry:
+def _tree_entry(mode: bytes, kind: bytes, one: bytes) -> TreeEntry:
     return mode, kind, one
 
 

@@ -79,7 +79,7 @@ def _wait(out: OutputWrapper, workers: list[WorkerBeat]) -> None:
     while True:
         left = {one.pk: one for one in WorkerBeat.objects.alive().filter(pk__in=[one.pk for one in workers])}
         for worker in workers:
-            words = _words(left.get(worker.pk))
+            words = _state_in_words(left.get(worker.pk))
             if said.get(worker.pk) != words:
                 out.write(f"{worker}: {words}")
                 said[worker.pk] = words
@@ -88,7 +88,7 @@ def _wait(out: OutputWrapper, workers: list[WorkerBeat]) -> None:
         time.sleep(LOOK_SECONDS)
 
 
-def _words(worker: WorkerBeat | None) -> str:
+def _state_in_words(worker: WorkerBeat | None) -> str:
     if worker is None:
         return "has ended."
     if not worker.problem:

@@ -76,7 +76,7 @@ def _end_of_quiet_hours(delivery: Delivery) -> datetime | None:
 def _attempt(batch: Sequence[Delivery]) -> None:
     started = time.monotonic()
     try:
-        status = _send(batch)
+        status = _send_batch(batch)
     except NotSent as error:
         _save_failure(batch, error, _milliseconds_since(started))
     except Exception as error:
@@ -94,7 +94,7 @@ def _attempt(batch: Sequence[Delivery]) -> None:
         _update_if_held(batch, state=DeliveryState.SENT, **facts)
 
 
-def _send(batch: Sequence[Delivery]) -> int | None:
+def _send_batch(batch: Sequence[Delivery]) -> int | None:
     """Send one delivery, or several e-mails together. Raises NotSent."""
     messages = [message_of(delivery) for delivery in batch]
     delivery, message = batch[0], messages[0]

@@ -43,7 +43,7 @@ class Placement:
         if not self.moves:
             return Path(os.path.realpath(path))
         at, links = Path("/"), 0
-        parts = list(reversed(_names(path)))
+        parts = list(reversed(_path_parts(path)))
         while parts:
             name = parts.pop()
             step = at.parent if name == ".." else at / name
@@ -51,7 +51,7 @@ class Placement:
             if name != ".." and links < _MOST_LINKS and on_host.is_symlink():
                 links += 1
                 target = on_host.readlink()
-                parts += reversed(_names(target))
+                parts += reversed(_path_parts(target))
                 at = Path("/") if target.is_absolute() else at
             else:
                 at = step
@@ -68,5 +68,5 @@ def _moved(path: Path, source: Path | None, target: Path | None) -> Path:
     return target / path.relative_to(source)
 
 
-def _names(path: PurePath) -> tuple[str, ...]:
+def _path_parts(path: PurePath) -> tuple[str, ...]:
     return path.parts[1:] if path.is_absolute() else path.parts

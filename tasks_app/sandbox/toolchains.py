@@ -150,7 +150,7 @@ def _node() -> Toolchain:
     if not versions:
         raise NoToolchain(f"nvm has no version of Node.js in {root}")
     default = _default_of_nvm(root, versions)
-    readable = [path for one in versions for path in _inside(root, _names(root, one, _OF_A_VERSION))]
+    readable = [path for one in versions for path in _inside(root, _names_below(root, one, _OF_A_VERSION))]
     own = _inside(root, ["nvm.sh", "nvm-exec", "alias"])
     version = (default.name, *(one.name for one in versions))
     return Toolchain((*readable, *own), (default / "bin",), {"NVM_DIR": str(root)}, version)
@@ -177,7 +177,7 @@ def _python() -> Toolchain:
     programs = list(_inside(root, ["shims", "bin"]))
     if not versions or not programs:
         raise NoToolchain(f"pyenv has no version of Python in {root}")
-    readable = [path for one in versions for path in _inside(root, _names(root, one, _OF_A_VERSION))]
+    readable = [path for one in versions for path in _inside(root, _names_below(root, one, _OF_A_VERSION))]
     own = _inside(root, ["libexec", "pyenv.d", "version"])
     version = (*(one.name for one in versions), *_texts(root, ["version"]))
     return Toolchain((*readable, *programs, *own), tuple(programs), {"PYENV_ROOT": str(root)}, version)
@@ -191,7 +191,7 @@ def _java() -> Toolchain:
     chosen = next((one for one in versions if one.resolve() == current), None)
     if chosen is None:
         raise NoToolchain(f"SDKMAN has no current version of Java in {root}")
-    readable = tuple(_inside(root, _names(root, chosen, _OF_A_JDK)))
+    readable = tuple(_inside(root, _names_below(root, chosen, _OF_A_JDK)))
     return Toolchain(readable, (chosen / "bin",), {"JAVA_HOME": str(chosen)}, (chosen.name,))
 
 
@@ -217,7 +217,7 @@ def _versions(root: Path, folder: str, *, program: str) -> list[Path]:
     return [one for one in found if not one.is_symlink() and one.is_dir() and (one / program).exists()]
 
 
-def _names(root: Path, version: Path, names: Sequence[str]) -> list[str]:
+def _names_below(root: Path, version: Path, names: Sequence[str]) -> list[str]:
     return [(version / name).relative_to(root).as_posix() for name in names]
 
 

@@ -89,7 +89,7 @@ def fresh_clone_findings(settings: SettingsFile, context: RepositoryContext) -> 
 
 
 def _submodules(context: RepositoryContext) -> Iterator[Finding]:
-    text = _text(GITMODULES, context)
+    text = _committed_text(GITMODULES, context)
     if names := _SUBMODULE_PATH.findall(text):
         message = (
             f"the folders of submodules ({_listed(names)}) are empty in a task's workspace; if tasks need"
@@ -100,7 +100,7 @@ def _submodules(context: RepositoryContext) -> Iterator[Finding]:
 
 def _large_files(context: RepositoryContext) -> Iterator[Finding]:
     for name in _attributes_files(context):
-        for number, line in enumerate(_text(name, context).splitlines(), start=1):
+        for number, line in enumerate(_committed_text(name, context).splitlines(), start=1):
             if _LFS.match(line):
                 message = (
                     "files of Git LFS are only pointers in a task's workspace; if tasks need their contents,"
@@ -137,7 +137,7 @@ def _node(context: RepositoryContext) -> _Install | None:
 
 def _package(context: RepositoryContext) -> object:
     with suppress(ConfigInvalid):
-        return read_json(_text("package.json", context), where="package.json")
+        return read_json(_committed_text("package.json", context), where="package.json")
     return None
 
 
@@ -153,7 +153,7 @@ def _python(context: RepositoryContext) -> _Install | None:
     if not context.has("pyproject.toml"):
         return None
     try:
-        project = tomllib.loads(_text("pyproject.toml", context))
+        project = tomllib.loads(_committed_text("pyproject.toml", context))
     except tomllib.TOMLDecodeError:
         return None
     return _Install("pyproject.toml", "Python environment", _PYPROJECT) if _is_package(project) else None
@@ -205,7 +205,7 @@ def _listed(names: list[str]) -> str:
     return ", ".join(names[:_SHOWN]) + more
 
 
-def _text(name: str, context: RepositoryContext) -> str:
+def _committed_text(name: str, context: RepositoryContext) -> str:
     """Return the text of a file; "" if it is missing, not committed or cannot be read."""
     if not context.is_committed(name):
         return ""

@@ -51,8 +51,8 @@ def last_run_of(task: Task) -> Run | None:
 
 
 def reply_collector(run: Run, lease: Lease) -> SpoolCollector[SpooledReply]:
-    return SpoolCollector(run, lease, spooled_replies, _store)
+    return SpoolCollector(run, lease, spooled_replies, _store_replies)
 
 
-def _store(run: Run, replies: Sequence[SpooledReply]) -> None:
+def _store_replies(run: Run, replies: Sequence[SpooledReply]) -> None:
     store_agent_replies(run, [AgentReply(reply.number, reply.text, reply.key) for reply in replies])

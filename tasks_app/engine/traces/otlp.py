@@ -195,7 +195,7 @@ def _step_attributes(row: Span) -> Attributes:
 
 def _run_attributes(row: Span) -> Attributes:
     """Return the run's facts. The gen_ai conventions count what was read from a cache as input, too."""
-    run = _run(row)
+    run = _run_of(row)
     model: Attributes = {"gen_ai.response.model": run.model} if run.model else {}
     return {
         "gen_ai.operation.name": "invoke_agent",
@@ -245,7 +245,7 @@ def _step(row: Span) -> Step:
     return row.step
 
 
-def _run(row: Span) -> Run:
+def _run_of(row: Span) -> Run:
     if row.run is None:
         raise ValueError(f"{row} has no run")
     return row.run

@@ -37,16 +37,16 @@ examples:
     def work(self, options: dict[str, Any]) -> int:
         principal = acting_principal(options["username"])
         if options["task"]:
-            self._one(options["task"], options["priority"], principal)
+            self._show_task(options["task"], options["priority"], principal)
         elif options["priority"] is not None:
             raise BadInput("say which task: manage.py queue TASK --priority high", where="--priority")
         if options["json"]:
             self.write_json(QueueOut.seen_by(principal))
         elif not options["task"]:
-            self._all(principal, no_color=options["no_color"])
+            self._show_queue(principal, no_color=options["no_color"])
         return Exit.DONE
 
-    def _one(self, name: str, priority: str | None, principal: Principal) -> None:
+    def _show_task(self, name: str, priority: str | None, principal: Principal) -> None:
         task = find_task(name, tasks=tasks_visible_to(principal).select_related("project"))
         if priority is not None:
             change_priority(task, priority, by=principal)
@@ -54,7 +54,7 @@ examples:
         words = queue_sentence(task) or "It does not wait in the queue."
         self.stderr.write(f"Task {task.pk}, {task.get_priority_display()} priority. {words}")
 
-    def _all(self, principal: Principal, *, no_color: bool) -> None:
+    def _show_queue(self, principal: Principal, *, no_color: bool) -> None:
         found = QueueOut.seen_by(principal)
         screen = Screen(self.stdout, no_color=no_color)
         self.stdout.ending = ""

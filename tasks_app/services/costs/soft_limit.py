@@ -76,7 +76,12 @@ def question_at_limit(task: Task, step: Step) -> dict[str, Any]:
         {"label": FINISH, "description": _what_finishing_means(step, to_finish), "preview": ""},
         {"label": END, "description": "The task is cancelled. Its branch stays.", "preview": ""},
     ]
-    item = {"question": _text(task, step, spent), "header": "Cost", "options": options, "multiSelect": False}
+    item = {
+        "question": _question_text(task, step, spent),
+        "header": "Cost",
+        "options": options,
+        "multiSelect": False,
+    }
     amounts = {"spent_usd": spent, "most_usd": most, "finish_usd": to_finish}
     return {"items": [item], "tool_input": amounts}
 
@@ -100,7 +105,7 @@ def _what_finishing_means(step: Step, to_finish: float) -> str:
 _STAYS = "What is there can be reviewed and published."
 
 
-def _text(task: Task, step: Step, spent: float) -> str:
+def _question_text(task: Task, step: Step, spent: float) -> str:
     done = task.steps.filter(phase=Phase.DONE).count()
     begun = "has begun" if step.current_runs.exists() else "is next"
     return (

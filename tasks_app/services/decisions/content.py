@@ -56,8 +56,8 @@ class DecisionContent:
             raise BadInput("must be a day after today", where="review_after")
         return replace(
             self,
-            statement=_text(self.statement, "statement", MAX_STATEMENT, required=True),
-            reason=_text(self.reason, "reason", MAX_REASON),
+            statement=_checked_text(self.statement, "statement", MAX_STATEMENT, required=True),
+            reason=_checked_text(self.reason, "reason", MAX_REASON),
             paths=paths,
             step=step,
         )
@@ -78,7 +78,7 @@ def paths_from(given: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(filter(None, paths)))
 
 
-def _text(text: str, where: str, most: int, *, required: bool = False) -> str:
+def _checked_text(text: str, where: str, most: int, *, required: bool = False) -> str:
     text = normalise(text).strip()
     if required and not text:
         raise BadInput("say what is decided", where=where)

@@ -87,14 +87,14 @@ def export_decisions(project: Project, *, by: Principal) -> Export:
         task.text = f"# {title}\n\n{task.body}"
         paths.workspace(task).set_snapshot(commit, label="export", publish=True)
         try:
-            _store(task)
+            _store_done_task(task)
         except IntegrityError:  # somebody else has just created a task of this name
             continue
         return Export(task, is_new=True)
     raise BadInput("there are too many exports; end some of them")
 
 
-def _store(task: Task) -> None:
+def _store_done_task(task: Task) -> None:
     reason = "The portal wrote the files; no agent worked."
     with transaction.atomic():
         task.save()

@@ -73,7 +73,7 @@ def preview_import(project: Project, only: Collection[str] = ()) -> ImportPrevie
         preview.faults.append(f"{note} Name some files to import others.")
     known = _ImportedDecisions(project)
     for file in chosen:
-        _read(preview, project, file, known)
+        _read_file(preview, project, file, known)
     if len(preview.decisions) > MAX_AT_ONCE:
         preview.faults.append(f"Only the first {MAX_AT_ONCE} decisions are shown. Name some files.")
         del preview.decisions[MAX_AT_ONCE:]
@@ -85,7 +85,7 @@ def _limited(file: TreeFile) -> TreeFile:
     return replace(file, size=min(file.size, MAX_BYTES + 1))
 
 
-def _read(preview: ImportPreview, project: Project, file: TreeFile, known: _ImportedDecisions) -> None:
+def _read_file(preview: ImportPreview, project: Project, file: TreeFile, known: _ImportedDecisions) -> None:
     try:
         content = blob_bytes(paths.repository(project), file, limit=MAX_BYTES + 1)
         found = read_decisions(file.path, content)
@@ -141,7 +141,7 @@ def import_decisions(
     contents = [_content(one.found, statement).checked() for one, statement in chosen]
     with transaction.atomic():
         return [
-            _store(project, one, content, by=by, accept=accept)
+            _store_decision(project, one, content, by=by, accept=accept)
             for (one, _), content in zip(chosen, contents, strict=True)
         ]
 
@@ -156,7 +156,7 @@ def _content(found: FoundDecision, statement: str) -> DecisionContent:
     return content
 
 
-def _store(
+def _store_decision(
     project: Project, one: Importable, content: DecisionContent, *, by: Principal, accept: bool
 ) -> Decision:
     source = one.found.source[-500:]

@@ -233,7 +233,7 @@ def _differing_texts(item: Item, other: Item) -> list[str]:
 
 
 def _differing_options(item: Item, other: Item) -> list[str]:
-    mine, theirs = _labels(item), _labels(other)
+    mine, theirs = _labels_by_key(item), _labels_by_key(other)
     if not mine and not theirs:
         return []
     found = []
@@ -247,7 +247,7 @@ def _differing_options(item: Item, other: Item) -> list[str]:
     return found
 
 
-def _labels(item: Item) -> dict[str, str]:
+def _labels_by_key(item: Item) -> dict[str, str]:
     options = item.get("options") or []
     return {normalised_label(label): label for option in options if (label := str(option.get("label", "")))}
 

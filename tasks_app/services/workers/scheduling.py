@@ -89,7 +89,7 @@ def due_tasks() -> list[DueTask]:
             since=row["queued_at"] or row["created_at"],
             priority=row["priority"],
             started=row["started_at"] is not None,
-            labels=_labels(row),
+            labels=_labels_in(row),
             project_limit=row["project__max_running_tasks"],
             is_running=row["phase"] == Phase.RUNNING,
         )
@@ -110,7 +110,7 @@ def _next_step() -> QuerySet[Step]:
 
 
 def _next_needs() -> dict[str, Any]:
-    """Return expressions for what a worker must have for the next step of a task, as `_labels` reads them."""
+    """Return expressions for what a worker must have for a task's next step, as `_labels_in` reads them."""
     return {
         "runs_on": next_labels(),
         "step_network": Subquery(_next_step().values(network=KT("config__network"))[:1]),
@@ -118,11 +118,11 @@ def _next_needs() -> dict[str, Any]:
     }
 
 
-#: Columns of a task that `_labels` reads, too.
+#: Columns of a task that `_labels_in` reads, too.
 _NEEDS_OF_TASK = ("toolchains", "lfs")
 
 
-def _labels(needs: Mapping[str, Any]) -> Labels:
+def _labels_in(needs: Mapping[str, Any]) -> Labels:
     networks = (_network(needs["step_network"]), _network(needs["setup_network"]))
     return labels_needed(
         needs["runs_on"] or "",
@@ -141,13 +141,13 @@ def labels_of_next_step(task_id: int) -> Labels:
     """Return the labels that a worker must have to go on with the task, also those for what else it needs."""
     rows = Task.objects.filter(pk=task_id).annotate(**_next_needs())
     needs = rows.values(*_NEEDS_OF_TASK, *_next_needs()).first()
-    return _labels(needs) if needs else frozenset()
+    return _labels_in(needs) if needs else frozenset()
 
 
 def labels_of_step(step: Step) -> Labels:
     """Return the labels that a worker must have for this step."""
     task = step.task
-    return _labels(
+    return _labels_in(
         {
             "runs_on": step.runs_on,
             "step_network": step.config.get("network"),

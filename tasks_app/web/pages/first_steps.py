@@ -53,7 +53,7 @@ def first_steps_dismiss(request: HttpRequest) -> HttpResponse:
 
 
 def _steps(user: User) -> list[FirstStep]:
-    facts = _facts(user)
+    facts = _known_steps(user)
     sample = facts["sample"]
     return [
         FirstStep(
@@ -87,7 +87,7 @@ def _steps(user: User) -> list[FirstStep]:
     ]
 
 
-def _facts(user: User) -> dict[str, Any]:
+def _known_steps(user: User) -> dict[str, Any]:
     """Return what the database knows of the steps, by one query."""
     sample = Project.objects.filter(name=_SAMPLE).order_by().values("pk")
     # What goes on comes first, as an index of the project's tasks has it: by id alone, all tasks were read.

@@ -78,7 +78,7 @@ def stacked(
         for number, (_, full) in enumerate(buckets)
         if totals[number] > 0
     ]
-    return Chart(ticks, _labels([short for short, _ in buckets], labels), stacks)
+    return Chart(ticks, _labels_shown([short for short, _ in buckets], labels), stacks)
 
 
 def nice_step(highest: float) -> float:
@@ -102,7 +102,7 @@ def _stack(number: int, count: int, full: str, amounts: Mapping[str, float], top
     return Stack(f"{full}: {', '.join([*parts, *whole])}", bars)
 
 
-def _labels(names: Sequence[str], most: int) -> list[Label]:
+def _labels_shown(names: Sequence[str], most: int) -> list[Label]:
     """Return at most this many labels at even distances."""
     stride = math.ceil(len(names) / most)
     shown = []

@@ -70,7 +70,7 @@ def _bound_addresses(tokens: list[Token]) -> None:
 def plain_text(text: str) -> str:
     """What Markdown says, in one line without its signs; not safe for a page before it is escaped."""
     shown = strip_controls(text[:_LIMIT])
-    said = shown if _is_bomb(shown) else "".join(map(_said, _parser.parse(shown)))
+    said = shown if _is_bomb(shown) else "".join(map(_text_of, _parser.parse(shown)))
     return " ".join(said.split())
 
 
@@ -78,8 +78,8 @@ def _is_bomb(text: str) -> bool:
     return len(text) > _MOST_SIGNS and sum(map(text.count, _SIGNS)) > _MOST_SIGNS
 
 
-def _said(token: Token) -> str:
-    inner = "".join(map(_said, token.children or ()))
+def _text_of(token: Token) -> str:
+    inner = "".join(map(_text_of, token.children or ()))
     return inner or (token.content if token.type in _SAYS else "" if token.type in _WITHIN else " ")
 
 

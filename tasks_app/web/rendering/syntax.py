@@ -87,7 +87,7 @@ def colours_of(texts: Iterable[tuple[str, str, str]]) -> dict[str, Colours]:
         elif language and blob and _is_bounded(text):
             missing[blob, language] = text
     if missing:
-        runs = _run([(text, language) for (_, language), text in missing.items()])
+        runs = _run_program([(text, language) for (_, language), text in missing.items()])
         for key, colours in zip(missing, runs, strict=False):
             _coloured.keep(key, colours)
             found[key[0]] = colours
@@ -98,7 +98,7 @@ def _is_bounded(text: str) -> bool:
     return len(text) <= LONGEST_TEXT and max(map(len, text.split("\n"))) <= LONGEST_LINE
 
 
-def _run(texts: Sequence[tuple[str, str]]) -> list[Colours]:
+def _run_program(texts: Sequence[tuple[str, str]]) -> list[Colours]:
     """Return the colours of the first texts, as many as were coloured in time."""
     program = Path(syntax_program.__file__)
     try:
