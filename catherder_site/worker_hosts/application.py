@@ -19,7 +19,7 @@ from django.db import connection
 
 from catherder_site.asgi_layers.body_limits import Application, Message, Receive, Send
 from catherder_site.asgi_layers.plain_text import answer
-from catherder_site.worker_hosts.application import lfs_service, transfers, upload_service
+from catherder_site.worker_hosts import lfs_service, transfers, upload_service
 from catherder_site.worker_hosts.background import Background
 from catherder_site.worker_hosts.git_service import (
     MOST_PROCESSES,

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import requests
 
-from catherder_site.worker_hosts.application import git_service
+from catherder_site.worker_hosts import git_service
 from catherder_site.worker_hosts.application import WorkerHosts
 from tasks_app.core.errors import LeaseLost, TemporaryFault
 from tasks_app.git import Repository, lfs, mirror

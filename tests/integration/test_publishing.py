@@ -25,8 +25,12 @@ from tasks_app.models import (
     Task,
     paths,
 )
-from tasks_app.services.publishing.publications import publications
-from tasks_app.services.publishing.publications import CannotPublish, publication_hindrances, publish
+from tasks_app.services.publishing import publications
+from tasks_app.services.publishing.publications import (
+    CannotPublish,
+    publication_hindrances,
+    publish,
+)
 from tasks_app.services.publishing.settings import change_publishing
 from tasks_app.services.reviews.reviews import send_review
 from tests.factories import MembershipFactory, SequenceFactory, TaskFactory

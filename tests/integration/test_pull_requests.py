@@ -48,7 +48,7 @@ from tasks_app.models import (
 from tasks_app.notifications.message import message_of
 from tasks_app.reporting.schemas.tasks import TaskOut, tasks_out
 from tasks_app.services.encryption import Purpose, encrypt
-from tasks_app.services.publishing.publications import pull_requests as service
+from tasks_app.services.publishing import pull_requests as service
 from tasks_app.services.publishing.forge_webhooks import receive_call
 from tasks_app.services.publishing.publications import CannotPublish, publish
 from tasks_app.services.publishing.pull_request_text import (

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from catherder_site.worker_hosts.application import git_service, transfers, upload_service
+from catherder_site.worker_hosts import git_service, transfers, upload_service
 from tasks_app.core.errors import LeaseLost, TemporaryFault
 from tasks_app.git import Repository, mirror, program, uploads
 from tasks_app.git import transfers as worker_side

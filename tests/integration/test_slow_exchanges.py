@@ -14,7 +14,7 @@ import requests
 
 from catherder_site.asgi_layers.plain_text import answer
 from catherder_site.asgi_layers.sandboxed_peers import RefuseSandboxedPeers
-from catherder_site.worker_hosts.application import application, background, transfers, upload_service
+from catherder_site.worker_hosts import application, background, transfers, upload_service
 from catherder_site.worker_hosts.application import WorkerHosts
 from tasks_app.core.errors import LeaseLost, TemporaryFault
 from tasks_app.git import mirror, uploads

@@ -15,7 +15,6 @@ from tasks_app.agent.fake_script import Act, Turn, say, shell, write
 from tasks_app.core.phases import Phase
 from tasks_app.engine.advance import advance
 from tasks_app.engine.turns import QueueNotifier, take_turns
-from tasks_app.engine.workers import leaving, worker_beat
 from tasks_app.engine.workers import heartbeat, leaving
 from tasks_app.models import Project, Task, Transition, WorkerBeat, paths
 from tasks_app.reporting.queue import queue_sentence
@@ -210,7 +209,7 @@ def test_m6_a_host_that_leaves_a_task_wakes_another_if_one_is_free(
     unreachable(settings)
     woken: list[int] = []
     notifier = QueueNotifier(lambda task_id: pytest.fail("any"), woken.append, lambda: len(woken))
-    for module in (leaving, worker_beat):
+    for module in (leaving, heartbeat):
         monkeypatch.setattr(module, "host_name", lambda: "first")
     context = replace(runner.context, labels=frozenset())
     assert take_turns(owner="first:1", context=context, notifier=notifier) == [task.pk]

@@ -24,7 +24,7 @@ from django.db import connection
 from django.utils import timezone
 
 from catherder_site.asgi_layers.plain_text import answer
-from catherder_site.worker_hosts.application import git_service
+from catherder_site.worker_hosts import git_service
 from catherder_site.worker_hosts.git_service import GitService
 from tasks_app.core.errors import BadInput, LeaseLost, NotAllowed, TemporaryFault, WorkspaceError
 from tasks_app.core.phases import Phase

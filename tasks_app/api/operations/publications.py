@@ -25,7 +25,7 @@ from tasks_app.reporting.schemas.publications import (
     PublicationOut,
     PublishingOut,
 )
-from tasks_app.services.publishing.publications import settings as actions
+from tasks_app.services.publishing import settings as actions
 from tasks_app.services.publishing.forge_webhooks import create_webhook_secret, remove_webhook_secret
 from tasks_app.services.publishing.publications import publish
 
