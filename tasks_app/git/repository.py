@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import IO
 
 from tasks_app.core.errors import RepositoryDamaged, WorkspaceError
@@ -220,6 +220,13 @@ class Repository:
         return tuple(
             self.git.line("for-each-ref", "--format=%(refname:lstrip=2)", "refs/source/").splitlines()
         )
+
+    def branches_like(self, start: str) -> frozenset[str]:
+        """Return the branches here or in the source that begin with `start`, and the folders of such."""
+        patterns = (f"refs/{kind}/{start}{end}" for kind in ("heads", "source") for end in ("*", "*/**"))
+        names = self.git.line("for-each-ref", "--format=%(refname:lstrip=2)", *patterns).splitlines()
+        folders = (str(folder) for name in names for folder in PurePosixPath(name).parents)
+        return frozenset((*names, *folders))
 
     def summary(self, commit: str) -> CommitSummary:
         """Describe the commit. Raises WorkspaceError if it is missing."""

@@ -165,14 +165,17 @@ def _pipeline_of(
 
 
 def free_names(project: Project, wanted: str) -> Iterator[str]:
-    """Yield slugs whose branch does not exist yet, here or in the source."""
+    """Yield slugs whose branch does not exist yet, here or in the source.
+
+    One git process finds all names that are taken: a task of a weekly routine is the hundredth of its title.
+    """
     slug = slugify(wanted)[:60].strip("-") or "task"
-    repository = paths.repository(project)
+    branch = branch_name(slug)
+    taken = paths.repository(project).branches_like(branch)
     for attempt in range(1, 200):
-        candidate = slug if attempt == 1 else f"{slug}-{attempt}"
-        branch = branch_name(candidate)
-        if not repository.refs(f"refs/heads/{branch}") and not repository.refs(f"refs/source/{branch}"):
-            yield candidate
+        suffix = "" if attempt == 1 else f"-{attempt}"
+        if f"{branch}{suffix}" not in taken:
+            yield f"{slug}{suffix}"
 
 
 def store_task(
