@@ -13,6 +13,7 @@ from django.core.management.base import CommandError
 from django.db.models import QuerySet
 from huey import MemoryHuey
 
+from tasks_app.core.phases import Phase
 from tasks_app.engine.publishing import publisher
 from tasks_app.engine.publishing.publisher import Publisher
 from tasks_app.engine.workers import heartbeat, intake
@@ -22,7 +23,7 @@ from tasks_app.models import Task, WorkerBeat
 from tasks_app.operations import fitness, health
 from tasks_app.operations.fitness import worker_problem
 from tests.browser import signed_in
-from tests.factories import UserFactory, WorkerBeatFactory
+from tests.factories import TaskFactory, UserFactory, WorkerBeatFactory
 from tests.installation import Installation
 from tests.integration.test_worker_without_queue import START, worker
 from tests.waiting import wait_until
@@ -136,6 +137,7 @@ def test_m6_a_worker_that_takes_nothing_publishes_nothing(monkeypatch: pytest.Mo
         asked.append(1)
         return Task.objects.none()
 
+    TaskFactory.create(phase=Phase.DONE, publish_due=True)
     monkeypatch.setattr(publisher, "tasks_to_publish", none_asked_for)
     worker_intake = Intake("No disk.")
     Publisher(worker_intake)._run_once()

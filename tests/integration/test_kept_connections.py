@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from django.db import connection, connections, transaction
+from django.db.backends.sqlite3 import base as sqlite_base
 from django.db.utils import DatabaseError
 
 from catherder_site.kept_connections import MOST_KEPT
@@ -138,7 +139,16 @@ def test_without_being_asked_a_process_keeps_none(opened: Opened) -> None:
     assert len(opened) == 2
 
 
-def test_of_a_file_that_was_exchanged_none_is_used(opened: Opened, tmp_path: Path) -> None:
+def test_of_a_file_that_was_exchanged_none_is_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """With SQLite, whose file a restored backup exchanges."""
+    made: Opened = []
+    original = sqlite_base.DatabaseWrapper.get_new_connection
+
+    def opening(self: Any, conn_params: dict[str, Any]) -> Any:
+        made.append(original(self, conn_params))
+        return made[-1]
+
+    monkeypatch.setattr(sqlite_base.DatabaseWrapper, "get_new_connection", opening)
     file = tmp_path / "some.sqlite3"
     wrapper = SqliteWrapper({**connection.settings_dict, "NAME": str(file), "OPTIONS": {}}, alias="other")
 
@@ -148,12 +158,17 @@ def test_of_a_file_that_was_exchanged_none_is_used(opened: Opened, tmp_path: Pat
         wrapper.close()
         return [name for (name,) in found]
 
-    sqlite3.connect(file).execute("CREATE TABLE old (it)")
-    assert tables() == ["old"]
-    assert tables() == ["old"]
-    shutil.move(file, tmp_path / "aside")
-    sqlite3.connect(file).execute("CREATE TABLE new (it)")
-    assert tables() == ["new"]
-    assert [one.in_transaction for one in opened[-1:]] == [False]
-    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
-        opened[-2].execute("SELECT 1")
+    wrapper.keep_after_close()
+    try:
+        sqlite3.connect(file).execute("CREATE TABLE old (it)")
+        assert tables() == ["old"]
+        assert tables() == ["old"]
+        assert len(made) == 1
+        shutil.move(file, tmp_path / "aside")
+        sqlite3.connect(file).execute("CREATE TABLE new (it)")
+        assert tables() == ["new"]
+        assert len(made) == 2
+        with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+            made[0].execute("SELECT 1")
+    finally:
+        wrapper.keep_no_more()
