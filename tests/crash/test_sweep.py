@@ -40,7 +40,7 @@ STORY = {
     "review": [Turn("Looks good.", (write("review.txt", "good\n"),)), say("Reviewed.")],
 }
 BEFORE = ("claimed", "begun", "run-opened", "event-recorded", "ask-recorded", "transcript-stored",
-          "agent-ended", "halted", "work-recorded")  # fmt: skip
+          "asked", "agent-ended", "halted", "work-recorded")  # fmt: skip
 AFTER = ("claimed", "begun", "run-opened", "event-recorded", "transcript-stored", "answer-recorded",
          "agent-ended", "result-stored", "work-recorded", "checked", "step-done", "task-done")  # fmt: skip
 

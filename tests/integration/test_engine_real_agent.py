@@ -180,9 +180,9 @@ for n in range({WAITING}):
         time.sleep(2)  # a figure over time wants time to pass
         used = cpu_ticks(worker.pid) - before
         assert used <= 0.25 * 2 * os.sysconf("SC_CLK_TCK"), f"{used} ticks in 2 s"
-        # Main, sweeper, heartbeat, dispatcher, publisher, scheduler, one that listens for stored jobs, four
-        # that wait for work, the API key proxy: none for a task.
-        assert threads <= 12
+        # Main, sweeper, heartbeat, dispatcher, publisher, housekeeper, scheduler, one that listens for stored
+        # jobs, four that wait for work, the API key proxy: none for a task.
+        assert threads <= 13
         assert threads_of(worker.pid) <= threads
         installation.answer_in_the_web(7, "Stop", by="ann")
         wait_until(lambda: waiting(installation) == WAITING - 1)

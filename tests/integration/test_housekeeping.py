@@ -8,7 +8,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -210,7 +210,8 @@ class Objects:
             files = [Path(f"{target}-{name}{end}") for end in (".pack", ".idx")]
         then = time.time() - days * 24 * 3600
         for file in files:
-            os.utime(file, (then, then))
+            with suppress(FileNotFoundError):  # the same
+                os.utime(file, (then, then))
         return made
 
     def prune(self) -> pruning.Pruned:

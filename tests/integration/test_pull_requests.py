@@ -536,7 +536,7 @@ def test_what_is_posted_gives_no_command(reply: ThreadComment) -> None:
 def test_beyond_the_most_threads_known_discussions_go_on(
     opened: PullRequest, forge: FakeForge, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tasks_app.services.publishing.publications.pull_requests.MOST_THREADS", 1)
+    monkeypatch.setattr("tasks_app.services.publishing.pull_requests.MOST_THREADS", 1)
     first = forge.comment(1, "Why blue?")
     forge.comment(1, "Why paint?")
     forge.comment(1, "Why not red?", discussion=first.discussion)
