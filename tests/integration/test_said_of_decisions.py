@@ -11,8 +11,9 @@ import pytest
 from django.utils import timezone
 
 from tasks_app.agent.fake import FakeAgent
-from tasks_app.agent.fake_script import Call, Turn, say
+from tasks_app.agent.fake_script import Call, Turn, ask, say
 from tasks_app.core.phases import Phase
+from tasks_app.engine.runs.conclude import halt
 from tasks_app.engine.runs.decisions import followed_in
 from tasks_app.models import Decision, DecisionEventKind, Project, ReviewReason, Task, ThreadComment
 from tests.factories import DecisionFactory, ProjectFactory, ThreadFactory
@@ -124,6 +125,29 @@ class TestUnfit:
         )
         assert rows.advance(rows.rows("do", project=project, queued_at=timezone.now())).phase == Phase.DONE
         assert kinds(decision) == ["unfit"]
+
+    def test_a_question_is_seen_after_what_the_agent_said_before_it(
+        self, rows: Rows, project: Project, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        decision = DecisionFactory.create(project=project)
+        reasons = []
+
+        def watched(*args: Any) -> None:
+            reasons.append(fresh(decision).review_note)
+            halt(*args)
+
+        def write(workspace: Path) -> str:
+            folder = workspace.parent / "home" / "unfit"
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / "one.json").write_text(json.dumps(unfit(1)[1]))
+            return "noted"
+
+        monkeypatch.setattr("tasks_app.engine.runs.steps.halt", watched)
+        rows.agent = FakeAgent(
+            lambda prompt: [Turn(calls=(Call("Bash", {"command": "x"}, write), ask("Yen or won?")))]
+        )
+        task = rows.advance(rows.rows("do", project=project, queued_at=timezone.now()))
+        assert (task.phase, reasons) == (Phase.WAITING_FOR_INPUT, ["Invoices are in yen."])
 
     def test_agents_of_two_tasks_may_choose_the_same_file_name(
         self, project: Project, agent_leaves: Leaves

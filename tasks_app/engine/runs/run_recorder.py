@@ -104,11 +104,13 @@ class RunRecorder(DatabaseTranscriptStore):
         self._wait_for(store)
 
     def asked(self, result: RunResult) -> None:
-        if self._halt is not None:
-            halt = partial(self._halt, self, result)
-            self._wait_for(halt, lambda: self._is_open() and halt())
-            self.has_asked = True
-            crash_point("asked")
+        if self._halt is None:
+            return
+        self.collect()  # a card must show what the agent said before it asked
+        halt = partial(self._halt, self, result)
+        self._wait_for(halt, lambda: halt() if self._is_open() else None)
+        self.has_asked = True
+        crash_point("asked")
 
     def _is_open(self) -> bool:
         return Run.objects.filter(pk=self._run.pk, outcome="").exists()
@@ -147,7 +149,7 @@ class RunRecorder(DatabaseTranscriptStore):
         """Raise Stopped or LeaseLost if the run must not go on. A plain read, unless the agent wrote."""
         self._check_signals()
         phase = self._wait_for(self._lease.phase)
-        if not self.has_asked:  # then the process is ending, and the task waits already
+        if not self.has_asked:  # once it has, its task waits, and its process ends by itself
             _require_running(phase)
         self.collect()
 
