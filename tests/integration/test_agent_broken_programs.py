@@ -19,16 +19,16 @@ from tasks_app.core.errors import TemporaryFault
 from tasks_app.sandbox import Sandbox
 from tests.agents import Bench
 
-#: Answers the SDK's greeting, as the real one does, and then says what it is told to.
+#: Answers the SDK's greeting, as the real one does, says what it is told to, and ends as it is told to.
 SPEAKS = """\
-import json, sys
+import json, sys, time
 hello = json.loads(sys.stdin.readline())
 answer = {{"subtype": "success", "request_id": hello["request_id"], "response": {{}}}}
 print(json.dumps({{"type": "control_response", "response": answer}}), flush=True)
 sys.stdin.readline()
 sys.stdout.write({said!r})
 sys.stdout.flush()
-sys.exit({code})
+{end}
 """
 ASSISTANT = {
     "type": "assistant",
@@ -53,8 +53,8 @@ def bench(base: Path, program: str | None) -> Bench:
     return Bench(ClaudeAgent(Sandbox(None), lambda order: nullcontext(Connection()), cli=cli), base)
 
 
-def speaking(base: Path, said: str, code: int = 1) -> Bench:
-    (base / "speaker.py").write_text(SPEAKS.format(said=said, code=code))
+def speaking(base: Path, said: str, end: str = "sys.exit(1)") -> Bench:
+    (base / "speaker.py").write_text(SPEAKS.format(said=said, end=end))
     return bench(base, f"#!/bin/sh\nexec {sys.executable} {base / 'speaker.py'}\n")
 
 
@@ -127,7 +127,7 @@ def test_half_a_line_and_death_keep_what_was_said_before(tmp_path: Path) -> None
 
 def test_an_end_without_a_result_is_a_failure(tmp_path: Path) -> None:
     """A turn that just stops is not a turn that ended."""
-    result = speaking(tmp_path, json.dumps(ASSISTANT) + "\n", code=0).start("no-questions")
+    result = speaking(tmp_path, json.dumps(ASSISTANT) + "\n", end="sys.exit(0)").start("no-questions")
     assert result.ending is Ending.FAILED
     assert "without a result" in result.error
 
@@ -200,19 +200,6 @@ def test_what_cannot_be_ended_afterwards_does_not_hide_how_the_run_ended(
     assert len(asked) == 1
 
 
-#: Reports that it waits for an answer, and then does not end.
-STAYS = """\
-import json, sys, time
-hello = json.loads(sys.stdin.readline())
-answer = {{"subtype": "success", "request_id": hello["request_id"], "response": {{}}}}
-print(json.dumps({{"type": "control_response", "response": answer}}), flush=True)
-sys.stdin.readline()
-sys.stdout.write({said!r})
-sys.stdout.flush()
-time.sleep(600)
-"""
-
-
 def test_a_program_that_does_not_end_after_its_question_is_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -224,8 +211,7 @@ def test_a_program_that_does_not_end_after_its_question_is_ended(
         "session_id": "s", "duration_ms": 1, "duration_api_ms": 1, "num_turns": 1,
         "deferred_tool_use": deferred,
     }  # fmt: skip
-    program = speaking(tmp_path, "")
-    (tmp_path / "speaker.py").write_text(STAYS.format(said=json.dumps(said) + "\n"))
+    program = speaking(tmp_path, json.dumps(said) + "\n", end="time.sleep(600)")
     result = program.start("no-questions")
     assert result.ending is Ending.ASKED
     assert [item.question for ask in result.asks for item in ask.items] == ["Red?"]
