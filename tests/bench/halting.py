@@ -45,11 +45,11 @@ WATCH = """() => {
 ROWS = """
 def stamp(at): return at.timestamp() * 1000
 result = []
-for run in Run.objects.filter(step__task__project__name='bench').order_by('pk'):
+for run in Run.objects.filter(step__task__project__name='bench', step__task__gt={warm_up}).order_by('pk'):
     calls = run.events.filter(kind='tool_use').order_by('seq')
     results = run.events.filter(kind='tool_result').order_by('seq')
     question = run.questions.first()
-    result.append({
+    result.append({{
         'task': run.step.task_id, 'reason': run.reason,
         'started': stamp(run.started_at), 'ended': stamp(run.ended_at),
         'called': stamp(calls.last().at) if calls else None,
@@ -59,12 +59,12 @@ for run in Run.objects.filter(step__task__project__name='bench').order_by('pk'):
         'answered': question and question.answered_at and stamp(question.answered_at),
         'claimed': [stamp(move.at) for move in run.step.task.transitions.filter(step=None, target='running')],
         'first': [stamp(event.at) for event in run.events.order_by('seq')[:1]],
-    })
+    }})
 """
 #: Only moves after which all is quiet for a while: the page joins news that come close together.
 MOVES = """
 result = [move.at.timestamp() * 1000 for move in Transition.objects.filter(
-    step=None, task__project__name='bench', target__in=['waiting_for_input', 'done'])]
+    step=None, task__project__name='bench', task__gt={warm_up}, target__in=['waiting_for_input', 'done'])]
 """
 BYTES = """
 def size(rows, *fields):
@@ -92,7 +92,7 @@ def measure(tasks: int) -> list[Metric]:
         browser = playwright.chromium.launch(executable_path=machine.chromium(), args=arguments)
         cleanup.callback(browser.close)
         page = _signed_in(browser.new_page(), portal)
-        _one_task(page, portal, Browser())  # what is loaded only once is no part of a halt
+        warm_up = _one_task(page, portal, Browser())  # what is loaded only once is no part of a halt
         floors = Floors(Path(folder), repository, portal)
         cleanup.callback(floors.stop)
         executed = cleanup.enter_context(Executions(bundled_cli()))
@@ -100,8 +100,9 @@ def measure(tasks: int) -> list[Metric]:
         for _ in range(tasks):
             _one_task(page, portal, known)
             floors.measure()
-        halts = Halts(portal.rows(ROWS), known, [moment * 1000 for moment in executed.moments])
-        changes = _news(portal.rows(MOVES), known.news, floors)
+        runs, moves = (portal.rows(script.format(warm_up=warm_up)) for script in (ROWS, MOVES))
+        halts = Halts(runs, known, [moment * 1000 for moment in executed.moments])
+        changes = _news(moves, known.news, floors)
         return [*halts.metrics(floors), changes, *_waiting(portal), *floors.all, *halts.hops()]
 
 
@@ -127,21 +128,23 @@ def _signed_in(page: Page, portal: UpPortal) -> Page:
     return page
 
 
-def _one_task(page: Page, portal: UpPortal, known: Browser) -> None:
-    """Answer the question of a new task on the page of the inbox, which is fetched anew for each task."""
+def _one_task(page: Page, portal: UpPortal, known: Browser) -> int:
+    """Answer the question of a new task on the page of the inbox, fetched anew. Return the task's id."""
     page.goto(f"{portal.url}/inbox/")
     page.evaluate(WATCH)
-    number = portal.rows(asking_task())
+    number: int = portal.rows(asking_task())
     card = page.locator(f"[data-question][data-state=open]:has([href*='/tasks/{number}/'])")
     card.wait_for(timeout=60_000)
     card.locator("textarea").first.fill("Left.")
     card.locator("textarea").first.press("Control+Enter")
-    _until_done(portal, number)
+    done = _until_done(portal, number)
+    page.wait_for_function("(done) => window.news.some((moment) => moment >= done)", arg=done)
     seen, sent, news, fetched = page.evaluate("() => [window.seen, window.sent, window.news, window.fetched]")
     known.seen.update(seen)
     known.sent.update(sent)
     known.news.extend(news)
     known.fetched.extend(fetched)
+    return number
 
 
 def asking_task(then: str = "start_task(task, by=admin)") -> str:
@@ -156,12 +159,15 @@ def asking_task(then: str = "start_task(task, by=admin)") -> str:
     )
 
 
-def _until_done(portal: UpPortal, number: int) -> None:
+def _until_done(portal: UpPortal, number: int) -> float:
+    """Return when the task's last phase was stored, in milliseconds."""
     wait = (
-        "import time\nwhile (result := Task.objects.get(pk=%d).phase) != 'done':\n"
-        "    assert result != 'failed'\n    time.sleep(0.1)"
+        "import time\nwhile (task := Task.objects.get(pk=%d)).phase != 'done':\n"
+        "    assert task.phase != 'failed'\n    time.sleep(0.1)\n"
+        "result = task.transitions.filter(step=None).latest('pk').at.timestamp() * 1000"
     )
-    portal.rows(wait % number)
+    moment: float = portal.rows(wait % number)
+    return moment
 
 
 def _news(moves: list[float], news: list[float], floors: Floors) -> Metric:
@@ -243,18 +249,14 @@ class Halts:
         return [*halt.metrics, *resume.metrics]
 
     def _asking(self) -> list[dict[str, Any]]:
-        return [run for run in self.runs if str(run["question"]) in self.browser.seen and run["called"]]
+        return [run for run in self.runs if run["question"]]
 
     def _pairs(self, reason: str) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-        """Return the runs that began for this reason, each with the one before it in its task.
-
-        Without those of the first task, whose question is not known to the browser.
-        """
+        """Return the runs that began for this reason, each with the one before it in its task."""
         return [
             (one, other)
             for one, other in zip(self.runs, self.runs[1:], strict=False)
             if one["task"] == other["task"] and other["reason"] == reason
-            if one["question"] is None or str(one["question"]) in self.browser.sent
         ]
 
     def _seen(self, run: dict[str, Any]) -> float:
