@@ -112,7 +112,7 @@ class WorkerHosts:
     async def _serve(self, worker: WorkerToken, scope: Message, receive: Receive, send: Send) -> None:
         path, method = scope["path"].removeprefix(PREFIX), scope["method"]
         if (method, path) == ("GET", "hello"):
-            await answer(scope, send, 200, json.dumps(portal_facts()).encode())
+            await answer(scope, send, 200, json.dumps(portal_description()).encode())
             await self._remove_old_transfers()
             return
         found = _TASK.fullmatch(path)
@@ -197,7 +197,7 @@ class WorkerHosts:
             await answer(scope, send, 404, b"Push this object first.\n")
 
 
-def portal_facts() -> dict[str, Any]:
+def portal_description() -> dict[str, Any]:
     """Return what a worker host must know of its portal."""
     environment = settings.ENVIRONMENT
     return {

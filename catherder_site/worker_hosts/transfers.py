@@ -80,12 +80,12 @@ class Bundles:
             if not wanted.path.exists():
                 await answer_empty(send, 204 if making.done() else 202)
                 return
-        facts = {
+        content = {
             "name": wanted.name,
             "size": wanted.path.stat().st_size,
             "checksum": checksum_of(wanted.path),
         }
-        await answer(scope, send, 200, json.dumps(facts).encode())
+        await answer(scope, send, 200, json.dumps(content).encode())
 
     async def _make(self, wanted: BundleOrder, held: HeldTask) -> None:
         """Make the bundle; log why it cannot be made."""

@@ -95,9 +95,9 @@ def _show_decisions(given: argparse.Namespace) -> int:
     found = [(sum(_has(one, word) for word in words), one) for one in known]
     shown = [one for count, one in sorted(found, key=lambda pair: -pair[0]) if count or not words]
     for one in shown[:MOST_SHOWN]:
-        facts = ", ".join(str(one[name]) for name in ("decided_by", "day", "where") if one.get(name))
+        source = ", ".join(str(one[name]) for name in ("decided_by", "day", "where") if one.get(name))
         reason = f"\n    Reason: {one['reason']}" if one.get("reason") else ""
-        print(f"{one['label']} ({facts}): {one['statement']}{reason}")
+        print(f"{one['label']} ({source}): {one['statement']}{reason}")
     if not shown:
         print("No decision has these words.")
     elif len(shown) > MOST_SHOWN:

@@ -95,9 +95,9 @@ def _key_of(name: str) -> str:
 
 def _read_document(folder: int, name: str, key: str) -> Iterator[SpooledDocument]:
     with suppress(OSError), open_file(folder, name) as file:
-        facts = os.fstat(file.fileno())
-        content = _parsed(file.read(_MAX_BYTES)) if facts.st_size <= _MAX_BYTES else None
-        yield SpooledDocument(facts.st_mtime_ns, key, content)
+        status = os.fstat(file.fileno())
+        content = _parsed(file.read(_MAX_BYTES)) if status.st_size <= _MAX_BYTES else None
+        yield SpooledDocument(status.st_mtime_ns, key, content)
 
 
 def _parsed(text: bytes) -> Any:

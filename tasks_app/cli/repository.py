@@ -82,8 +82,8 @@ def _is_bare(path: Path) -> bool:
 
 
 def _clone(source: str, root: Path) -> None:
-    facts = inspect_source(source)
+    inspected = inspect_source(source)
     Git().run(
         "clone", "--quiet", "--depth=1", "--no-tags", "--template=", "--no-recurse-submodules",
-        *upload_pack(facts.source), "--", facts.source, str(root), timeout=NETWORK_SECONDS,
+        *upload_pack(inspected.source), "--", inspected.source, str(root), timeout=NETWORK_SECONDS,
     )  # fmt: skip

@@ -29,10 +29,10 @@ def task_file_states(folder: Path) -> dict[str, FileState]:
         return {}
     for name in task_files(names):
         try:
-            facts = (folder / name).stat()
+            status = (folder / name).stat()
         except OSError:  # deleted meanwhile
             continue
-        found[name] = FileState(facts.st_mtime_ns, facts.st_size, facts.st_ino)
+        found[name] = FileState(status.st_mtime_ns, status.st_size, status.st_ino)
     return found
 
 

@@ -175,8 +175,8 @@ def describe_spending(metrics: Metrics) -> str:
 
 
 def _phase_text(thing: Task | Step | Sequence) -> Text:
-    facts = thing.phase_display
-    return Text(facts.label, style=_STYLES[facts.tone])
+    display = thing.phase_display
+    return Text(display.label, style=_STYLES[display.tone])
 
 
 def _open_question_ids(tasks: Listed[Task]) -> dict[int, list[int]]:

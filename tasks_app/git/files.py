@@ -53,8 +53,8 @@ def root_names(repository: Repository, *, commit: str) -> frozenset[str]:
 
 def _parse_tree_entry(entry: str) -> TreeFile | None:
     """Parse `100644 blob 1f2e…     123<TAB>path`. Return None for a submodule."""
-    facts, _, path = entry.partition("\t")
-    mode, kind, blob, size = facts.split()
+    fields, _, path = entry.partition("\t")
+    mode, kind, blob, size = fields.split()
     return TreeFile(path, mode, blob, int(size)) if kind == "blob" else None
 
 
@@ -99,7 +99,7 @@ def committed_blobs(repository: Repository, *, commit: str, paths: Collection[st
         return {}
     listed = repository.git.run("ls-tree", "-z", "--full-tree", valid_commit(commit), "--", *paths)
     entries = (entry.partition(b"\t") for entry in listed.split(b"\0") if entry.startswith(b"100"))
-    return {shown_name(path): facts.split()[2].decode() for facts, _, path in entries}
+    return {shown_name(path): fields.split()[2].decode() for fields, _, path in entries}
 
 
 def blob_difference(repository: Repository, *, old: str, new: str) -> str:
@@ -126,9 +126,9 @@ def blobs_shown_as(repository: Repository, *, commit: str, names: Collection[str
     listed = repository.git.stream("ls-tree", "-r", "-z", "--full-tree", valid_commit(commit))
     found = []
     for entry in split_stream(listed, b"\0"):
-        facts, _, path = entry.partition(b"\t")
+        fields, _, path = entry.partition(b"\t")
         if entry.startswith(b"100") and (name := shown_name(path)) in names:
-            found.append((name, facts.split()[2].decode()))
+            found.append((name, fields.split()[2].decode()))
     return found
 
 

@@ -158,8 +158,8 @@ def _pointers_in(repository: Repository, commit: str) -> Iterator[_Pointer]:
 
 def _parsed(entry: bytes) -> tuple[str, str, str]:
     """Return path, mode and blob of an entry of `ls-tree -l`."""
-    facts, _, path = entry.partition(b"\t")
-    mode, _, blob, _ = facts.decode().split()
+    fields, _, path = entry.partition(b"\t")
+    mode, _, blob, _ = fields.decode().split()
     return path.decode("utf-8", "surrogateescape"), mode, blob
 
 

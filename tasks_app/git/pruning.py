@@ -72,11 +72,11 @@ def _remove_content(path: Path, until: int) -> int:
     """
     with temporary_name(path) as aside:
         path.rename(aside)
-        facts = aside.stat()
-        if facts.st_mtime >= until:
+        status = aside.stat()
+        if status.st_mtime >= until:
             aside.replace(path)
             return 0
-    return facts.st_size
+    return status.st_size
 
 
 def _has_unnamed_objects(repository: Repository) -> bool:

@@ -205,10 +205,10 @@ class Recording:
         self.git.run("update-index", "-z", "--index-info", stdin=listed, fails=fails)
         names, links = set(), {}
         for line in filter(None, listed.split(b"\0")):
-            facts, name = line.split(b"\t", 1)
+            fields, name = line.split(b"\t", 1)
             names.add(name)
-            if facts.startswith(b"160000"):
-                links[name] = facts.split()[2]
+            if fields.startswith(b"160000"):
+                links[name] = fields.split()[2]
         return names, links
 
     def _names_in_agents_index(self) -> tuple[set[bytes], bool]:
@@ -411,8 +411,9 @@ class Recording:
             return
         converted = []
         for line in self.git.names("ls-files", "--stage", "-z"):
-            facts, name = line.split(b"\t", 1)
-            if name in added and facts.startswith(b"100") and facts.split()[1] != self._unconverted_id(name):
+            fields, name = line.split(b"\t", 1)
+            is_file = fields.startswith(b"100")
+            if name in added and is_file and fields.split()[1] != self._unconverted_id(name):
                 converted.append(name)
         if converted:
             names = _first_names(converted)
@@ -466,15 +467,15 @@ class Recording:
     def _fingerprint(self, name: bytes, left: list[int]) -> bytes:
         path = self._path(name)
         try:
-            facts = os.lstat(path)
-            if stat.S_ISLNK(facts.st_mode):
+            status = os.lstat(path)
+            if stat.S_ISLNK(status.st_mode):
                 return b"link:" + hashlib.blake2b(os.readlink(path), digest_size=16).hexdigest().encode()
-            if not stat.S_ISREG(facts.st_mode):
+            if not stat.S_ISREG(status.st_mode):
                 return b"special"
             left[0] -= 1
-            left[1] -= facts.st_size
+            left[1] -= status.st_size
             if min(left) < 0:
-                return f"{facts.st_size}:{facts.st_mtime_ns}".encode()
+                return f"{status.st_size}:{status.st_mtime_ns}".encode()
             with open(path, "rb") as file:
                 return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest().encode()
         except OSError:

@@ -282,9 +282,9 @@ def _declared(
 def _gitlinks(repository: Repository, commit: str) -> Iterator[tuple[str, str]]:
     listed = repository.git.stream("ls-tree", "-r", "-z", "--full-tree", valid_commit(commit))
     for entry in split_stream(listed, b"\0"):
-        facts, _, path = entry.partition(b"\t")
-        if facts.startswith(b"160000 "):
-            yield path.decode("utf-8", "surrogateescape"), facts.split()[2].decode()
+        fields, _, path = entry.partition(b"\t")
+        if fields.startswith(b"160000 "):
+            yield path.decode("utf-8", "surrogateescape"), fields.split()[2].decode()
 
 
 def _urls(repository: Repository, commit: str, prefix: str) -> Mapping[str, str]:

@@ -71,13 +71,13 @@ def _file_system(device: int) -> str:
     return ""
 
 
-def _add(digest: hashlib.blake2b, path: bytes, facts: os.stat_result, device: int) -> None:
+def _add(digest: hashlib.blake2b, path: bytes, status: os.stat_result, device: int) -> None:
     """Add an entry. Raises OSError if it is on another file system."""
-    if facts.st_dev != device:
+    if status.st_dev != device:
         raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), os.fsdecode(path))
     numbers = (
-        facts.st_ino, facts.st_mode, facts.st_uid, facts.st_gid,
-        facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns,
+        status.st_ino, status.st_mode, status.st_uid, status.st_gid,
+        status.st_size, status.st_mtime_ns, status.st_ctime_ns,
     )  # fmt: skip
     digest.update(path + b"\0" + repr(numbers).encode() + b"\0")
 

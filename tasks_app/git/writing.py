@@ -55,14 +55,14 @@ class _TreeWriter:
             _, _, was = _existing(entries, name, b"tree", folder)
             tree = self.tree(was.decode(), inner, f"{folder}{name}/")
             entries[name.encode()] = (_FOLDER, b"tree", tree.encode())
-        lines = (b" ".join(facts) + b"\t" + name + b"\0" for name, facts in entries.items())
+        lines = (b" ".join(fields) + b"\t" + name + b"\0" for name, fields in entries.items())
         return self._write("mktree", "-z", stdin=b"".join(lines))
 
     def _entries(self, tree: str) -> dict[bytes, TreeEntry]:
         """Return what git says of each entry of a tree, by its name."""
         listed = self._git.run("ls-tree", "-z", valid_commit(tree)) if tree else b""
         entries = (entry.partition(b"\t") for entry in listed.split(b"\0") if entry)
-        return {name: _tree_entry(*facts.split(b" ")) for facts, _, name in entries}
+        return {name: _tree_entry(*fields.split(b" ")) for fields, _, name in entries}
 
     def _write(self, *words: str, stdin: bytes) -> str:
         made = self._git.run(*words, stdin=stdin).decode().strip()

@@ -6,7 +6,7 @@ from django.db import models
 
 from tasks_app.core.phases import PHASE_DISPLAYS, Phase, PhaseDisplay
 
-PHASE_CHOICES = [(phase.value, facts.label) for phase, facts in PHASE_DISPLAYS.items()]
+PHASE_CHOICES = [(phase.value, display.label) for phase, display in PHASE_DISPLAYS.items()]
 
 
 class Phased(models.Model):

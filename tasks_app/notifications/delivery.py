@@ -85,13 +85,13 @@ def _attempt(batch: Sequence[Delivery]) -> None:
             batch, NotSent(f"It could not be sent ({type(error).__name__})."), _milliseconds_since(started)
         )
     else:
-        facts = {
+        columns = {
             "status": status,
             "milliseconds": _milliseconds_since(started),
             "sent_at": timezone.now(),
             "error": "",
         }
-        _update_if_held(batch, state=DeliveryState.SENT, **facts)
+        _update_if_held(batch, state=DeliveryState.SENT, **columns)
 
 
 def _send_batch(batch: Sequence[Delivery]) -> int | None:
@@ -153,23 +153,23 @@ def _save_failure(batch: Sequence[Delivery], error: NotSent, milliseconds: int) 
     """Store a failure and retry all of the batch at the same time, so that it stays one e-mail."""
     due = timezone.now() + retry_delay(max(delivery.attempts for delivery in batch))
     for delivery in batch:
-        facts = {"error": str(error)[:500], "status": error.status, "milliseconds": milliseconds}
+        columns = {"error": str(error)[:500], "status": error.status, "milliseconds": milliseconds}
         if error.permanent or delivery.attempts >= MAX_ATTEMPTS:
-            _update_if_held([delivery], state=DeliveryState.FAILED, **facts)
+            _update_if_held([delivery], state=DeliveryState.FAILED, **columns)
         else:
-            _release_until(delivery, due, **facts)
+            _release_until(delivery, due, **columns)
 
 
-def _release_until(delivery: Delivery, due: datetime, **facts: object) -> None:
+def _release_until(delivery: Delivery, due: datetime, **columns: object) -> None:
     """Release the delivery and make it due later."""
-    _update_if_held([delivery], due_at=due, token=None, taken_until=None, **facts)
+    _update_if_held([delivery], due_at=due, token=None, taken_until=None, **columns)
 
 
-def _update_if_held(batch: Sequence[Delivery], **facts: object) -> None:
+def _update_if_held(batch: Sequence[Delivery], **columns: object) -> None:
     """Update the rows unless another worker has claimed them, because sending took too long."""
     for delivery in batch:
         claimed = Delivery.objects.filter(pk=delivery.pk, token=delivery.token)
-        claimed.filter(state=DeliveryState.WAITING).update(**facts)
+        claimed.filter(state=DeliveryState.WAITING).update(**columns)
 
 
 def _milliseconds_since(started: float) -> int:

@@ -70,37 +70,37 @@ def portal_problem() -> str:
     if portal is None:
         return ""
     try:
-        facts = portal.hello()
+        told = portal.hello()
     except TemporaryFault as error:
         return f"{error}."
-    if problem := _mismatch(facts):
+    if problem := _mismatch(told):
         return problem
-    follow_portal(facts)
-    HUEY.serializer = type(HUEY.serializer)(secret=facts["queue_secret"])
+    follow_portal(told)
+    HUEY.serializer = type(HUEY.serializer)(secret=told["queue_secret"])
     return ""
 
 
-def _mismatch(facts: Mapping[str, Any]) -> str:
+def _mismatch(told: Mapping[str, Any]) -> str:
     environment = settings.ENVIRONMENT
-    if facts["rehearsal"] != environment.rehearsal:
+    if told["rehearsal"] != environment.rehearsal:
         if environment.rehearsal:
             return "The portal uses a real model, but this host has no ANTHROPIC_API_KEY."
         return "The portal is in rehearsal, but this host has a key of a real model."
-    if set(facts["git_filters"]) != {name for name, _ in environment.git_filters}:
-        names = ", ".join(facts["git_filters"]) or "none"
+    if set(told["git_filters"]) != {name for name, _ in environment.git_filters}:
+        names = ", ".join(told["git_filters"]) or "none"
         return (
             f"CATHERDER_GIT_FILTERS must have the same Git filters as on the portal's host ({names}): what "
             "is recorded would depend on the host otherwise."
         )
-    return _sandbox_problem(facts) or _placement_problem(Path(facts["data_dir"]))
+    return _sandbox_problem(told) or _placement_problem(Path(told["data_dir"]))
 
 
-def _sandbox_problem(facts: Mapping[str, Any]) -> str:
+def _sandbox_problem(told: Mapping[str, Any]) -> str:
     """Return why agents would run without the sandbox that the portal requires, or "".
 
     An older portal does not say whether it requires one: then CATHERDER_SANDBOX of this host decides.
     """
-    if facts.get("sandbox") != SandboxMode.REQUIRE:
+    if told.get("sandbox") != SandboxMode.REQUIRE:
         return ""
     try:
         reason = local_sandbox.sandbox().reason

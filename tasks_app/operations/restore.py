@@ -258,9 +258,9 @@ def _compare_keys(backup: Verified, result: Restored) -> None:
 def summary_of(path: Path) -> dict[str, Json]:
     """Return a summary of a backup for `restore --list`. Raises BackupError."""
     with open_backup(path) as backup:
-        facts = {name: backup.manifest.get(name) for name in ("made_at", "version", "database", "data_dir")}
+        summary = {name: backup.manifest.get(name) for name in ("made_at", "version", "database", "data_dir")}
         return {
-            **facts,
+            **summary,
             "secret_key": backup.manifest.get("secret_key"),
             "rows": backup.summary["rows"],
             "repositories": backup.summary["repositories"],

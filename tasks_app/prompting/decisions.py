@@ -56,10 +56,10 @@ def entry(decision: KnownDecision) -> str:
     Of long texts the beginning is shown, with how to read the rest.
     """
     where = _beginning(decision.where, _WHERE, "…")
-    facts = ", ".join(filter(None, (decision.decided_by, decision.day, where)))
+    source = ", ".join(filter(None, (decision.decided_by, decision.day, where)))
     statement = _shown(decision, decision.statement, _STATEMENT)
     reason = f"\n    Reason: {_shown(decision, decision.reason, _REASON)}" if decision.reason else ""
-    return f"* {decision.label} ({escaped_line(facts)}): {statement}{reason}"
+    return f"* {decision.label} ({escaped_line(source)}): {statement}{reason}"
 
 
 def tokens_of(decision: KnownDecision) -> int:

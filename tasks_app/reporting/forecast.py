@@ -41,8 +41,8 @@ def forecasts(project: Project) -> dict[str, Forecast]:
     """Return the forecast of each pipeline that has done tasks, from one query of bounded size."""
     done = Task.objects.filter(project=project, phase=Phase.DONE, early_end="", started_at__isnull=False)
     runs = Run.objects.filter(step__task__in=done.order_by("-pk").values("pk")[:LOOKED_AT]).order_by()
-    facts = ("pipeline", "started_at", "ended_at", "paused_seconds")
-    by_task = runs.values("step__task", *(f"step__task__{fact}" for fact in facts))
+    columns = ("pipeline", "started_at", "ended_at", "paused_seconds")
+    by_task = runs.values("step__task", *(f"step__task__{column}" for column in columns))
     found: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for row in by_task.annotate(cost=Sum("cost_usd")):
         found[row["step__task__pipeline"]].append(row)

@@ -173,8 +173,8 @@ def _unnamed_files(pid: int) -> dict[tuple[int, int], int]:
             for descriptor in os.scandir(f"/proc/{process}/fd"):
                 with suppress(OSError):
                     if os.readlink(descriptor.path).startswith("/memfd:"):  # noqa: PTH115 (quick)
-                        facts = descriptor.stat()
-                        found[facts.st_dev, facts.st_ino] = facts.st_blocks * 512
+                        status = descriptor.stat()
+                        found[status.st_dev, status.st_ino] = status.st_blocks * 512
         except OSError:
             continue
     return found
@@ -206,14 +206,14 @@ def size_of_folder(folder: Path, *, most: int | None = None) -> int:
     """
     total, waiting, linked = 0, [str(folder)], set[tuple[int, int]]()
     while waiting and (most is None or total <= most):
-        for entry, facts in _entries(waiting.pop()):
+        for entry, status in _entries(waiting.pop()):
             if entry.is_dir(follow_symlinks=False):
                 waiting.append(entry.path)
-            elif facts.st_nlink > 1:
-                if (facts.st_dev, facts.st_ino) in linked:
+            elif status.st_nlink > 1:
+                if (status.st_dev, status.st_ino) in linked:
                     continue
-                linked.add((facts.st_dev, facts.st_ino))
-            total += max(facts.st_blocks * 512, _MIN_FILE_SIZE)
+                linked.add((status.st_dev, status.st_ino))
+            total += max(status.st_blocks * 512, _MIN_FILE_SIZE)
     return total
 
 

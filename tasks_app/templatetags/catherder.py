@@ -56,10 +56,10 @@ def _icon(name: str, label: str) -> SafeString:
 @register.simple_tag(takes_context=True)
 def phase_badge(context: Context, thing: Task | Sequence) -> SafeString:
     """Render the phase as icon and label, with its sentence on hover."""
-    facts = thing.phase_display
+    display = thing.phase_display
     if isinstance(thing, Task) and thing.not_started:
-        return _badge(facts.tone, "Nobody has started this task yet.", "hollow", "not started")
-    return _badge(facts.tone, facts.sentence, facts.icon, phase_label(context, thing))
+        return _badge(display.tone, "Nobody has started this task yet.", "hollow", "not started")
+    return _badge(display.tone, display.sentence, display.icon, phase_label(context, thing))
 
 
 @lru_cache(maxsize=100)
@@ -77,11 +77,11 @@ def progress(steps: Iterable[Step]) -> SafeString:
 
 
 @lru_cache(maxsize=500)
-def _step_of_progress(name: str, facts: PhaseDisplay, pending: bool) -> SafeString:
+def _step_of_progress(name: str, display: PhaseDisplay, pending: bool) -> SafeString:
     """A list has a hundred of them, and few different ones."""
     return format_html(
-        '<li class="tone-{}" title="{}: {}">{}<span>{}</span></li>', facts.tone, name, facts.label,
-        _icon("hollow", "pending") if pending else _icon(facts.icon, facts.label), name,
+        '<li class="tone-{}" title="{}: {}">{}<span>{}</span></li>', display.tone, name, display.label,
+        _icon("hollow", "pending") if pending else _icon(display.icon, display.label), name,
     )  # fmt: skip
 
 

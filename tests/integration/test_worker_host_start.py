@@ -18,7 +18,7 @@ from django.utils import timezone
 from huey.contrib.djhuey import HUEY
 
 from catherder_site.queue import JobSerializer
-from catherder_site.worker_hosts.application import portal_facts
+from catherder_site.worker_hosts.application import portal_description
 from tasks_app.agent.fake import FakeAgent
 from tasks_app.agent.fake_script import Turn, ask, say, write
 from tasks_app.core.errors import TemporaryFault, WorkspaceError, WrongDataDirectory
@@ -135,7 +135,7 @@ def test_a_worker_host_has_its_name_in_leases(on_worker_host: Any) -> None:
 
 
 def facts(settings: Any, **others: Any) -> dict[str, Any]:
-    return {**portal_facts(), "data_dir": str(settings.ENVIRONMENT.data_dir), **others}
+    return {**portal_description(), "data_dir": str(settings.ENVIRONMENT.data_dir), **others}
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from tasks_app.core.storable import storable, storable_text
 from tasks_app.core.types import Ask
 from tasks_app.engine.lease import Lease
 from tasks_app.engine.prompts.review_requests import mark_delivered
-from tasks_app.engine.runs.question_facts import facts_of_question
+from tasks_app.engine.runs.question_columns import columns_of_question
 from tasks_app.engine.runs.run_recorder import RunRecorder
 from tasks_app.engine.temporary_faults import retry_pause
 from tasks_app.history.audit import record
@@ -154,7 +154,7 @@ def _store_question(task: Task, run: Run, ask: Ask, *, deferred: str, state: Que
         items=items,
         evidence=storable([asdict(piece) for piece in ask.evidence]),
         asked_at=timezone.now(),
-        **(facts_of_question(task, run.step, ask, items) if ask.kind == "clarification" else {}),
+        **(columns_of_question(task, run.step, ask, items) if ask.kind == "clarification" else {}),
     )
 
 

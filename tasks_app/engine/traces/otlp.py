@@ -194,7 +194,7 @@ def _step_attributes(row: Span) -> Attributes:
 
 
 def _run_attributes(row: Span) -> Attributes:
-    """Return the run's facts. The gen_ai conventions count what was read from a cache as input, too."""
+    """Return what a run used. The gen_ai conventions count what was read from a cache as input, too."""
     run = _run_of(row)
     model: Attributes = {"gen_ai.response.model": run.model} if run.model else {}
     return {

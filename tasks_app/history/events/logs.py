@@ -127,7 +127,7 @@ def _render_readable(run: Run, step: Step, kind: LogKind) -> Iterator[str]:
 
 def _render_header(run: Run, step: Step) -> str:
     task = step.task
-    facts = {
+    fields = {
         "Pipeline": task.pipeline,
         "Task": f"{task.title} ({task.project.name}/{task.slug})",
         "Step": f"{step.position} {step.name}",
@@ -139,11 +139,11 @@ def _render_header(run: Run, step: Step) -> str:
         **({"Network": run.network} if run.network else {}),
         "Started": f"{format_time(run.started_at)} (all times are UTC)",
     }
-    return f"{'=' * 72}\n{_format_facts(facts)}{'-' * 72}\n"
+    return f"{'=' * 72}\n{_format_fields(fields)}{'-' * 72}\n"
 
 
 def _render_footer(run: Run) -> str:
-    facts = {
+    fields = {
         "Ended": format_time(run.ended_at) if run.ended_at else "not yet",
         "Exit code": "none" if run.exit_code is None else str(run.exit_code),
         "Outcome": Outcome(run.outcome).label if run.outcome else "none yet",
@@ -152,13 +152,13 @@ def _render_footer(run: Run) -> str:
         "Tokens": _format_tokens(run),
         "Cost": _format_cost(run),
     }
-    return f"{'-' * 72}\n{_format_facts(facts)}\n"
+    return f"{'-' * 72}\n{_format_fields(fields)}\n"
 
 
-def _format_facts(facts: dict[str, str]) -> str:
+def _format_fields(fields: dict[str, str]) -> str:
     return "".join(
         f"{name + ':':<12}{strip_controls(value).rstrip().replace(chr(10), chr(10) + ' ' * 12)}\n"
-        for name, value in facts.items()
+        for name, value in fields.items()
     )
 
 

@@ -41,11 +41,11 @@ def _without_taken_back(events: list[tuple[str, object]]) -> list[tuple[str, obj
     kept: list[tuple[str, object]] = []
     taken_back: set[object] = set()
     for kind, payload in reversed(events):
-        facts = payload if isinstance(payload, dict) else {}
+        fields = payload if isinstance(payload, dict) else {}
         if kind == EventKind.NOTE:
-            taken_back.add(facts.get("taken_back"))
-        elif kind == EventKind.ANSWER and facts.get("number") in taken_back - {None}:
-            taken_back.discard(facts["number"])
+            taken_back.add(fields.get("taken_back"))
+        elif kind == EventKind.ANSWER and fields.get("number") in taken_back - {None}:
+            taken_back.discard(fields["number"])
         else:
             kept.append((kind, payload))
     return kept[::-1]

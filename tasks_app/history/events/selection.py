@@ -19,16 +19,16 @@ _FAILED_ROWS = (
 
 def is_failure(kind: str, payload: object) -> bool:
     """Return what `_FAILED_ROWS` asks the database."""
-    facts = payload if isinstance(payload, dict) else {}
+    fields = payload if isinstance(payload, dict) else {}
     match kind:
         case EventKind.ERROR:
             return True
         case EventKind.CHECK:
-            return facts.get("passed") is False
+            return fields.get("passed") is False
         case EventKind.RESULT:
-            return facts.get("is_error") is True
+            return fields.get("is_error") is True
         case EventKind.TOOL_RESULT:
-            return facts.get("is_error") is True and "turned_down" not in facts
+            return fields.get("is_error") is True and "turned_down" not in fields
     return False
 
 

@@ -68,7 +68,7 @@ def _format_line(found: Cleaned | Freed, *, dry_run: bool) -> str:
 
 
 def _format_json(found: Cleaned | Freed) -> str:
-    facts: dict[str, Any] = {"path": str(found.path), "freed": found.freed, "kept": found.kept}
+    row: dict[str, Any] = {"path": str(found.path), "freed": found.freed, "kept": found.kept}
     if isinstance(found, Cleaned):
-        facts = {"task": found.task.pk, **facts, "late": found.late}
-    return json.dumps(facts)
+        row = {"task": found.task.pk, **row, "late": found.late}
+    return json.dumps(row)

@@ -156,8 +156,8 @@ examples:
             self._print_questions(task)
 
     def _print_phase(self, thing: Task | Sequence) -> None:
-        facts = thing.phase_display
-        self._screen.say(f"{facts.label}: {facts.sentence}", indent=2)
+        display = thing.phase_display
+        self._screen.say(f"{display.label}: {display.sentence}", indent=2)
         if isinstance(thing, Task) and (fault := fault_words(thing)):
             self._screen.say(fault, indent=2, style="yellow")
         if thing.failure:

@@ -32,10 +32,10 @@ SIZING_SECONDS = 5.0
 
 def data_directory() -> Iterator[Finding]:
     path = paths.data_dir()
-    facts = path.stat()
-    if facts.st_uid != os.geteuid():
+    status = path.stat()
+    if status.st_uid != os.geteuid():
         yield warning("data directory", f"{path} belongs to another user", f"chown -R $(id -un) {path}")
-    if stat.S_IMODE(facts.st_mode) & 0o077:
+    if stat.S_IMODE(status.st_mode) & 0o077:
         yield problem(
             "data directory", f"{path} can be read by other users of this machine", f"chmod 700 {path}",
             fix=lambda: _restrict(path, 0o700),

@@ -32,7 +32,7 @@ def apply_missed_decisions() -> None:
     missed = _missed_questions()
     for pk in _refused.keys() - missed.keys():
         del _refused[pk]
-    due = [pk for pk, facts in missed.items() if not _is_refused(pk, facts)]
+    due = [pk for pk, state in missed.items() if not _is_refused(pk, state)]
     if not due:
         return
     for question in Question.objects.filter(pk__in=due).select_related(*SHOWN_WITH):
@@ -48,29 +48,29 @@ def apply_missed_decisions() -> None:
 _refused: dict[int, tuple[object, float]] = {}
 
 
-def _is_refused(pk: int, facts: object) -> bool:
+def _is_refused(pk: int, state: object) -> bool:
     known, at = _refused.get(pk, (None, 0.0))
-    return known == facts and time.monotonic() - at < LOOK_AGAIN
+    return known == state and time.monotonic() - at < LOOK_AGAIN
 
 
 def _missed_questions() -> dict[int, object]:
     """Return open questions that a confirmed decision answered before, with all on which the rest depends."""
     by_key = defaultdict(list)
-    for pk, project, items, *facts in _waiting_questions():
-        by_key[project, question_digest(items)].append((pk, facts))
+    for pk, project, items, *state in _waiting_questions():
+        by_key[project, question_digest(items)].append((pk, state))
     if not by_key:
         return {}
     projects, keys = zip(*by_key, strict=True)
     decisions = _confirmed().filter(project__in=set(projects), question_key__in=set(keys)).order_by("pk")
     found: dict[int, list[object]] = defaultdict(list)
     for pk, project, key, cites in decisions.values_list("pk", "project", "question_key", "cites"):
-        for question, facts in by_key.get((project, key), ()):
-            found[question].append([pk, cites, facts])
+        for question, state in by_key.get((project, key), ()):
+            found[question].append([pk, cites, state])
     return dict(found)
 
 
 def _waiting_questions() -> Iterable[tuple[Any, ...]]:
-    """Return id, project, items and facts of the open questions in projects that have confirmed decisions."""
+    """Return id, project, items and state of the open questions in projects that have confirmed decisions."""
     waiting = Task.objects.free().filter(
         phase=Phase.WAITING_FOR_INPUT,
         project__apply_decisions=True,

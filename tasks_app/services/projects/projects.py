@@ -67,8 +67,8 @@ def add_project_meanwhile(
 
 
 def _store_project(name: str, source: str, *, by: User | None, is_sample: bool, seconds: float) -> Project:
-    facts = inspect_source(source, seconds=seconds)
-    project = Project(name=name, source=facts.source, branch=facts.head_branch, is_sample=is_sample)
+    inspected = inspect_source(source, seconds=seconds)
+    project = Project(name=name, source=inspected.source, branch=inspected.head_branch, is_sample=is_sample)
     try:
         project.full_clean()
     except ValidationError as error:
@@ -89,10 +89,10 @@ def change_source(project: Project, source: str, *, by: Principal, patience: flo
     for all but site admins, BadInput or WorkspaceError, and changes nothing.
     """
     require_site_admin(by, "say where a project's repository is")
-    facts = inspect_source(source, seconds=INSPECTING_SECONDS)
-    stays = has_branch(facts.source, project.branch, seconds=INSPECTING_SECONDS)
+    inspected = inspect_source(source, seconds=INSPECTING_SECONDS)
+    stays = has_branch(inspected.source, project.branch, seconds=INSPECTING_SECONDS)
     before = {"source": project.source, "branch": project.branch, "fetch_fault": project.fetch_fault}
-    after = {"source": facts.source, "branch": project.branch if stays else facts.head_branch}
+    after = {"source": inspected.source, "branch": project.branch if stays else inspected.head_branch}
     if after["source"] == before["source"]:
         return
     _move_source(project, after, by=by.user)

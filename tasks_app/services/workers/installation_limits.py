@@ -17,13 +17,13 @@ _network: Network = NETWORKS[-1]
 _tasks_per_person: int | None = None
 
 
-def follow_portal(facts: Mapping[str, Any]) -> None:
+def follow_portal(told: Mapping[str, Any]) -> None:
     """From now on, keep to what the portal says of itself."""
     global _network, _tasks_per_person
-    told = facts.get("network", NETWORKS[-1])
+    network = told.get("network", NETWORKS[-1])
     # A newer portal may know networks that this version does not: then the least.
-    _network = told if told in NETWORKS else NETWORKS[0]
-    number = facts.get("tasks_per_person")
+    _network = network if network in NETWORKS else NETWORKS[0]
+    number = told.get("tasks_per_person")
     _tasks_per_person = number if isinstance(number, int) else None
 
 

@@ -30,7 +30,7 @@ def manifest(request: HttpRequest) -> JsonResponse:
         for size in (192, 512)
         for purpose in ("any", "maskable")
     ]  # fmt: skip
-    facts = {
+    manifest = {
         "name": "Cat Herder",
         "short_name": "Cat Herder",
         "id": "/",
@@ -42,7 +42,7 @@ def manifest(request: HttpRequest) -> JsonResponse:
         "icons": icons,
         "shortcuts": [{"name": "Inbox", "url": "/inbox/"}, {"name": "New task", "url": "/tasks/new/"}],
     }
-    return JsonResponse(facts, content_type="application/manifest+json")
+    return JsonResponse(manifest, content_type="application/manifest+json")
 
 
 @login_not_required

@@ -53,13 +53,13 @@ def first_steps_dismiss(request: HttpRequest) -> HttpResponse:
 
 
 def _steps(user: User) -> list[FirstStep]:
-    facts = _known_steps(user)
-    sample = facts["sample"]
+    known = _known_steps(user)
+    sample = known["sample"]
     return [
         FirstStep(
             "Run the sample task",
             "See how an agent works, asks and goes on. It costs nothing in rehearsal.",
-            facts["sample_done"],
+            known["sample_done"],
             reverse("task", args=[sample]) if sample else "",
         ),
         FirstStep(
@@ -75,14 +75,14 @@ def _steps(user: User) -> list[FirstStep]:
         FirstStep(
             "Add your own repository",
             "A path, or an https or ssh URL. The portal works on its own copy.",
-            facts["own_project"],
+            known["own_project"],
             reverse("projects"),
         ),
         FirstStep(
             "Invite somebody",
             "On the page Members of a project. Questions reach whoever can answer them.",
-            facts["invited"],
-            reverse("project_members", args=[facts["project"]]) if facts["project"] else "",
+            known["invited"],
+            reverse("project_members", args=[known["project"]]) if known["project"] else "",
         ),
     ]
 
@@ -94,7 +94,7 @@ def _known_steps(user: User) -> dict[str, Any]:
     of_sample = Task.objects.filter(project=sample[:1]).order_by("-phase", "pk")
     others = User.objects.exclude(pk=OuterRef("pk")).filter(is_active=True)
     own = Project.objects.exclude(name=_SAMPLE).order_by("-pk")
-    facts = (
+    known = (
         User.objects.filter(pk=user.pk)
         .annotate(
             sample=of_sample.values("pk")[:1],
@@ -107,4 +107,4 @@ def _known_steps(user: User) -> dict[str, Any]:
         .values("sample", "sample_done", "own_project", "project", "other_user", "invitation")
         .get()
     )
-    return {**facts, "invited": bool(facts["other_user"] or facts["invitation"])}
+    return {**known, "invited": bool(known["other_user"] or known["invitation"])}

@@ -193,7 +193,7 @@ def _filter_values(principal: Principal, filters: HistoryFilters, kind: str) -> 
     context: dict[str, Any] = {"projects": projects, "channels": Channel.choices}
     context |= {
         "states": STATE_LABELS.items(),
-        "phases": [(one.value, facts) for one, facts in PHASE_DISPLAYS.items()],
+        "phases": [(one.value, display) for one, display in PHASE_DISPLAYS.items()],
     }
     if kind == TASKS:
         context |= _recent(principal)

@@ -94,9 +94,9 @@ def _fixed(known: Iterable[tuple[str, str, str]], text: str) -> list[Hit]:
 
 
 def _task(task: Task) -> Hit:
-    facts = task.phase_display
-    hint = f"{task.project.name} · {'not started' if task.not_started else facts.label}"
-    return Hit(task.title, reverse("task", args=[task.pk]), facts.icon, hint)
+    display = task.phase_display
+    hint = f"{task.project.name} · {'not started' if task.not_started else display.label}"
+    return Hit(task.title, reverse("task", args=[task.pk]), display.icon, hint)
 
 
 def _question(question: Question) -> Hit:

@@ -48,7 +48,7 @@ class PublishingDetails:
 
 
 def publishing_details(task: Task) -> PublishingDetails | None:
-    """Return the facts, or None if nothing was published and the task is not done."""
+    """Return what the page says of publishing, or None if nothing was published and the task is not done."""
     last = task.publications.select_related("by", "opened").first()
     address = forge_address_of(task.project)
     if last is None and (task.phase != Phase.DONE or not task.head_commit):

@@ -20,7 +20,7 @@ from tasks_app.models import EventKind, Question, Step, Task
 MOST_COMPARED = 2_000
 
 
-def facts_of_question(task: Task, step: Step, ask: Ask, items: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def columns_of_question(task: Task, step: Step, ask: Ask, items: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Return the columns of a new question. Everything that is asked before the work is about the goal.
 
     The events of its run must be stored by then.
