@@ -3,7 +3,7 @@
 Under ASGI each request has a thread of its own, and so have jobs and the worker's rounds; a thread closes
 its connection when it ends, so Django's persistent connections are never used a second time. To open one
 takes 3 ms with SQLite, which reads the schema and registers 40 functions; PostgreSQL starts a process for it.
-Django's pool (psycopg_pool) exists for PostgreSQL only, and starts threads of its own; this serves both databases.
+Django's pool (psycopg_pool) exists for PostgreSQL only, and starts threads of its own; this serves both.
 
 Only processes that run for long keep connections, and only after `keep_after_close`: a command that exchanges
 the database's file must not have the old one open.

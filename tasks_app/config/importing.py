@@ -19,7 +19,7 @@ from tasks_app.config.pipeline import ProjectFile, StepConfig
 from tasks_app.config.reading import file_keys
 from tasks_app.core.errors import BadInput
 from tasks_app.sandbox import Finished, Sandbox, run
-from tasks_app.sandbox.environment import search_path
+from tasks_app.sandbox.process_environment import search_path
 
 SECONDS = 15.0
 _OUTPUT_BYTES = 1_000_000

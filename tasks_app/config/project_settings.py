@@ -14,7 +14,8 @@ from typing import Any
 from pydantic import ConfigDict, Field, create_model
 
 from tasks_app.config.fields import FileModel
-from tasks_app.config.pipeline import ProjectConfig, RepositorySettings
+from tasks_app.config.pipeline import ProjectConfig
+from tasks_app.config.repository_settings import RepositorySettings
 from tasks_app.config.setting import COUNT, DOLLARS, FLAG, Setting
 
 #: Settings that only the portal has: whoever can commit to the repository must not be able to change them.

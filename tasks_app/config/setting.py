@@ -1,6 +1,6 @@
 """The descriptor of a project setting: its name, its meaning, and how its override is entered and shown.
 
-A key of `cat-herder.yaml` that carries a `Setting` (see `pipeline.RepositorySettings`) can be overridden in
+A key of `cat-herder.yaml` that carries a `Setting` (see `repository_settings.py`) can be overridden in
 the portal. The column, the form, the page, the API and `manage.py project settings` read the descriptor.
 """
 

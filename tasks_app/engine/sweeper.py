@@ -12,7 +12,7 @@ from django.db import close_old_connections
 
 from tasks_app.core.labels import Labels
 from tasks_app.engine.logs.compaction import compact_due_runs
-from tasks_app.engine.logs.old_logs import remove_due_logs
+from tasks_app.engine.logs.removal import remove_due_logs
 from tasks_app.engine.temporary_faults import temporary_fault
 from tasks_app.history.day_sums import add_up_days
 from tasks_app.models import Change, IdempotencyKey, Span

@@ -9,10 +9,10 @@ from urllib.parse import urlsplit
 from django.db import transaction
 from django.utils import timezone
 
+from tasks_app.encryption import Purpose, decrypt, encrypt
 from tasks_app.history.audit import record
 from tasks_app.models import Action, Delivery, EventType, Medium, PushSubscription, User
 from tasks_app.notifications.web_push import Browser
-from tasks_app.services.encryption import Purpose, decrypt, encrypt
 
 #: Events that are pushed, to users who want to know of them in the page.
 PUSHED = (EventType.QUESTION, EventType.FAILED)

@@ -12,6 +12,7 @@ from django.utils import timezone
 
 from tasks_app.core.allowed_networks import Network
 from tasks_app.core.errors import CatHerderError
+from tasks_app.encryption import CannotDecrypt, decrypt
 from tasks_app.models import Delivery, DeliveryState, EventType, Medium, PushSubscription
 from tasks_app.notifications import chat, mail, web_push, webhook
 from tasks_app.notifications.browsers import browser_of
@@ -21,7 +22,6 @@ from tasks_app.notifications.push_approvals import approval_for
 from tasks_app.notifications.recipients import preferences_of
 from tasks_app.notifications.timing import MAX_ATTEMPTS, after_quiet_hours, retry_delay
 from tasks_app.permissions import Principal, may_see
-from tasks_app.services.encryption import CannotDecrypt, decrypt
 
 logger = logging.getLogger(__name__)
 

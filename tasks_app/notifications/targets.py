@@ -12,6 +12,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from tasks_app.core.errors import BadInput
+from tasks_app.encryption import encrypt
 from tasks_app.history.audit import record
 from tasks_app.models import (
     TASK_EVENT_TYPES,
@@ -28,7 +29,6 @@ from tasks_app.notifications import chat
 from tasks_app.notifications.errors import NotSent
 from tasks_app.notifications.plain_text import one_line
 from tasks_app.permissions import Principal, require_maintainer, require_target_owner
-from tasks_app.services.encryption import encrypt
 
 #: Completes “Its maintainers …”.
 MANAGE_NOTIFICATIONS = "manage notifications"

@@ -13,7 +13,6 @@ from enum import StrEnum
 from pathlib import Path
 
 from tasks_app.core.errors import SandboxUnavailable
-from tasks_app.sandbox.environment import clean_env
 from tasks_app.sandbox.limits import (
     NICE,
     NO_LIMITS,
@@ -26,6 +25,7 @@ from tasks_app.sandbox.limits import (
 )
 from tasks_app.sandbox.mounts import RequestedPaths, mount_arguments
 from tasks_app.sandbox.placement import UNCHANGED, Placement
+from tasks_app.sandbox.process_environment import clean_env
 from tasks_app.sandbox.watch import Watch
 
 # The network namespace is optional: see `Sandbox.without_network`.

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tasks_app.core.errors import SandboxError
-from tasks_app.sandbox.environment import search_path
 from tasks_app.sandbox.placement import UNCHANGED, Placement
+from tasks_app.sandbox.process_environment import search_path
 
 _SYSTEM = tuple(Path(p) for p in ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt"))
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tasks_app.core.environment_values import is_readable_folder
-from tasks_app.sandbox.environment import search_path
+from tasks_app.sandbox.process_environment import search_path
 
 #: What is shown of one installed version, if it has it.
 _OF_A_VERSION = ("bin", "include", "lib", "lib64", "libexec", "share", "pyvenv.cfg")

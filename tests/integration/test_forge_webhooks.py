@@ -18,10 +18,10 @@ from django.utils import timezone
 
 from tasks_app.core.errors import NotAllowed
 from tasks_app.core.phases import Phase
+from tasks_app.encryption import Purpose, decrypt
 from tasks_app.forges.port import ForgeKind
 from tasks_app.forges.webhooks import affected_pull_requests, is_signed
 from tasks_app.models import Action, AuditEntry, Membership, Project, PullRequest, Role, User
-from tasks_app.services.encryption import Purpose, decrypt
 from tasks_app.services.publishing.forge_webhooks import (
     called_project,
     create_webhook_secret,

@@ -18,7 +18,7 @@ from django.test import Client
 from django.utils import timezone
 
 from tasks_app.engine.logs.compaction import compact_runs
-from tasks_app.engine.logs.old_logs import remove_some_logs
+from tasks_app.engine.logs.removal import remove_some_logs
 from tasks_app.engine.runs.decisions import note_followed
 from tasks_app.engine.sweeper import sweep
 from tasks_app.history.day_sums import add_up_days

@@ -13,6 +13,7 @@ from django.db import connection
 from django.utils import timezone
 
 from tasks_app.core.phases import Phase
+from tasks_app.encryption import encrypt
 from tasks_app.history.transitions import move
 from tasks_app.models import (
     Change,
@@ -45,7 +46,6 @@ from tasks_app.notifications.notices import create_notifications
 from tasks_app.notifications.targets import try_target
 from tasks_app.notifications.timing import MAX_ATTEMPTS
 from tasks_app.permissions import notices_visible_to
-from tasks_app.services.encryption import encrypt
 from tasks_app.services.reviews.threads import AgentReply, reply_to, store_agent_replies
 from tests.factories import (
     MembershipFactory,

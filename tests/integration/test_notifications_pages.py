@@ -12,6 +12,7 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils import timezone
 
+from tasks_app.encryption import decrypt
 from tasks_app.models import (
     Action,
     AuditEntry,
@@ -26,7 +27,6 @@ from tasks_app.models import (
 )
 from tasks_app.notifications import chat
 from tasks_app.notifications.notices import create_notifications
-from tasks_app.services.encryption import decrypt
 from tests.browser import signed_in
 from tests.factories import MembershipFactory, ProjectFactory, TaskFactory, UserFactory
 from tests.integration.test_notifications import answered, asked, hook, member

@@ -17,9 +17,9 @@ from django.utils import timezone
 from tasks_app.agent.fake import FakeAgent
 from tasks_app.agent.fake_script import Fail, say
 from tasks_app.core.phases import Phase
-from tasks_app.engine.logs import old_logs
+from tasks_app.engine.logs import removal
 from tasks_app.engine.logs.compaction import compact_due_runs, compact_runs
-from tasks_app.engine.logs.old_logs import remove_due_logs, remove_logs
+from tasks_app.engine.logs.removal import remove_due_logs, remove_logs
 from tasks_app.history.audit import record
 from tasks_app.history.events.append import NewEvent, append
 from tasks_app.history.events.logs import LogKind, follow_log, render_log
@@ -168,7 +168,7 @@ def test_the_log_of_a_task_that_goes_on_stays(settings: Any) -> None:
     keep(settings, 30)
     task = ended_task(days=31)
     Task.objects.filter(pk=task.pk).update(phase=Phase.PENDING, ended_at=None)
-    assert not old_logs._remove_some(task, timezone.now() - 30 * DAY)
+    assert not removal._remove_some(task, timezone.now() - 30 * DAY)
     assert Event.objects.count() == 20
 
 
@@ -202,8 +202,8 @@ def test_a_long_log_goes_in_parts_and_is_noted_at_the_end(
 ) -> None:
     keep(settings, 30)
     task = ended_task(days=31, events=35)
-    monkeypatch.setattr(old_logs, "ROWS_AT_ONCE", 10)
-    monkeypatch.setattr(old_logs, "AT_ONCE", 2)
+    monkeypatch.setattr(removal, "ROWS_AT_ONCE", 10)
+    monkeypatch.setattr(removal, "AT_ONCE", 2)
     left = []
     while remove_due_logs():
         task.refresh_from_db()

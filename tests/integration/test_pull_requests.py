@@ -15,6 +15,7 @@ from django.utils import timezone
 
 from tasks_app.core.errors import BadInput
 from tasks_app.core.phases import Phase
+from tasks_app.encryption import Purpose, encrypt
 from tasks_app.engine.publishing import pull_requests as engine
 from tasks_app.engine.publishing.publisher import carry_out
 from tasks_app.engine.publishing.pull_requests import look
@@ -47,7 +48,6 @@ from tasks_app.models import (
 )
 from tasks_app.notifications.message import message_of
 from tasks_app.reporting.schemas.tasks import TaskOut, tasks_out
-from tasks_app.services.encryption import Purpose, encrypt
 from tasks_app.services.publishing import pull_requests as service
 from tasks_app.services.publishing.forge_webhooks import receive_call
 from tasks_app.services.publishing.publications import CannotPublish, publish

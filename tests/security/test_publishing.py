@@ -12,9 +12,9 @@ import pytest
 from django.apps import apps
 
 from tasks_app.agent.fake_script import Turn, say, write
+from tasks_app.encryption import Purpose, decrypt
 from tasks_app.engine.publishing.publisher import carry_out
 from tasks_app.models import Publication, PublishCredential, Task
-from tasks_app.services.encryption import Purpose, decrypt
 from tasks_app.services.publishing.publications import publish
 from tasks_app.services.publishing.settings import NewCredential, store_credential
 from tests.git_servers import TOKEN, USER, HttpsServer, SshServer, bare_repository

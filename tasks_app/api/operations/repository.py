@@ -14,7 +14,7 @@ from tasks_app.api.filters import Name
 from tasks_app.api.problems import Kind, Refused
 from tasks_app.api.schemas.base import ProjectName, Storable
 from tasks_app.config.faults import ConfigInvalid
-from tasks_app.config.pipeline import DEFAULT_TASK_FOLDER
+from tasks_app.config.repository_settings import DEFAULT_TASK_FOLDER
 from tasks_app.git import committed_tree
 from tasks_app.models import Scope, paths
 from tasks_app.reporting.schemas.repository import FileText, Folder, Folders, TaskFiles

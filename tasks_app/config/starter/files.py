@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tasks_app.config.faults import ConfigInvalid
-from tasks_app.config.pipeline import DEFAULT_TASK_FOLDER, load_project_config
+from tasks_app.config.pipeline import load_project_config
+from tasks_app.config.repository_settings import DEFAULT_TASK_FOLDER
 from tasks_app.config.schema import json_schema
 from tasks_app.config.validation.packages import MAKEFILES, make_targets
 from tasks_app.config.validation.permission import NEW_FILE, SETTINGS_FILE, has_permission

@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path, PurePosixPath
 
-from tasks_app.config.pipeline import DEFAULT_TASK_FOLDER
+from tasks_app.config.repository_settings import DEFAULT_TASK_FOLDER
 from tasks_app.config.validation.findings import Report
 from tasks_app.config.validation.fresh_clone import FILES_READ, GITATTRIBUTES
 from tasks_app.config.validation.packages import MAKEFILES

@@ -23,7 +23,7 @@ from tasks_app.config.validation.packages import (
 from tasks_app.config.validation.repository_context import RepositoryContext, read_text
 from tasks_app.config.validation.shell_words import Word, simple_commands
 from tasks_app.core.errors import BadInput
-from tasks_app.sandbox.environment import search_path
+from tasks_app.sandbox.process_environment import search_path
 
 _MANAGERS = ("npm", "yarn", "pnpm")
 #: Words that bash knows by itself.

@@ -9,12 +9,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from tasks_app.config.faults import ConfigInvalid, Location, Problem, key_path
-from tasks_app.config.pipeline import (
-    BUILT_IN_PIPELINE,
-    DEFAULT_TASK_FOLDER,
-    load_project_config,
-    step_to_json,
-)
+from tasks_app.config.pipeline import BUILT_IN_PIPELINE, load_project_config, step_to_json
+from tasks_app.config.repository_settings import DEFAULT_TASK_FOLDER
 from tasks_app.config.threshold import threshold_fault
 from tasks_app.config.validation.findings import Finding, Severity, error, findings_in, warning
 from tasks_app.config.validation.repository_context import RepositoryContext, read_text

@@ -10,7 +10,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from tasks_app.core.errors import CatHerderError
-from tasks_app.engine.logs.old_logs import RemovedLog, remove_logs
+from tasks_app.engine.logs.removal import RemovedLog, remove_logs
 from tasks_app.services.data_directory import require_own_data_dir
 
 

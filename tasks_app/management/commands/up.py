@@ -141,7 +141,7 @@ def server_options() -> list[str]:
     No proxy headers: uvicorn would replace the peer's IP address, which must be checked first;
     `catherder_site/asgi_layers/proxies.py` replaces it afterwards.
     """
-    connections = "catherder_site.asgi_layers.connections"
+    connections = "catherder_site.asgi_layers.connection_limits"
     options = ["--no-proxy-headers", "--http", f"{connections}:Connection", "--ws", f"{connections}:Socket"]
     # In a burst, this many connections are accepted before the first of them can be counted.
     return [*options, "--backlog", "128", "--ws-max-size", "65536"]

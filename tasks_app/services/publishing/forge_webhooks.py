@@ -18,12 +18,12 @@ from django.db.models import Q
 from django.urls import reverse
 from django.utils import timezone
 
+from tasks_app.encryption import CannotDecrypt, Purpose, decrypt, encrypt
 from tasks_app.forges.webhooks import SECRET_PREFIX, AffectedPullRequests, affected_pull_requests, is_signed
 from tasks_app.history.audit import record
 from tasks_app.models import Action, Project, PullRequest
 from tasks_app.models.pull_request import SHORTEST_GAP, SHORTEST_PAUSE
 from tasks_app.permissions import Principal, require_maintainer
-from tasks_app.services.encryption import CannotDecrypt, Purpose, decrypt, encrypt
 from tasks_app.services.publishing.settings import (
     MANAGE_PUBLISHING,
     forge_address_of,

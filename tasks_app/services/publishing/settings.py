@@ -18,6 +18,7 @@ from django.db import transaction
 
 from tasks_app.core.errors import BadInput
 from tasks_app.core.storable import storable_text
+from tasks_app.encryption import Purpose, decrypt, encrypt
 from tasks_app.forges.addresses import ForgeAddress, forge_address
 from tasks_app.forges.connecting import connect
 from tasks_app.forges.port import Forge, ForgeKind
@@ -27,7 +28,6 @@ from tasks_app.git.source import is_url, normalise_source
 from tasks_app.history.audit import record
 from tasks_app.models import Action, CredentialKind, Project, PublishCredential
 from tasks_app.permissions import Principal, require_maintainer, require_site_admin
-from tasks_app.services.encryption import Purpose, decrypt, encrypt
 from tasks_app.services.projects.settings import save_settings
 
 #: Completes “Its maintainers …”.

@@ -8,7 +8,7 @@ from functools import cached_property
 
 from django.conf import settings
 
-from tasks_app.config.pipeline import DEFAULT_TASK_FOLDER
+from tasks_app.config.repository_settings import DEFAULT_TASK_FOLDER
 from tasks_app.config.threshold import resolve_threshold
 from tasks_app.core.errors import BadInput, CatHerderError
 from tasks_app.models import Project

@@ -16,8 +16,8 @@ from uvicorn.config import Config
 from uvicorn.server import ServerState
 from websockets.asyncio.client import connect
 
-from catherder_site.asgi_layers import connections
-from catherder_site.asgi_layers.connections import Connection, Register
+from catherder_site.asgi_layers import connection_limits
+from catherder_site.asgi_layers.connection_limits import Connection, Register
 from catherder_site.logs import Formatter, Seldom, WithoutSecrets
 
 
@@ -78,7 +78,7 @@ class TestRegister:
     ("files", "most"), [(65_536, 4_000), (1_024, 824), (100, 50), (resource.RLIM_INFINITY, 4_000)]
 )
 def test_there_are_no_more_connections_than_files_for_them(files: int, most: int) -> None:
-    assert connections.most_connections(4_000, files) == most
+    assert connection_limits.most_connections(4_000, files) == most
 
 
 @dataclass
@@ -123,10 +123,10 @@ class Server:
 async def serving(most: int = 50) -> AsyncIterator[Server]:
     server = Server()
     register = Register(most=most, most_of_one=most)
-    before = connections.register
-    connections.register = lambda: register  # type: ignore[assignment]
+    before = connection_limits.register
+    connection_limits.register = lambda: register  # type: ignore[assignment]
     config = Config(
-        server.application, log_config=None, lifespan="off", interface="asgi3", ws=connections.Socket
+        server.application, log_config=None, lifespan="off", interface="asgi3", ws=connection_limits.Socket
     )
     config.load()
     state = ServerState()
@@ -144,7 +144,7 @@ async def serving(most: int = 50) -> AsyncIterator[Server]:
         for one in server.made:
             one.drop()
         await asyncio.sleep(0.05)
-        connections.register = before
+        connection_limits.register = before
 
 
 def in_a_loop(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
@@ -172,7 +172,7 @@ OK = b"HTTP/1.1 200 OK\r\n"
 @pytest.mark.parametrize("sent", [b"", b"GET / HT", GET[:-2]], ids=["nothing", "a line", "headers"])
 @in_a_loop
 async def test_who_sends_no_whole_request_is_cut_off(sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "HEADER_SECONDS", 0.1)
+    monkeypatch.setattr(connection_limits, "HEADER_SECONDS", 0.1)
     async with serving() as server:
         reader, writer = await server.call(sent)
         assert await ended(reader) == b""
@@ -182,7 +182,7 @@ async def test_who_sends_no_whole_request_is_cut_off(sent: bytes, monkeypatch: p
 @in_a_loop
 async def test_drop_by_drop_is_not_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each byte would begin the time anew if it were counted from the last one."""
-    monkeypatch.setattr(connections, "HEADER_SECONDS", 0.3)
+    monkeypatch.setattr(connection_limits, "HEADER_SECONDS", 0.3)
     async with serving() as server:
         reader, writer = await server.call(b"GET / HTTP/1.1\r\nX: ")
         closed = asyncio.create_task(ended(reader))
@@ -198,7 +198,7 @@ async def test_the_second_request_has_its_time_as_the_first(monkeypatch: pytest.
     async with serving() as server:
         reader, writer = await server.call(GET)
         assert (await reader.readuntil(b"\r\n")) == OK
-        monkeypatch.setattr(connections, "HEADER_SECONDS", 0.1)
+        monkeypatch.setattr(connection_limits, "HEADER_SECONDS", 0.1)
         writer.write(GET)
         await reader.readuntil(OK)
         writer.write(GET[:10])
@@ -208,7 +208,7 @@ async def test_the_second_request_has_its_time_as_the_first(monkeypatch: pytest.
 
 @in_a_loop
 async def test_a_body_that_stalls_is_cut_off_and_its_request_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "BODY_SECONDS", 0.1)
+    monkeypatch.setattr(connection_limits, "BODY_SECONDS", 0.1)
     async with serving() as server:
         reader, writer = await server.call(POST + b"x" * 10)
         assert await ended(reader) == b""
@@ -237,7 +237,7 @@ async def test_a_body_that_comes_slowly_may_come() -> None:
 @in_a_loop
 async def test_a_silent_socket_stays_open(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its request has no body to wait for; every live page lost its socket after `BODY_SECONDS`."""
-    monkeypatch.setattr(connections, "BODY_SECONDS", 0.05)
+    monkeypatch.setattr(connection_limits, "BODY_SECONDS", 0.05)
     async with serving() as server, connect(f"ws://127.0.0.1:{server.port}/") as socket:
         assert (server.made[0]._awaited, server.made[0]._timer) == ("", None)
         await asyncio.sleep(0.2)
@@ -247,7 +247,7 @@ async def test_a_silent_socket_stays_open(monkeypatch: pytest.MonkeyPatch) -> No
 
 @in_a_loop
 async def test_who_does_not_read_the_answer_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "WRITE_SECONDS", 0.1)
+    monkeypatch.setattr(connection_limits, "WRITE_SECONDS", 0.1)
     async with serving() as server:
         _, writer = await server.call(b"GET /?50000000 HTTP/1.1\r\nHost: x\r\n\r\n")
         writer.transport.pause_reading()  # type: ignore[attr-defined]
