@@ -1,4 +1,4 @@
-"""Lazy values about the installation for all templates."""
+"""What every page shows of the installation, and the counts beside its navigation and in its title. Lazy."""
 
 from __future__ import annotations
 
