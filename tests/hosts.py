@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Self
 from urllib.parse import urlsplit
 
-from tasks_app.agent.orphaned_processes import WORKSPACE_VARIABLE
+from tasks_app.agent.leftover_processes import WORKSPACE_VARIABLE
 from tests.forkserver import PATIENCE, REPOSITORY
 
 _CLONE_NEWNET = 0x40000000
@@ -151,11 +151,11 @@ class Host:
         run("ip", "link", "set", "eth0", "up")
         run("mount", "--bind", str(disk), str(data_dir))
 
-    def start(self, *arguments: str, env: Mapping[str, str]) -> None:
-        """Start `python ARGUMENTS` with nothing of this process's environment."""
+    def start(self, *arguments: str, env: Mapping[str, str], version: Path = REPOSITORY) -> None:
+        """Start `python ARGUMENTS` in the folder of a version, with nothing of this process's environment."""
         with self.log.open("ab") as output:
             self._program = subprocess.Popen(
-                self._namespaces.command("env", f"--chdir={REPOSITORY}", sys.executable, *arguments),
+                self._namespaces.command("env", f"--chdir={version}", sys.executable, *arguments),
                 env=env, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
             )  # fmt: skip
 

@@ -1,8 +1,7 @@
-"""`manage.py` on a host whose clock is wrong, or which has the next version of the portal.
+"""`manage.py` on a host whose clock is wrong.
 
 HOST_CLOCK_AHEAD: seconds by which its clock is ahead. No namespace has a real-time clock of its own, so the
 functions are replaced by which Django, the queue and the agent's adapter read it.
-HOST_HAS_MIGRATION: the name of a migration that its version has, and the version of the others has not.
 """
 
 from __future__ import annotations
@@ -34,19 +33,7 @@ def set_clock(ahead: timedelta) -> None:
         vars(module)["datetime"] = Clock
 
 
-def add_migration(name: str) -> None:
-    import django
-
-    django.setup()
-    from tasks_app.operations import fitness, health
-
-    needed = health.needed_migrations() | {("tasks_app", name)}
-    vars(fitness)["needed_migrations"] = lambda: needed
-
-
 if __name__ == "__main__":
     if ahead := os.environ.get("HOST_CLOCK_AHEAD"):
         set_clock(timedelta(seconds=float(ahead)))
-    if migration := os.environ.get("HOST_HAS_MIGRATION"):
-        add_migration(migration)
     execute_from_command_line(["manage.py", *sys.argv[1:]])

@@ -7,7 +7,10 @@ how often somebody went on, and how soon, by the times in the database's rows.
 
 from __future__ import annotations
 
+import shutil
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -15,12 +18,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import psycopg
 import pytest
+from django.db.migrations.loader import MigrationLoader
 
 from tasks_app.management.commands.up import server_options
 from tasks_app.rehearsal.server import RehearsalServer
 from tests.databases import empty_postgres
+from tests.forkserver import REPOSITORY
 from tests.hosts import Host, Network
 from tests.installation import PLAIN_CONFIG, answering
 from tests.integration.collectors import Received, collecting
@@ -115,6 +119,12 @@ CUT_OFF_SECONDS = 60.0
 #: The most until somebody goes on with a task of a host that is in trouble (M3).
 PROMISED_SECONDS = 60.0
 NEXT_MIGRATION = "9999_next_version"
+MIGRATION = """\
+from django.db import migrations, models
+class Migration(migrations.Migration):
+    dependencies = [("tasks_app", "{newest}")]
+    operations = [migrations.AddField("task", "colour", models.TextField(db_default=""))]
+"""
 
 
 def wait_until(true: Callable[[], object], *, log: Path) -> None:
@@ -132,15 +142,15 @@ class Installation:
     variables: dict[str, str]
     tokens: dict[str, str] = field(default_factory=dict)
 
-    def worker(self, name: str, *, slots: int = 1, **variables: str) -> Host:
-        """Start a new host, and a worker on it."""
+    def worker(self, name: str, *, slots: int = 1, version: Path = REPOSITORY, **variables: str) -> Host:
+        """Start a new host, and a worker of the version on it."""
         host = self.network.host(name, self.folder / name, self.portal.data_dir)
         token = self.tokens[name] = self.portal.manage("worker_token", name).stdout.strip()
         env = self.portal.env(
             **self.variables, CATHERDER_WORKER_TOKEN=token, CATHERDER_WORKERS=str(slots), **variables
         )
         program = ["-m", "tests.manage_on_a_host"] if variables else ["manage.py"]
-        host.start(*program, "worker", env=env)
+        host.start(*program, "worker", env=env, version=version)
         return host
 
     def new_tasks(self, scenario: str, many: int = 1) -> list[int]:
@@ -372,20 +382,20 @@ def waits_without_a_lease(installation: Installation, task: int) -> bool:
 
 
 def test_m3_two_versions_run_side_by_side_until_the_older_one_is_drained(
-    installation: Installation, next_version: None
+    installation: Installation, next_version: Path
 ) -> None:
     """The portal's process and the hosts `old` and `restarted` are of the version before the database's."""
     portal = installation.portal
     old = installation.worker("old")
     (held,) = installation.new_tasks("work-until-told")
     installation.wait_for_agent(held, old)
-    migrate_to_next_version(portal.variables["DATABASE_URL"])
+    manage(next_version, portal, "migrate")
     assert portal.manage("worker", "--drain", "old@old", "--no-wait").returncode == 0
     restarted = installation.worker("restarted")
     problem = "SELECT max(problem) FROM tasks_app_workerbeat WHERE host = 'restarted@restarted'"
     wait_until(lambda: "newer version" in (portal.row(problem)[0] or ""), log=restarted.log)
     (waiting,) = installation.new_tasks("no-questions")
-    new = installation.worker("new", HOST_HAS_MIGRATION=NEXT_MIGRATION)
+    new = installation.worker("new", version=next_version)
     installation.wait_for_ends([waiting], new)
     assert "newer version" in portal.row(problem)[0]
     where = [host.name for host in (old, restarted, new) if installation.workspace(host, waiting).exists()]
@@ -401,23 +411,27 @@ def test_m3_two_versions_run_side_by_side_until_the_older_one_is_drained(
         assert counted["epochs"] == [1], "nobody else went on"
 
 
-def migrate_to_next_version(database: str) -> None:
-    """Do what a newer web server does at its start."""
-    with psycopg.connect(database) as connection:
-        connection.execute("ALTER TABLE tasks_app_task ADD COLUMN colour text NOT NULL DEFAULT ''")
-        connection.execute(
-            "INSERT INTO django_migrations (app, name, applied) VALUES ('tasks_app', %s, now())",
-            [NEXT_MIGRATION],
-        )
+def manage(version: Path, portal: WebServer, *words: str) -> None:
+    """Run a command of the version on the portal's host."""
+    done = subprocess.run(
+        [sys.executable, "manage.py", *words], cwd=version, env=portal.env(), capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.fixture
-def next_version(installation: Installation) -> Iterator[None]:
-    """Go back to this version after the test."""
-    yield
-    with psycopg.connect(installation.portal.variables["DATABASE_URL"]) as connection:
-        connection.execute("ALTER TABLE tasks_app_task DROP COLUMN IF EXISTS colour")
-        connection.execute("DELETE FROM django_migrations WHERE name = %s", [NEXT_MIGRATION])
+def next_version(installation: Installation, tmp_path: Path) -> Iterator[Path]:
+    """Return the folder of a later version, whose tasks have a colour. Go back to this one after the test."""
+    shutil.copy(REPOSITORY / "manage.py", tmp_path)
+    for package in ("tasks_app", "catherder_site"):
+        shutil.copytree(REPOSITORY / package, tmp_path / package, ignore=shutil.ignore_patterns("*.pyc"))
+    with (tmp_path / "tasks_app" / "models" / "task.py").open("a") as models:
+        models.write('Task.add_to_class("colour", models.TextField(db_default=""))\n')
+    ((_, newest),) = MigrationLoader(None).graph.leaf_nodes("tasks_app")
+    migrations = tmp_path / "tasks_app" / "migrations"
+    (migrations / f"{NEXT_MIGRATION}.py").write_text(MIGRATION.format(newest=newest))
+    yield tmp_path
+    manage(tmp_path, installation.portal, "migrate", "tasks_app", newest)
 
 
 def begin_trouble(hosts: dict[str, Host]) -> None:
