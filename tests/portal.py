@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Self
 
-from tasks_app.agent.orphaned_processes import WORKSPACE_VARIABLE
+from tasks_app.agent.leftover_processes import WORKSPACE_VARIABLE
 from tests import forkserver
 from tests.databases import copy_migrated, copy_migrated_to_postgres
 from tests.forkserver import PATIENCE

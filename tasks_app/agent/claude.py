@@ -25,7 +25,7 @@ from tasks_app.agent.bridge import Bridge
 from tasks_app.agent.config_dir import config_dir
 from tasks_app.agent.connection import Connection
 from tasks_app.agent.launch import WorkspaceBusy
-from tasks_app.agent.orphaned_processes import kill_earlier_processes, kill_own_processes
+from tasks_app.agent.leftover_processes import kill_earlier_processes, kill_own_processes
 from tasks_app.agent.outcome import run_result
 from tasks_app.agent.permission_requests import allowed_without_request, permission_for
 from tasks_app.agent.port import AgentEvent, Ending, Recorder, RunOrder, RunResult, Stop, require_session_id

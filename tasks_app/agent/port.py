@@ -14,7 +14,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Protocol
 
-from tasks_app.agent.orphaned_processes import Claim
+from tasks_app.agent.leftover_processes import Claim
 from tasks_app.agent.transcript_port import TranscriptStore
 from tasks_app.core.errors import BadInput
 from tasks_app.core.types import Ask, KnownDecision, Network, Usage

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from django.db import connection, transaction
 
-from tasks_app.agent.orphaned_processes import Claim
+from tasks_app.agent.leftover_processes import Claim
 from tasks_app.core.errors import LeaseLost
 from tasks_app.core.phases import ENDED
 from tasks_app.models import Task

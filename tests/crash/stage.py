@@ -6,7 +6,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from tasks_app.agent.orphaned_processes import marked_processes
+from tasks_app.agent.leftover_processes import marked_processes
 from tests import forkserver
 from tests.installation import Installation
 from tests.waiting import wait_until

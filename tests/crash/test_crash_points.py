@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tasks_app.agent.orphaned_processes import marked_processes
+from tasks_app.agent.leftover_processes import marked_processes
 from tasks_app.engine.crashpoints import POINTS
 from tasks_app.rehearsal.server import RehearsalServer
 from tests import forkserver

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tasks_app.agent.orphaned_processes import marked_processes
+from tasks_app.agent.leftover_processes import marked_processes
 from tests.agents import rehearsal
 from tests.forkserver import PATIENCE, REPOSITORY
 from tests.installation import Installation

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tasks_app.agent.orphaned_processes import marked_processes
+from tasks_app.agent.leftover_processes import marked_processes
 from tasks_app.management.commands.up import server_options
 from tasks_app.rehearsal.server import RehearsalServer
 from tests.databases import sqlite_template

@@ -13,7 +13,7 @@ import pytest
 from tasks_app.agent import claude
 from tasks_app.agent.claude import ClaudeAgent
 from tasks_app.agent.connection import Connection
-from tasks_app.agent.orphaned_processes import Claim, marked_processes
+from tasks_app.agent.leftover_processes import Claim, marked_processes
 from tasks_app.agent.port import Ending, Stop
 from tasks_app.core.errors import TemporaryFault
 from tasks_app.sandbox import Sandbox

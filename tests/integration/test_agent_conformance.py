@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tasks_app.agent.orphaned_processes import marked_processes
+from tasks_app.agent.leftover_processes import marked_processes
 from tasks_app.agent.port import AgentEvent, Ending, RunResult, Stop
 from tasks_app.agent.stream import Stream
 from tasks_app.agent.transcripts import deferred_call

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from tasks_app.agent.orphaned_processes import marked_processes
+from tasks_app.agent.leftover_processes import marked_processes
 from tasks_app.rehearsal.sample import SAMPLE_TASK_FILE
 from tests.forkserver import PATIENCE, REPOSITORY
 from tests.installation import Installation, answering

@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from tasks_app.agent.fake import FakeAgent
 from tasks_app.agent.fake_script import Act, Die, Turn, say, shell
-from tasks_app.agent.orphaned_processes import marked_processes
+from tasks_app.agent.leftover_processes import marked_processes
 from tasks_app.agent.outcome import run_result
 from tasks_app.agent.port import AgentEvent, Ending, RunResult
 from tasks_app.agent.stream import Stream

@@ -13,7 +13,7 @@ import pytest
 from django.db import connection
 
 from tasks_app.agent.claude import ClaudeAgent
-from tasks_app.agent.orphaned_processes import WORKSPACE_VARIABLE, marked_processes
+from tasks_app.agent.leftover_processes import WORKSPACE_VARIABLE, marked_processes
 from tasks_app.core.phases import Phase
 from tasks_app.models import Channel, Event, SessionEntry, Task, paths
 from tasks_app.rehearsal.server import RehearsalServer

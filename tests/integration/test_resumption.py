@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tasks_app.agent.orphaned_processes import marked_processes
+from tasks_app.agent.leftover_processes import marked_processes
 from tasks_app.agent.port import AgentEvent
 from tasks_app.core.phases import Phase
 from tasks_app.engine.runs.run_recorder import RunRecorder

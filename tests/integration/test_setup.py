@@ -12,7 +12,7 @@ from django.test import Client
 from django.urls import reverse
 
 from tasks_app.agent.fake_script import Act, End, Turn, say, write
-from tasks_app.agent.orphaned_processes import marked_processes
+from tasks_app.agent.leftover_processes import marked_processes
 from tasks_app.core.phases import Phase
 from tasks_app.engine.crashpoints import SETUP_POINTS
 from tasks_app.engine.stopping import StopReason

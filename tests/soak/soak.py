@@ -19,7 +19,7 @@ from django.conf import settings
 from django.core.management import call_command
 from django.db import close_old_connections
 
-from tasks_app.agent.orphaned_processes import marked_processes
+from tasks_app.agent.leftover_processes import marked_processes
 from tasks_app.core.phases import ENDED, Phase
 from tasks_app.engine.runs.deaths import DEATHS
 from tasks_app.git import committed_text

@@ -7,7 +7,7 @@ from dataclasses import replace
 from django.db.models import Count, Q
 from django.utils import timezone
 
-from tasks_app.agent.orphaned_processes import Claim, kill_earlier_processes
+from tasks_app.agent.leftover_processes import Claim, kill_earlier_processes
 from tasks_app.agent.port import Ending, RunOrder, RunPaths, RunResult
 from tasks_app.config.pipeline import step_from_json
 from tasks_app.core.errors import IllegalMove

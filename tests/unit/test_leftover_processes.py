@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tasks_app.agent.orphaned_processes import (
+from tasks_app.agent.leftover_processes import (
     WORKSPACE_VARIABLE,
     Claim,
     kill_earlier_processes,
@@ -119,7 +119,7 @@ def test_what_cannot_be_ended_in_time_is_an_error(workspace: Path, fifo: Fifo, t
     [None, Claim(7, 2), Claim(7, 3), Claim(6, 9), Claim(8, 1)],
     ids=["unmarked", "earlier", "own", "task-before", "task-after"],
 )
-def test_the_holder_of_a_workspace_ends_its_orphaned_processes(
+def test_the_holder_of_a_workspace_ends_its_leftover_processes(
     workspace: Path, fifo: Fifo, tmp_path: Path, other: Claim | None
 ) -> None:
     """Tasks of a sequence share a workspace, and one of them has a holder."""

@@ -1,4 +1,4 @@
-"""Killing processes that an earlier agent or check left running, so that two never work in one workspace.
+"""Killing what an agent or a check left running, this one or an earlier one: two never work in one workspace.
 
 Every process of an agent or a check has two variables in its environment from its start on: the
 workspace, and the claim of the task's lease under which it was started. Children inherit them, even those
