@@ -37,9 +37,15 @@ class KeptConnections:
 
     def end(self) -> None:
         """Keep none from now on, and close those that are kept."""
+        self.close_all()
+        with self._lock:
+            self._process = 0
+
+    def close_all(self) -> None:
+        """Close the connections that are kept."""
         with self._lock:
             own = self._kept if self._process == os.getpid() else []
-            self._process, self._kept = 0, []
+            self._kept = []
         for _, connection in own:
             connection.close()
 
@@ -70,8 +76,11 @@ class KeepsConnections:
     kept: ClassVar[KeptConnections]
     connection: Any
     errors_occurred: bool
+    in_atomic_block: bool
     settings_dict: dict[str, Any]
     _key: Hashable = None
+    #: Whether the connection had an error since it was opened or taken over.
+    _had_errors = False
 
     def keep_after_close(self) -> None:
         """Let the connections of this process be kept from now on."""
@@ -82,18 +91,26 @@ class KeepsConnections:
         self.kept.end()
 
     def get_new_connection(self, conn_params: dict[str, Any]) -> Any:
-        self._key = self.key_of_database()
-        while self._key is not None and (found := self.kept.take(self._key)) is not None:
+        self._key, self._had_errors = self.key_of_database(), False
+        if self._key is not None and (found := self.kept.take(self._key)) is not None:
             if self.is_alive(found):
                 return found
             found.close()
+            self.kept.close_all()  # the server was started anew, or does not answer: they are no better
         opened = super().get_new_connection(conn_params)  # type: ignore[misc]
         self._key = self.key_of_database()  # the file may not have existed before
         return opened
 
+    def close_if_unusable_or_obsolete(self) -> None:
+        # Django forgets an error if the connection can be used. It may be the fault of the server that it
+        # leads to, such as one that only takes reads since another is the first.
+        self._had_errors = self._had_errors or self.errors_occurred
+        super().close_if_unusable_or_obsolete()  # type: ignore[misc]
+
     def _close(self) -> Any:
         connection, sound = self.connection, False
-        if connection is not None and self._key is not None and not self.errors_occurred:
+        has_failed = self.errors_occurred or self._had_errors or self.in_atomic_block
+        if connection is not None and self._key is not None and not has_failed:
             sound = self._key == self.key_of_database() and self.is_at_rest(connection)
         if not (sound and self.kept.keep(self._key, connection)):
             return super()._close()  # type: ignore[misc]

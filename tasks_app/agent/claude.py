@@ -113,6 +113,7 @@ class _ClaudeRun:
         self._watch: Watch | None = None
         self._stopped = False
         self._must_exit_by: float | None = None
+        self._was_overdue = False
         self._cancel: Callable[[], None] | None = None
 
     def run(self) -> RunResult:
@@ -127,6 +128,8 @@ class _ClaudeRun:
             exit_code, problem = None, f"The agent was ended. {over}"
         except ProcessError as error:
             exit_code, problem = self._failure(error)
+            if self._was_overdue:
+                problem = ""  # it has done what was wanted of it
         except (ClaudeSDKError, OSError) as error:
             if isinstance(error.__cause__, WorkspaceBusy):
                 raise error.__cause__ from error
@@ -146,6 +149,7 @@ class _ClaudeRun:
     def _tick(self) -> None:
         self._record_usage()
         if self._must_exit_by is not None and time.monotonic() > self._must_exit_by and self._transport:
+            self._was_overdue = True
             self._transport.kill()  # otherwise it would keep the answer from the next run
         process = getattr(self._transport, "_process", None)
         if self._watch is None and self._command is not None and process is not None:

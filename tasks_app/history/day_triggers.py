@@ -21,6 +21,7 @@ from django.db.transaction import atomic
 
 _CHANGED = "tasks_app_changedday"
 _TIMES = {"run": "started_at", "task": "created_at", "question": "asked_at"}
+_EVENTS = ("update", "delete")
 _COLUMNS = {
     "run": (
         *("step_id", "started_at", "outcome", "model", "input_tokens", "output_tokens"),
@@ -58,12 +59,17 @@ def mend(connection: BaseDatabaseWrapper) -> bool:
     """Restore lost triggers, and have all days added up anew; return whether this was necessary."""
     if is_whole(connection):
         return False
-    with atomic(using=connection.alias):
-        if connection.vendor != "sqlite":
+    if connection.vendor == "sqlite":
+        with atomic(using=connection.alias):
+            _make(connection)
+            _execute(connection, "DELETE FROM tasks_app_summedday")
+        return True
+    for table in _TIMES:  # a transaction that waited for one table and held another could wait for ever
+        with atomic(using=connection.alias):
             # Who adds up days now may not have seen all changes: wait for their sums, and remove them, too.
             _execute(connection, "LOCK TABLE tasks_app_summedday IN EXCLUSIVE MODE")
-        _make(connection)
-        _execute(connection, "DELETE FROM tasks_app_summedday")
+            _make_of(table, connection)
+            _execute(connection, "DELETE FROM tasks_app_summedday")
     return True
 
 
@@ -118,7 +124,7 @@ def mend_after_migration(using: str, **kwargs: Any) -> None:
 
 
 def _triggers() -> list[tuple[str, str]]:
-    return [(table, event) for table in _TIMES for event in ("update", "delete")]
+    return [(table, event) for table in _TIMES for event in _EVENTS]
 
 
 def _name(table: str, event: str) -> str:
@@ -127,8 +133,13 @@ def _name(table: str, event: str) -> str:
 
 def _make(connection: BaseDatabaseWrapper) -> None:
     _drop(connection)
+    for table in _TIMES:
+        _make_of(table, connection)
+
+
+def _make_of(table: str, connection: BaseDatabaseWrapper) -> None:
     make_one = _sqlite_trigger if connection.vendor == "sqlite" else _postgres_trigger
-    for table, event in _triggers():
+    for event in _EVENTS:
         for statement in make_one(table, event):
             _execute(connection, statement)
 
@@ -151,7 +162,7 @@ def _postgres_trigger(table: str, event: str) -> list[str]:
     name, (body, digest) = _name(table, event), _postgres_definition(table, event)
     return [
         f"CREATE OR REPLACE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql AS $${body}$$",
-        f"CREATE TRIGGER {name} {_postgres_occasion(table, event)} EXECUTE FUNCTION {name}()",
+        f"CREATE OR REPLACE TRIGGER {name} {_postgres_occasion(table, event)} EXECUTE FUNCTION {name}()",
         f"COMMENT ON TRIGGER {name} ON tasks_app_{table} IS '{digest}'",
     ]
 

@@ -29,6 +29,8 @@ _KINDS: tuple[tuple[str, type[_Row]], ...] = (
 )
 #: The name of a folder, or of a file beside one, by `_folder_name`: it, and the id of its row.
 _FOLDER_NAME = re.compile(r"((\d{1,18})(?:-[^.]+)?)(?:\.|$)")
+#: The kind of row that has a folder, the folder, and the parts of its name.
+_Folder = tuple[type[_Row], Path, re.Match[str]]
 #: Ids in one query; SQLite takes some thousands.
 _MOST_IDS = 500
 
@@ -149,19 +151,32 @@ def without_rows() -> list[Path]:
 
     The folders are listed before the rows are read: a row is there before its folders are made.
     """
-    found = [
+    found = _folders()
+    known: set[tuple[type[_Row], str]] = set()
+    for model in (Project, Sequence, Task):
+        for ids in _ids(model, found):
+            rows: Iterable[_Row] = model._default_manager.filter(pk__in=ids)
+            known |= {(model, _folder_name(row)) for row in rows}
+    return [path for model, path, named in found if (model, named[1]) not in known]
+
+
+def ids_with_folders(model: type[_Row]) -> list[list[int]]:
+    """Return the ids of the rows that may have folders on this host, as many at a time as one query takes."""
+    return _ids(model, _folders())
+
+
+def _folders() -> list[_Folder]:
+    return [
         (model, path, named)
         for kind, model in _KINDS
         for path in sorted((data_dir() / kind).glob("*"))
         if (named := _FOLDER_NAME.match(path.name))
     ]
-    known: set[tuple[type[_Row], str]] = set()
-    for model in (Project, Sequence, Task):
-        ids = sorted({int(named[2]) for kind, _, named in found if kind is model})
-        for start in range(0, len(ids), _MOST_IDS):
-            rows: Iterable[_Row] = model._default_manager.filter(pk__in=ids[start : start + _MOST_IDS])
-            known |= {(model, _folder_name(row)) for row in rows}
-    return [path for model, path, named in found if (model, named[1]) not in known]
+
+
+def _ids(model: type[_Row], found: Iterable[_Folder]) -> list[list[int]]:
+    ids = sorted({int(named[2]) for kind, _, named in found if kind is model})
+    return [ids[start : start + _MOST_IDS] for start in range(0, len(ids), _MOST_IDS)]
 
 
 def workspace(task: Task) -> Workspace:

@@ -189,7 +189,7 @@ def _agent_pids(folder: Path) -> set[int]:
     own = set(_ancestry(os.getpid(), parents))
     shown = tuple(os.fsencode(f"{path}/") for path in (folder, folder.resolve()))
     sandboxes = {
-        pid for pid, (name, _) in stats.items() if name == _BWRAP and pid not in own and _shows(pid, shown)
+        pid for pid, (name, _) in stats.items() if _BWRAP in name and pid not in own and _shows(pid, shown)
     }
     return {pid for pid in parents if sandboxes.intersection(_ancestry(pid, parents))} if sandboxes else set()
 

@@ -215,5 +215,5 @@ def test_a_program_that_does_not_end_after_its_question_is_ended(
     result = program.start("no-questions")
     assert result.ending is Ending.ASKED
     assert [item.question for ask in result.asks for item in ask.items] == ["Red?"]
-    assert len(program.recorder.asks) == 1
+    assert len(program.recorder.asks) == 1 and result.error == ""
     assert marked_processes(program.workspace) == []

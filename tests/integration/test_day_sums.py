@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from django.core.management import call_command
-from django.db import connection, transaction
+from django.db import DatabaseError, connection, transaction
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
@@ -360,6 +360,34 @@ def test_triggers_that_a_migration_lost_are_restored_and_all_days_added_up_anew(
     execute("DROP TRIGGER day_of_run_updated" + (" ON tasks_app_run" if machine.ON_POSTGRES else ""))
     assert day_triggers.mend(connection) and day_triggers.is_whole(connection)
     assert not SummedDay.objects.exists()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_triggers_are_restored_beside_one_who_has_locked_a_task_and_then_writes_its_run() -> None:
+    """Whoever writes a run has locked its task before; neither may wait for the other for ever."""
+    run = RunFactory.create()
+    lost = "DROP TRIGGER day_of_question_updated"
+    execute(lost + (" ON tasks_app_question" if machine.ON_POSTGRES else ""))
+    locked, problems = threading.Event(), []
+
+    def write() -> None:
+        try:
+            with transaction.atomic():
+                list(Task.objects.select_for_update().filter(pk=run.step.task_id))
+                locked.set()
+                threading.Event().wait(0.5)  # meanwhile the other one begins
+                Run.objects.filter(pk=run.pk).update(input_tokens=5)
+        except DatabaseError as error:
+            problems.append(error)
+        finally:
+            connection.close()
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    assert locked.wait(10)
+    assert day_triggers.mend(connection)
+    thread.join()
+    assert not problems and Run.objects.get().input_tokens == 5
 
 
 CHANGED_TRIGGERS = {

@@ -18,14 +18,17 @@ from django.core.management import call_command
 from django.db import DatabaseError, IntegrityError, OperationalError, connection, transaction
 from django.utils import timezone
 
-from tasks_app.agent.fake_script import say
+from tasks_app.agent.fake_script import Turn, ask, say
 from tasks_app.agent.port import RunResult
 from tasks_app.core.errors import TemporaryFault, WorkspaceError
 from tasks_app.core.phases import Phase
 from tasks_app.engine import temporary_faults
+from tasks_app.engine.runs import conclude, steps
+from tasks_app.engine.stopping import StopReason
 from tasks_app.engine.temporary_faults import retry_pause, temporary_fault
 from tasks_app.git import Workspace
-from tasks_app.models import Outcome, Task, User
+from tasks_app.history import spans
+from tasks_app.models import Outcome, Question, Task, User
 from tasks_app.reporting.schemas.tasks import TaskOut
 from tests import machine
 from tests.browser import signed_in
@@ -231,6 +234,45 @@ def test_what_does_not_pass_fails_the_task_and_says_what_to_do(runner: Runner, e
     assert str(error) in task.failure
     assert "Resume the task" in task.failure
     assert f"task {task.pk}" in task.failure
+
+
+ASKS = [Turn(calls=(ask("Red?"),)), say("Painted.")]
+
+
+def test_a_fault_while_a_question_is_stored_neither_loses_it_nor_fails_its_task(
+    runner: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """H4: the phases were moved already when the transaction was lost."""
+    faults = iter([OperationalError("database is locked")])
+
+    def begin_wait(question: Question) -> None:
+        for fault in faults:
+            raise fault
+        spans.begin_wait(question)
+
+    monkeypatch.setattr(conclude, "begin_wait", begin_wait)
+    task = runner.advance(runner.task(ASKS))
+    assert (task.phase, task.failure) == (Phase.WAITING_FOR_INPUT, "")
+    assert task.questions.count() == 1
+    assert [run.outcome for run in runs(task)] == [Outcome.ASKED]
+
+
+def test_a_question_whose_commit_was_not_confirmed_is_stored_once_although_the_worker_ends(
+    runner: Runner, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    halts = []
+
+    def halt(*args: Any) -> None:
+        halts.append(args)
+        conclude.halt(*args)
+        raise OperationalError("database is locked")
+
+    monkeypatch.setattr(steps, "halt", halt)
+    runner.stop_signal = lambda: StopReason.SHUTDOWN if halts else None
+    task = runner.advance(runner.task(ASKS))
+    assert (task.phase, task.failure) == (Phase.WAITING_FOR_INPUT, "")
+    assert task.questions.count() == 1 and len(halts) == 1
+    assert "bug in the portal" not in caplog.text
 
 
 def test_a_pause_does_not_outlast_a_clock_that_was_set_back(runner: Runner) -> None:

@@ -15,10 +15,13 @@ from typing import Any
 
 import pytest
 from django.apps import apps
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from tasks_app.agent.fake_script import Turn, say, write
 from tasks_app.engine.workspaces import housekeeping
+from tasks_app.engine.workspaces.cleaning import clean_workspaces
 from tasks_app.engine.workspaces.housekeeping import (
     FIELDS_WITH_COMMITS,
     Housekeeper,
@@ -164,6 +167,24 @@ def test_workspaces_go_by_themselves_once_they_are_as_old_as_the_setting_says(
         keeper.stop()
         keeper.join()
     assert paths.workspace(recent).path.exists() and old.head_commit
+
+
+@pytest.mark.django_db
+def test_of_tasks_without_a_folder_nothing_is_read(runner: Runner, settings: Any, tmp_path: Path) -> None:
+    """F: a hundred thousand tasks may have ended, and hosts look once an hour."""
+
+    def cleaned() -> list[Task]:
+        older_than = timedelta(days=14)
+        found = clean_workspaces(older_than=older_than, sandbox=local_sandbox.sandbox(), dry_run=True)
+        return [one.task for one in found]
+
+    task = runner.advance(runner.task(PAINTS))
+    Task.objects.filter(pk=task.pk).update(ended_at=timezone.now() - timedelta(days=15))
+    assert cleaned() == [task]
+    settings.DATA_DIR = tmp_path / "another"
+    with CaptureQueriesContext(connection) as captured:
+        assert cleaned() == []
+    assert len(captured) == 0
 
 
 @pytest.mark.django_db

@@ -7,11 +7,12 @@ import shutil
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
-from django.db import connection, connections, transaction
+from django.db import close_old_connections, connection, connections, transaction
 from django.db.backends.sqlite3 import base as sqlite_base
 from django.db.utils import DatabaseError
 
@@ -111,6 +112,51 @@ def test_a_connection_that_had_an_error_is_not_used_again(opened: Opened) -> Non
     assert isinstance(problem, DatabaseError)
     assert in_a_thread(Project.objects.count) == []
     assert len(opened) == 2
+
+
+def test_nor_if_it_ends_as_a_request_does(opened: Opened) -> None:
+    """Django asks whether the connection can be used, and forgets the error then."""
+
+    def fail() -> None:
+        with suppress(DatabaseError):
+            connection.cursor().execute("SELECT * FROM there_is_no_such_table")
+        close_old_connections()
+
+    assert in_a_thread(fail) == in_a_thread(Project.objects.count) == []
+    assert len(opened) == 2
+
+
+def test_one_that_is_closed_within_a_transaction_is_not_kept(opened: Opened) -> None:
+    def close() -> None:
+        with suppress(DatabaseError), transaction.atomic():
+            Project.objects.count()
+            connection.close()
+            assert in_a_thread(Project.objects.count) == []
+
+    assert in_a_thread(close) == []
+    assert len(opened) == 2
+
+
+def test_if_one_is_dead_the_others_are_not_asked(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that hangs would let a page wait once for each of them."""
+    everybody = threading.Barrier(3)
+    threads = [threading.Thread(target=_meet, args=[everybody]) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    asked: Opened = []
+    monkeypatch.setattr(type(kept()), "is_alive", lambda self, found: asked.append(found))
+    assert in_a_thread(Project.objects.count) == []
+    assert len(asked) == 1 and len(opened) == 4
+
+
+def _meet(everybody: threading.Barrier) -> None:
+    try:
+        Project.objects.count()
+        everybody.wait(20)
+    finally:
+        connection.close()
 
 
 def test_a_connection_that_was_closed_meanwhile_is_not_used(opened: Opened) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from datetime import timedelta
 from typing import Any
 
@@ -197,7 +198,7 @@ def test_a_task_can_be_resumed_whose_log_was(removed: bool, runner: Runner, sett
     assert EventBlock.objects.filter(run=first).exists() is not removed
 
 
-def test_a_long_log_goes_in_parts_and_is_noted_at_the_end(
+def test_a_long_log_goes_in_parts_and_is_noted_from_the_first_on(
     settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keep(settings, 30)
@@ -207,8 +208,36 @@ def test_a_long_log_goes_in_parts_and_is_noted_at_the_end(
     left = []
     while remove_due_logs():
         task.refresh_from_db()
-        left.append((Event.objects.count(), task.log_removed_at is not None))
+        assert task.log_removed_at and task.ended_at
+        left.append((Event.objects.count(), task.log_removed_at > task.ended_at))
     assert left == [(15, False), (0, True)]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_others_may_write_while_the_logs_of_many_tasks_go() -> None:
+    """On SQLite, a query that is not read to its end keeps an old state of the database."""
+    first = ended_task(days=100, events=1)
+    TaskFactory.create_batch(3, phase=Phase.DONE, ended_at=first.ended_at)
+    rows = list(Task.objects.exclude(pk=first.pk))
+    copies = []
+    for number in range(2_000):
+        copy = Task(**{one.attname: getattr(rows[0], one.attname) for one in Task._meta.concrete_fields})
+        copy.pk, copy.slug, copy.branch = None, f"copy-{number}", f"copy-{number}"
+        copies.append(copy)
+    Task.objects.bulk_create(copies)
+    removing = remove_logs(older_than=30 * DAY)
+    next(removing)
+    elsewhere = threading.Thread(target=_write_and_close)
+    elsewhere.start()
+    elsewhere.join()
+    assert len(list(removing)) == 2_003
+
+
+def _write_and_close() -> None:
+    try:
+        UserFactory.create()
+    finally:
+        connection.close()
 
 
 def test_a_sweep_that_finds_nothing_asks_once(settings: Any) -> None:

@@ -22,7 +22,7 @@ from tasks_app.models import Event, EventBlock, Run, Task
 #: Transactions of one sweep.
 AT_ONCE = 20
 #: Rows of events that are read at a time; each may have some megabytes.
-_ROWS_AT_ONCE = 50
+_ROWS_AT_ONCE = 5
 
 
 class _ChangedMeanwhileError(Exception):

@@ -13,7 +13,7 @@ from typing import Any
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import QuerySet, Sum, TextField
+from django.db.models import F, QuerySet, Sum, TextField
 from django.db.models.functions import Cast, Length
 from django.utils import timezone
 
@@ -62,7 +62,10 @@ def remove_some_logs(*, older_than: timedelta) -> int:
 def remove_logs(*, older_than: timedelta, dry_run: bool = False) -> Iterator[RemovedLog]:
     """Remove the logs of all tasks that ended longer ago, and yield what they had."""
     before = timezone.now() - older_than
-    for task in _due(before).order_by("ended_at").iterator():
+    # The ids first: on SQLite nobody can write who has not read a query to its end, once another has written.
+    for pk in list(_due(before).order_by("ended_at").values_list("pk", flat=True)):
+        if (task := _due(before).filter(pk=pk).first()) is None:
+            continue
         found = _measure(task)
         if not dry_run:
             while _remove_some(task, before):
@@ -101,9 +104,10 @@ def _size(rows: QuerySet[Any], name: str) -> int:
 
 @transaction.atomic
 def _remove_some(task: Task, before: datetime) -> bool:
-    """Delete a part of the log, and note at its end when; return whether there is more.
+    """Delete a part of the log, and note when; return whether there is more.
 
-    Nothing is deleted of a task that was resumed meanwhile.
+    Nothing is deleted of a task that was resumed meanwhile. As long as there is more, the time that is noted
+    is before the task's end: so it stays due, and pages say already that something is gone.
     """
     if not _due(before).select_for_update().filter(pk=task.pk).values_list("pk").first():
         return False
@@ -112,6 +116,6 @@ def _remove_some(task: Task, before: datetime) -> bool:
         some = list(rows.order_by("pk").values_list("pk", flat=True)[:most])
         rows.model._default_manager.filter(pk__in=some).delete()
         left = left or len(some) == most
-    if not left:
-        Task.objects.filter(pk=task.pk).update(log_removed_at=timezone.now())
+    noted = F("ended_at") - timedelta(microseconds=1) if left else timezone.now()
+    Task.objects.filter(pk=task.pk).update(log_removed_at=noted)
     return left

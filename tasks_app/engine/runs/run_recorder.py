@@ -108,12 +108,22 @@ class RunRecorder(DatabaseTranscriptStore):
             return
         self.collect()  # a card must show what the agent said before it asked
         halt = partial(self._halt, self, result)
-        self._wait_for(halt, lambda: halt() if self._is_open() else None)
+        self._wait_for(halt, partial(self._halt_once, halt))
         self.has_asked = True
         crash_point("asked")
 
-    def _is_open(self) -> bool:
-        return Run.objects.filter(pk=self._run.pk, outcome="").exists()
+    def _halt_once(self, halt: Callable[[], None]) -> None:
+        """Halt unless the first attempt was committed although its confirmation was lost."""
+        if self.has_ended():
+            return
+        # Of the first attempt the database has nothing any more, but these objects have its values.
+        self._run.step.refresh_from_db(fields=["phase"])
+        self._seq = self._run.next_seq()
+        halt()
+
+    def has_ended(self) -> bool:
+        """Whether the run's outcome is stored, and with it what it asks."""
+        return not Run.objects.filter(pk=self._run.pk, outcome="").exists()
 
     def budget_left(self) -> float | None:
         return self._wait_for(lambda: dollars_for_run(self._lease.task_id))

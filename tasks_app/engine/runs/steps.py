@@ -279,7 +279,8 @@ def _conclude(
 
 def _store_halt(run: Run, result: RunResult, lease: Lease, recorder: RunRecorder) -> None:
     """Store the questions of the run, or the rest of its end if they were stored while it was ending."""
-    (complete_halt if recorder.has_asked else halt)(lease, run, result, recorder)
+    is_stored = recorder.has_asked or recorder.has_ended()
+    (complete_halt if is_stored else halt)(lease, run, result, recorder)
 
 
 def _retry_killed(run: Run, result: RunResult, lease: Lease, context: WorkerContext) -> bool:

@@ -18,13 +18,15 @@ from tasks_app.core.errors import WorkspaceError
 from tasks_app.core.phases import ENDED, Phase
 from tasks_app.engine.lease import Lease, keep_renewed
 from tasks_app.engine.workspaces.recording import RECORDING_ERRORS, set_head
-from tasks_app.models import Task, paths
+from tasks_app.models import Sequence, Task, paths
 from tasks_app.sandbox import Limits, Sandbox
 from tasks_app.services.workers.workspaces import is_outdated, runs_in_workspace
 
 logger = logging.getLogger(__name__)
 
 OWNER = "cleaning"
+#: Why a workspace is kept that somebody else works in, or cleans.
+BUSY = "a worker works in it"
 
 
 @dataclass(frozen=True)
@@ -57,17 +59,20 @@ def clean_workspaces(*, older_than: timedelta, sandbox: Sandbox, dry_run: bool =
             yield Cleaned(task, path, freed=_size_on_disk(path))
             continue
         with _held(task) as held:
-            yield _clean(task, path, sandbox) if held else Cleaned(task, path, kept="a worker works in it")
+            yield _clean(task, path, sandbox) if held else Cleaned(task, path, kept=BUSY)
 
 
 def _candidates(older_than: timedelta) -> list[Task]:
-    """Return the last task of each workspace whose tasks have all ended."""
+    """Return the last task of each workspace on this host whose tasks have all ended."""
     over = Q(phase__in=ENDED, ended_at__lt=timezone.now() - older_than)
     rows = Task.objects.filter(over).filter(Q(sequence=None) | Q(sequence__phase__in=ENDED))
     busy = Task.objects.exclude(phase__in=ENDED).exclude(sequence=None).values("sequence")
+    idle = rows.exclude(sequence__in=busy).select_related("project", "sequence").order_by("pk")
     found: dict[Path, Task] = {}
-    for task in rows.exclude(sequence__in=busy).select_related("project", "sequence").order_by("pk"):
-        found[paths.workspace(task).path] = task
+    for ids in paths.ids_with_folders(Task):
+        found |= {paths.workspace(task).path: task for task in idle.filter(pk__in=ids, sequence=None)}
+    for ids in paths.ids_with_folders(Sequence):
+        found |= {paths.workspace(task).path: task for task in idle.filter(sequence__in=ids)}
     return list(found.values())
 
 

@@ -20,7 +20,7 @@ from django.utils import timezone
 
 from tasks_app.core.errors import WorkspaceError
 from tasks_app.engine.temporary_faults import temporary_fault
-from tasks_app.engine.workspaces.cleaning import Cleaned, clean_workspaces
+from tasks_app.engine.workspaces.cleaning import BUSY, Cleaned, clean_workspaces
 from tasks_app.git.pruning import prune
 from tasks_app.models import (
     Project,
@@ -165,6 +165,8 @@ class Housekeeper(threading.Thread):
     def _remove_all(self) -> None:
         removed: Iterator[Freed | Cleaned] = chain(remove_unused_folders(), self._old_workspaces())
         for one in removed:
+            if one.kept == BUSY:
+                continue
             if one.kept:
                 logger.warning("%s is left over and was kept: %s", one.path, one.kept)
             else:

@@ -50,6 +50,5 @@ def append(run: Run, events: Sequence[NewEvent], *, seq: int) -> int:
 
 def append_one(run: Run, kind: EventKind, payload: dict[str, Any]) -> None:
     """Store an event behind the others of the run, of which some may be in blocks already."""
-    if run.compacted_at is not None:
-        Run.objects.filter(pk=run.pk).update(compacted_at=None)
+    Run.objects.filter(pk=run.pk).exclude(compacted_at=None).update(compacted_at=None)
     append(run, [NewEvent(kind, payload)], seq=run.next_seq())

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from django.core.management.base import CommandParser
+from django.db import DatabaseError
 
 from tasks_app.cli.command import Exit, TerminalCommand
 from tasks_app.cli.screen import Screen
@@ -45,7 +46,7 @@ def apply_fix(finding: Finding) -> Finding:
         return finding
     try:
         return ok(finding.subject, f"fixed: {finding.fix()}")
-    except (OSError, CatHerderError) as error:
+    except (OSError, DatabaseError, CatHerderError) as error:
         return problem(finding.subject, f"{finding.text} (the fix failed: {error})", finding.advice)
 
 
