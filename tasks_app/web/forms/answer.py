@@ -136,7 +136,7 @@ class CardInput:
                 )
             parts = [*given.chosen, given.other] if given.other.strip() else given.chosen
             answers[str(item["question"])] = ", ".join(parts)
-        taken_from, said = _id(self.taken_from), self._decision_input(question)
+        taken_from, said = _id_or_none(self.taken_from), self._decision_input(question)
         return Reply(answers, self.notes, taken_from=taken_from, decision_input=said)
 
     def _decision_input(self, question: Question) -> DecisionInput:
@@ -153,7 +153,7 @@ class CardInput:
         return DecisionInput.with_statements(remember, statements, stances)
 
 
-def _id(text: str) -> int | None:
+def _id_or_none(text: str) -> int | None:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None
 
 

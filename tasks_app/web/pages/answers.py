@@ -101,7 +101,7 @@ def _protected_response(request: HttpRequest, question_id: int, act: Act) -> Htt
         return _refusal(request, question.pk, str(error), 403)
     except CatHerderError as error:
         status, place = _STATUS.get(type(error), 400), entered.place_of(error)
-        message = _in_place(error, place)
+        message = _message_at_field(error, place)
         if is_htmx(request):
             return _refusal(request, question.pk, message, status, place=place)
         card = card_of(request, question, typed=entered, message=message, place=place)
@@ -109,7 +109,7 @@ def _protected_response(request: HttpRequest, question_id: int, act: Act) -> Htt
     return show(request, card_of(request, done.question, repeated=done.repeated))
 
 
-def _in_place(error: CatHerderError, place: str) -> str:
+def _message_at_field(error: CatHerderError, place: str) -> str:
     """Return the message. What is said about decisions stands at its field, which it need not name."""
     if place in ("remember", "decisions") and isinstance(error, BadInput):
         return error.message[:1].upper() + error.message[1:]

@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import urlencode
 
-from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_GET
 
 from tasks_app.history.audit import record, truncated_query
-from tasks_app.models import Action, AuditEntry, Project
-from tasks_app.permissions import Principal, projects_maintained_by
+from tasks_app.models import Action, AuditEntry
+from tasks_app.permissions import projects_maintained_by
 from tasks_app.reporting import downloads
 from tasks_app.reporting.audit import AuditFilters, audit_rows
 from tasks_app.reporting.schemas.audit import AuditEntryOut
@@ -38,7 +37,8 @@ def audit(request: HttpRequest) -> HttpResponse:
     }
     if is_htmx(request):
         return render(request, "audit/_entries.html", context)
-    context |= {"actions": Action.choices, "projects": _project_names(principal)}
+    names = projects_maintained_by(principal).order_by("name").values_list("name", flat=True)
+    context |= {"actions": Action.choices, "projects": list(names[:_MOST_PROJECTS])}
     return render(request, "audit/page.html", context)
 
 
@@ -50,8 +50,3 @@ def audit_export(request: HttpRequest) -> StreamingHttpResponse:
     record(Action.EXPORTED, by=principal.user, subject="audit entries", form="csv", filters=searched)
     rows, columns = audit_rows(filters.entries_visible_to(principal)), list(AuditEntryOut.model_fields)
     return downloads.export_rows(columns, rows, name="audit", file_format="csv")
-
-
-def _project_names(principal: Principal) -> list[str]:
-    own: QuerySet[Project] = projects_maintained_by(principal)
-    return list(own.order_by("name").values_list("name", flat=True)[:_MOST_PROJECTS])

@@ -163,7 +163,8 @@ def tasks_bulk(request: HttpRequest) -> HttpResponse:
 
 
 def _all_groups(request: HttpRequest, filters: DashboardFilters) -> dict[str, Any]:
-    counts = _group_counts(request, filters)
+    in_groups = {group.key: _tasks_in_group(request, filters, group) for group in GROUPS}
+    counts = counted(current_user(request), in_groups)
     listed = {
         group: list(_ids_in_group(request, filters, group)[: group.first])
         for group in GROUPS
@@ -200,12 +201,6 @@ def _one_group(request: HttpRequest, filters: DashboardFilters, key: str) -> dic
     return {"groups": [listed], "page": page, "group": group}
 
 
-def _group_counts(request: HttpRequest, filters: DashboardFilters) -> dict[str, int]:
-    """Return the number of tasks by group key."""
-    tasks = {group.key: _tasks_in_group(request, filters, group) for group in GROUPS}
-    return counted(current_user(request), tasks)
-
-
 def _own_projects(request: HttpRequest) -> Q:
     return Q(project__in=projects_actable_by(principal_of(request)).order_by())
 
@@ -226,21 +221,15 @@ def _ids_in_group(request: HttpRequest, filters: DashboardFilters, group: Group)
 
 def _load_tasks(numbers: Iterable[int]) -> list[Task]:
     """Return these tasks with steps, oldest open question, newest pull request and who cancelled them."""
+    newest = PullRequest.objects.filter(task=OuterRef("pk")).order_by("-pk")
     rows = Task.objects.select_related("project", "sequence").defer("text", "body")
     rows = rows.prefetch_related(shown_steps()).annotate(
         question_items=Subquery(_oldest_question().values("items")[:1]),
         asked_at=Subquery(_oldest_question().values("asked_at")[:1]),
         cancelled_by=_cancelled_by(),
-        **{
-            f"pull_request_{name}": Subquery(_newest_pull_request().values(name)[:1])
-            for name in _OF_PULL_REQUEST
-        },
+        **{f"pull_request_{name}": Subquery(newest.values(name)[:1]) for name in _OF_PULL_REQUEST},
     )
     return rows_in_order(rows, list(numbers))
-
-
-def _newest_pull_request() -> QuerySet[PullRequest]:
-    return PullRequest.objects.filter(task=OuterRef("pk")).order_by("-pk")
 
 
 def _pull_request_of(task: Any) -> PullRequest | None:

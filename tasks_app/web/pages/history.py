@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
 
-from django.db.models import QuerySet
 from django.db.models.functions import Substr
 from django.http import Http404, HttpRequest, HttpResponse, StreamingHttpResponse
 from django.shortcuts import render
@@ -93,17 +92,14 @@ def history_export(request: HttpRequest, form: str) -> StreamingHttpResponse:
 
 def _found_tasks(principal: Principal, filters: HistoryFilters, place: PageCursor) -> dict[str, Any]:
     part = page_of_ids(filters.matching_tasks(principal), place, PER_PAGE)
-    tasks = rows_in_order(_tasks_for_display(filters), part.ids)
+    found = Task.objects.select_related("project", "sequence", "created_by").defer("text", "body")
+    if filters.words:
+        found = found.annotate(shown_body=Substr("body", 1, _SHOWN))
+    tasks = rows_in_order(found.prefetch_related(shown_steps()), part.ids)
     metrics = statistics.of_tasks(tasks)
     asked = _matching_question_of(filters, part) if filters.words else {}
     rows = [_task_result(filters, task, metrics[task.pk], asked.get(task.pk)) for task in tasks]
     return {"rows": rows, "slice": part, "activities": activities(tasks)}
-
-
-def _tasks_for_display(filters: HistoryFilters) -> QuerySet[Task]:
-    tasks = Task.objects.select_related("project", "sequence", "created_by").defer("text", "body")
-    tasks = tasks.prefetch_related(shown_steps())
-    return tasks.annotate(shown_body=Substr("body", 1, _SHOWN)) if filters.words else tasks
 
 
 def _matching_question_of(filters: HistoryFilters, part: PageOfIds) -> dict[int, Question]:

@@ -105,7 +105,7 @@ def inbox(request: HttpRequest) -> HttpResponse:
     `?part=` is what HTMX fetches alone: `tabs` with their counts, the `list`, or the selected `question`.
     With `&first` the list brings the card of the first question along, for a window that shows none.
     """
-    principal, state, filters = principal_of(request), _state(request), InboxFilters.of(request)
+    principal, state, filters = principal_of(request), _chosen_state(request), InboxFilters.of(request)
     part = request.GET.get("part") if is_htmx(request) else None
     seen = questions_visible_to(principal)
     matching = seen.filter(filters.of_questions(principal.user))
@@ -160,7 +160,7 @@ def _selected(request: HttpRequest, seen: QuestionQuerySet, listed: list[Questio
     }
 
 
-def _state(request: HttpRequest) -> str:
+def _chosen_state(request: HttpRequest) -> str:
     state = request.GET.get("state", "")
     return state if state in QuestionState.values else QuestionState.OPEN
 

@@ -88,7 +88,7 @@ def security(request: HttpRequest) -> HttpResponse:
         "here": hash_session_key(request.session.session_key or ""),
         "sessions": sessions_of(user),
         "second_factor": Authenticator.objects.filter(user=user, type=Authenticator.Type.TOTP).first(),
-        "codes": _codes_left(user),
+        "codes": _recovery_codes_left(user),
         "linked": [
             (account, names.get(account.provider, account.provider), _name_at_provider(account))
             for account in linked
@@ -106,7 +106,7 @@ def _name_at_provider(account: SocialAccount) -> str:
     return str(said.get("email") or said.get("login") or account.uid)
 
 
-def _codes_left(user: User) -> int:
+def _recovery_codes_left(user: User) -> int:
     codes = Authenticator.objects.filter(user=user, type=Authenticator.Type.RECOVERY_CODES).first()
     return len(codes.wrap().get_unused_codes()) if codes else 0
 

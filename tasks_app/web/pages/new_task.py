@@ -90,7 +90,7 @@ def _initial(request: HttpRequest) -> dict[str, Any]:
     asked = {name: request.GET.get(name, "") for name in ("project", "kind", "folder")}
     initial: dict[str, Any] = {name: value for name, value in asked.items() if value}
     if other := request.GET.get("from"):
-        task = _other_task(request, other)
+        task = _task_to_duplicate(request, other)
         initial |= {"project": task.project_id, "text": task.text}
     elif path := request.GET.get("file"):
         chosen = _chosen_project(request)
@@ -101,7 +101,7 @@ def _initial(request: HttpRequest) -> dict[str, Any]:
     return initial
 
 
-def _other_task(request: HttpRequest, number: str) -> Task:
+def _task_to_duplicate(request: HttpRequest, number: str) -> Task:
     if not number.isdecimal() or len(number) > 18:
         raise Http404("There is no such task.")
     return permissions.task_or_404(principal_of(request), int(number))

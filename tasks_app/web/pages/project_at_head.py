@@ -174,7 +174,7 @@ class ProjectAtHead:
 
     @cached_property
     def report(self) -> Report:
-        return _report(self.repository, self.commit.commit, _moment())
+        return _report(self.repository, self.commit.commit, int(time.time() // _REMEMBERED_SECONDS))
 
     @cached_property
     def findings(self) -> list[ShownFinding]:
@@ -289,10 +289,6 @@ def _shown_check(check: Check) -> ShownCheck:
                 "terminal", check.command, f"{check.expect}{'es' if check.expect == 'pass' else 's'}{within}"
             )
     return ShownCheck("check", "", "No check: done when the agent stops")
-
-
-def _moment() -> int:
-    return int(time.time() // _REMEMBERED_SECONDS)
 
 
 @lru_cache(maxsize=64)

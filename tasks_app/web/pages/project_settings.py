@@ -219,13 +219,13 @@ def _what(detail: dict[str, Any]) -> list[tuple[str, str, str]]:
     changed = detail.get("changed")
     pairs = changed.items() if isinstance(changed, dict) else ()
     return [
-        (_label(name), _changed_value(name, pair[0]), _changed_value(name, pair[1]))
+        (_setting_label(name), _changed_value(name, pair[0]), _changed_value(name, pair[1]))
         for name, pair in pairs
         if isinstance(pair, list) and len(pair) == 2
     ]
 
 
-def _label(name: str) -> str:
+def _setting_label(name: str) -> str:
     return SETTINGS[name].label if name in SETTINGS else _OTHER_LABELS.get(name, name)
 
 

@@ -79,11 +79,11 @@ def _groups(principal: Principal, text: str) -> Iterable[HitGroup]:
     fixed = [HitGroup("Actions", _fixed(_ACTIONS, text)), HitGroup("Pages", _fixed(pages, text))]
     if text:
         yield from fixed
-    yield HitGroup("Tasks", [_task(task) for task in find_tasks(principal, text)])
-    yield HitGroup("Questions", [_question(question) for question in find_questions(principal, text)])
-    yield HitGroup("Projects", [_project(project) for project in find_projects(principal, text)])
+    yield HitGroup("Tasks", [_task_hit(task) for task in find_tasks(principal, text)])
+    yield HitGroup("Questions", [_question_hit(question) for question in find_questions(principal, text)])
+    yield HitGroup("Projects", [_project_hit(project) for project in find_projects(principal, text)])
     if text:
-        yield HitGroup("Decisions", [_decision(decision) for decision in find_decisions(principal, text)])
+        yield HitGroup("Decisions", [_decision_hit(decision) for decision in find_decisions(principal, text)])
     else:
         yield from fixed
 
@@ -93,22 +93,22 @@ def _fixed(known: Iterable[tuple[str, str, str]], text: str) -> list[Hit]:
     return [Hit(title, reverse(name), "arrow") for name, title in found[:FOUND]]
 
 
-def _task(task: Task) -> Hit:
+def _task_hit(task: Task) -> Hit:
     display = task.phase_display
     hint = f"{task.project.name} · {'not started' if task.not_started else display.label}"
     return Hit(task.title, reverse("task", args=[task.pk]), display.icon, hint)
 
 
-def _question(question: Question) -> Hit:
+def _question_hit(question: Question) -> Hit:
     hint = f"{question.task.project.name} › {question.task.title} · {STATE_LABELS[question.state]}"
     return Hit(headline(question.headline), reverse("question", args=[question.pk]), "ask", hint)
 
 
-def _project(project: Project) -> Hit:
+def _project_hit(project: Project) -> Hit:
     return Hit(project.name, reverse("project", args=[project.pk]), "branch")
 
 
-def _decision(decision: Decision) -> Hit:
+def _decision_hit(decision: Decision) -> Hit:
     state = "" if decision.is_active else f" · {decision.get_state_display()}"
     title = f"{decision.label}: {headline(decision.statement)}"
     url = reverse("decision", args=[decision.project_id, decision.number])

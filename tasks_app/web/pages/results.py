@@ -89,14 +89,14 @@ def result_of(done: Task | Sequence) -> Result | None:
         removed=sum(file.removed for file in files),
         checks=passed_checks(tasks),
         decisions=[Decided(one, headline(one.headline)) for one in settled.order_by("task", "number")],
-        followed=_followed(tasks),
+        followed=_followed_or_unfit(tasks),
         approvals=approvals_of(tasks[-1]) if tasks else [],
         open_threads=ReviewThread.objects.open().filter(task__in=tasks).count(),
         trouble=trouble,
     )
 
 
-def _followed(tasks: list[Task]) -> list[DecisionEvent]:
+def _followed_or_unfit(tasks: list[Task]) -> list[DecisionEvent]:
     """Return what agents said of the project's decisions: which they followed, and which do not fit."""
     said = DecisionEvent.objects.filter(task__in=tasks, kind__in=["followed", "unfit"])
     return list(said.select_related("decision").order_by("kind", "decision__number"))

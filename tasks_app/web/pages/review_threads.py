@@ -127,7 +127,9 @@ def no_threads() -> ThreadsBeside:
 def threads_beside(request: HttpRequest, task: Task, *, old_side: bool = True) -> ThreadsBeside:
     """Return all threads that the user may see: the sent ones, and those of their own draft."""
     beside = ThreadsBeside(old_side=old_side)
-    for shown in shown_threads(request, task, _visible(request, task)):
+    sent_or_own = Q(number__isnull=False) | Q(review__author=current_user(request))
+    rows = task.threads.filter(sent_or_own).select_related("review__author", "resolved_by")
+    for shown in shown_threads(request, task, list(rows.with_comments().order_by("number", "pk"))):
         if path := shown.path:
             beside.by_path.setdefault(path, []).append(shown)
         else:
@@ -139,12 +141,6 @@ def shown_threads(request: HttpRequest, task: Task, threads: Iterable[ReviewThre
     rows = list(threads)
     places, acting = places_now(task, rows), may_act(request, task.project)
     return [ShownThread(row, places[row.pk], acting) for row in rows]
-
-
-def _visible(request: HttpRequest, task: Task) -> list[ReviewThread]:
-    own = Q(number__isnull=False) | Q(review__author=current_user(request))
-    rows = task.threads.filter(own).select_related("review__author", "resolved_by")
-    return list(rows.with_comments().order_by("number", "pk"))
 
 
 @dataclass(frozen=True)

@@ -152,7 +152,7 @@ def _parse_options(principal: Principal, asked: QueryDict) -> UsageOptions:
     else:
         preset = preset if preset in PERIODS else "30"
         period = _preset_period(preset, principal, project, today)
-    bucket = _bucket(asked.get("bucket", ""), period)
+    bucket = _fitting_bucket(asked.get("bucket", ""), period)
     by = asked.get("by", "") if asked.get("by", "") in BYS else "model"
     measure = asked.get("measure", "") if asked.get("measure", "") in MEASURES else "dollars"
     return UsageOptions(period, preset, bucket, by, measure, project, faults)
@@ -189,7 +189,7 @@ def _preset_period(preset: str, principal: Principal, project: str, today: date)
     return Period(today - timedelta(days=int(preset) - 1), today)
 
 
-def _bucket(asked: str, period: Period) -> Bucket:
+def _fitting_bucket(asked: str, period: Period) -> Bucket:
     fitting = Bucket.DAY if period.days <= 62 else Bucket.WEEK if period.days <= 400 else Bucket.MONTH
     bucket = Bucket(asked) if asked in set(Bucket) else fitting
     return bucket if len(period.buckets(bucket)) <= _MOST_BUCKETS else Bucket.MONTH

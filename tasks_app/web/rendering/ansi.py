@@ -41,7 +41,7 @@ def _after(styles: frozenset[str], codes: str) -> frozenset[str]:
         if code in ("", "0"):
             now.clear()
         elif code in ("38", "48"):
-            _skip_colour(parts)
+            _skip_colour_arguments(parts)
         elif code in _STYLES:
             now.add(_STYLES[code])
         elif code in _ENDS:
@@ -52,7 +52,7 @@ def _after(styles: frozenset[str], codes: str) -> frozenset[str]:
     return frozenset(now)
 
 
-def _skip_colour(parts: Iterator[str]) -> None:
+def _skip_colour_arguments(parts: Iterator[str]) -> None:
     """Skip the arguments of a colour out of 256 (5;N) or 16 million (2;R;G;B)."""
     for _ in range({"5": 1, "2": 3}.get(next(parts, ""), 0)):
         next(parts, "")

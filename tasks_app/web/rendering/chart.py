@@ -70,7 +70,7 @@ def stacked(
     step = nice_step(highest)
     top = math.ceil(round(highest / step, 6)) * step
     grid = [number * step for number in range(round(top / step) + 1)]
-    ticks = [(_px(value / top), say(value)) for value in grid]
+    ticks = [(f"{TOP + PLOT * (1 - value / top):.1f}", say(value)) for value in grid]
     stacks = [
         _stack(
             number, len(buckets), full, {name: amounts[number] for name, amounts in series.items()}, top, say
@@ -111,7 +111,3 @@ def _labels_shown(names: Sequence[str], most: int) -> list[Label]:
         anchor = "start" if middle < _NEAR else "end" if middle > 100 - _NEAR else "middle"
         shown.append(Label(f"{middle:.3f}%", anchor, names[number], place % 2 == 1))
     return shown
-
-
-def _px(share: float) -> str:
-    return f"{TOP + PLOT * (1 - share):.1f}"

@@ -200,10 +200,10 @@ def _unquoted(name: str) -> str:
     """Decode a path that git quoted as a C string."""
     if not name.startswith('"'):
         return name
-    return _QUOTED.sub(lambda found: _character(found[1]), name[1:-1])
+    return _QUOTED.sub(lambda found: _unescaped(found[1]), name[1:-1])
 
 
-def _character(escape: str) -> str:
+def _unescaped(escape: str) -> str:
     if escape.isdigit():
         return chr(int(escape, 8))
     return chr(_ESCAPES[escape]) if escape in _ESCAPES else escape

@@ -84,7 +84,7 @@ def colours_of(texts: Iterable[tuple[str, str, str]]) -> dict[str, Colours]:
     for blob, language, text in texts:
         if (known := _coloured.get((blob, language))) is not None:
             found[blob] = known
-        elif language and blob and _is_bounded(text):
+        elif language and blob and _is_short_enough(text):
             missing[blob, language] = text
     if missing:
         runs = _run_program([(text, language) for (_, language), text in missing.items()])
@@ -94,7 +94,7 @@ def colours_of(texts: Iterable[tuple[str, str, str]]) -> dict[str, Colours]:
     return found
 
 
-def _is_bounded(text: str) -> bool:
+def _is_short_enough(text: str) -> bool:
     return len(text) <= LONGEST_TEXT and max(map(len, text.split("\n"))) <= LONGEST_LINE
 
 
@@ -114,10 +114,10 @@ def _run_program(texts: Sequence[tuple[str, str]]) -> list[Colours]:
         output = late.stdout or b""
     except OSError:
         return []
-    return [_checked(json.loads(line)) for line in output.split(b"\n")[:-1]]
+    return [_with_known_classes(json.loads(line)) for line in output.split(b"\n")[:-1]]
 
 
-def _checked(lines: list[list[list[object]]]) -> Colours:
+def _with_known_classes(lines: list[list[list[object]]]) -> Colours:
     """Return the runs with known classes only."""
     return [
         [(int(str(length)), str(name) if name in CLASSES else "") for length, name in line] for line in lines
