@@ -269,11 +269,8 @@ def _count_work(folder: Path) -> dict[str, int]:
     counts = {}
     for kind in _WORK:
         with suppress(OSError):
-            if count := sum(1 for path in (folder / kind).iterdir() if _is_work(path)):
+            # Parts that were moved out of a repository have “.git.” in their names: they are not work.
+            names = [path.name for path in (folder / kind).iterdir() if path.is_dir()]
+            if count := sum(".git." not in name for name in names):
                 counts[kind] = count
     return counts
-
-
-def _is_work(path: Path) -> bool:
-    """Return whether a folder holds work, and not parts that were moved out of a repository."""
-    return path.is_dir() and ".git." not in path.name

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tasks_app.git import Repository, diff, patch
-from tasks_app.models import Run, Sequence, Step, Task, paths
+from tasks_app.models import Project, Run, Sequence, Step, Task, paths
 
 
 @dataclass(frozen=True)
@@ -31,28 +31,28 @@ def difference_of(changed: Task | Step | Run | Sequence) -> Difference | None:
     base = _base_of(changed)
     if not (base and changed.head_commit):
         return None
-    return Difference(paths.repository(_owner(changed).project), base, changed.head_commit)
+    return Difference(paths.repository(_project_of(changed)), base, changed.head_commit)
 
 
 def _base_of(changed: Task | Step | Run | Sequence) -> str:
     if isinstance(changed, Task):
         return base_of(changed)
     if isinstance(changed, Run):
-        return _before_run(changed)
+        return _base_of_run(changed)
     return base_of_sequence(changed) if isinstance(changed, Sequence) else changed.base_commit
 
 
-def _before_run(run: Run) -> str:
+def _base_of_run(run: Run) -> str:
     """Return the commit that the previous run of the step left; for the first one, where the step began."""
     earlier = run.step.runs.filter(number__lt=run.number, number__gte=run.step.first_run)
     before = earlier.exclude(head_commit="").order_by("-number").first()
     return before.head_commit if before else run.step.base_commit
 
 
-def _owner(changed: Task | Step | Run | Sequence) -> Task | Sequence:
+def _project_of(changed: Task | Step | Run | Sequence) -> Project:
     if isinstance(changed, Run):
-        return changed.step.task
-    return changed.task if isinstance(changed, Step) else changed
+        return changed.step.task.project
+    return changed.task.project if isinstance(changed, Step) else changed.project
 
 
 def base_of(task: Task) -> str:

@@ -31,7 +31,7 @@ def retry_from(task: Task, step: Step, *, by: Principal, put_back: bool = False,
         step = task.steps.get(pk=step.pk)
         if why := why_not_retry(task, step):
             raise why
-        reset_to = _files_before(step) if put_back else ""
+        reset_to = _known_base_commit(step) if put_back else ""
         for one in task.steps.filter(position__gte=step.position):
             reset_step(one, reason=reason, by=by.user)
         paused = paused_until_now(task)
@@ -59,7 +59,7 @@ def why_not_retry(task: Task, step: Step) -> IllegalMove | BadInput | None:
     return None
 
 
-def _files_before(step: Step) -> str:
+def _known_base_commit(step: Step) -> str:
     if not step.base_commit:
         raise BadInput(f"what the files were before “{step}” is not known", where="retry")
     return step.base_commit

@@ -107,8 +107,8 @@ def _store_sequence(
 
 
 def _add_task(sequence: Sequence, file: str, plan: TaskPlan) -> Task:
-    plan = _published_as_the_first(sequence, plan)
-    for slug in _slugs(sequence, file):
+    plan = _with_publishing_of_first_task(sequence, plan)
+    for slug in _possible_slugs(sequence, file):
         try:
             return store_task(
                 sequence.project, plan, by=sequence.created_by, slug=slug, branch=sequence.branch,
@@ -119,7 +119,7 @@ def _add_task(sequence: Sequence, file: str, plan: TaskPlan) -> Task:
     raise BadInput("there are too many tasks of that name", where=f"{sequence.folder}/{file}")
 
 
-def _published_as_the_first(sequence: Sequence, plan: TaskPlan) -> TaskPlan:
+def _with_publishing_of_first_task(sequence: Sequence, plan: TaskPlan) -> TaskPlan:
     """Return the plan with how the first task is published, whose text was read from a commit.
 
     Later texts are read from the workspace: their agents must not choose whether their own work is published.
@@ -128,7 +128,7 @@ def _published_as_the_first(sequence: Sequence, plan: TaskPlan) -> TaskPlan:
     return replace(plan, publish=first.publish) if first else plan
 
 
-def _slugs(sequence: Sequence, file: str) -> Iterator[str]:
+def _possible_slugs(sequence: Sequence, file: str) -> Iterator[str]:
     """Yield slugs for a task from the sequence and the file, whose name an agent may have chosen."""
     wanted = slugify(f"{sequence.slug}-{PurePosixPath(file).stem}")[:120].strip("-")
     return (wanted if attempt == 1 else f"{wanted}-{attempt}" for attempt in range(1, 200))

@@ -67,7 +67,7 @@ def question_at_limit(task: Task, step: Step) -> dict[str, Any]:
     most = None if task.max_cost_usd is None else _ceil_to_cents(task.max_cost_usd - spent)
     more = _ceil_to_cents(task.soft_cost_usd or 0)
     more = more if most is None else min(more, most)
-    to_finish = _to_finish(task, most) if step.current_runs.exists() else 0.0
+    to_finish = _finishing_allowance(task, most) if step.current_runs.exists() else 0.0
     said = f"It asks again at {dollars(spent + more)}."
     if most is not None and more >= most:
         said = "After that it fails: that is all it may cost (limits.maxCostUsd)."
@@ -86,7 +86,7 @@ def question_at_limit(task: Task, step: Step) -> dict[str, Any]:
     return {"items": [item], "tool_input": amounts}
 
 
-def _to_finish(task: Task, most: float | None) -> float:
+def _finishing_allowance(task: Task, most: float | None) -> float:
     """Return the dollars within which the agent ends its present step, at most what the hard limit leaves."""
     share = _ceil_to_cents(_FINISHING_SHARE * (task.soft_cost_usd or 0))
     allowance = min(max(share, _FINISHING_LEAST), _FINISHING_MOST)

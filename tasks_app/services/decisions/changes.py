@@ -90,7 +90,9 @@ def revise(decision: Decision, content: DecisionContent, *, by: Principal) -> De
     """
     require_actor(by, decision.project)
     content = content.checked()
-    cites = _cites_after(decision, content)
+    # The same files and those that its paths name, as they are now.
+    cited = [*citations_now(decision), *existing_files(decision.project, content)]
+    cites = list({one["path"]: one for one in cited}.values())
     with transaction.atomic():
         decision = lock_decision(decision)
         if not (decision.is_active or decision.is_proposed):
@@ -262,12 +264,6 @@ def _not_current(decision: Decision) -> DecisionChanged:
     new = decision.replaced_by.first()
     follows = f" {new.label} replaces it." if new else ""
     return DecisionChanged(f"{decision.label} is {decision.get_state_display()}.{follows}")
-
-
-def _cites_after(decision: Decision, content: DecisionContent) -> list[Citation]:
-    """Return what a replacement cites: the same files and those that its paths name, as they are now."""
-    cited = [*citations_now(decision), *existing_files(decision.project, content)]
-    return list({one["path"]: one for one in cited}.values())
 
 
 def subject_of(decision: Decision) -> str:

@@ -66,7 +66,7 @@ def preview_import(project: Project, only: Collection[str] = ()) -> ImportPrevie
         if name not in files:
             raise BadInput(f"the branch {project.branch} has no file {name[:200]}", where="paths")
     names = list(dict.fromkeys(only)) or decision_files(files)
-    chosen = first_files([_limited(files[name]) for name in names], most=MAX_FILES)
+    chosen = first_files([_with_size_read(files[name]) for name in names], most=MAX_FILES)
     preview = ImportPreview()
     if len(chosen) < len(names):
         note = left_out_note(len(chosen), len(names), most=MAX_FILES)
@@ -80,7 +80,7 @@ def preview_import(project: Project, only: Collection[str] = ()) -> ImportPrevie
     return preview
 
 
-def _limited(file: TreeFile) -> TreeFile:
+def _with_size_read(file: TreeFile) -> TreeFile:
     """Return the file with the size that is read of it."""
     return replace(file, size=min(file.size, MAX_BYTES + 1))
 

@@ -32,7 +32,7 @@ def apply_missed_decisions() -> None:
     missed = _missed_questions()
     for pk in _refused.keys() - missed.keys():
         del _refused[pk]
-    due = [pk for pk, state in missed.items() if not _is_refused(pk, state)]
+    due = [pk for pk, state in missed.items() if not _was_refused_lately(pk, state)]
     if not due:
         return
     for question in Question.objects.filter(pk__in=due).select_related(*SHOWN_WITH):
@@ -48,7 +48,7 @@ def apply_missed_decisions() -> None:
 _refused: dict[int, tuple[object, float]] = {}
 
 
-def _is_refused(pk: int, state: object) -> bool:
+def _was_refused_lately(pk: int, state: object) -> bool:
     known, at = _refused.get(pk, (None, 0.0))
     return known == state and time.monotonic() - at < LOOK_AGAIN
 

@@ -41,11 +41,11 @@ class RelatedDecision:
         """Return whether the answers are those of the decision; None if they cannot be compared."""
         if not self.is_comparable:
             return None
-        said = [self._says_same(item, answers.get(str(item["question"]), "")) for item in self.items]
+        said = [self._agrees_on_item(item, answers.get(str(item["question"]), "")) for item in self.items]
         return False if False in said else None if None in said else True
 
-    def _says_same(self, item: Item, answer: str) -> bool | None:
-        decided = _answer_to(item, self.decision)
+    def _agrees_on_item(self, item: Item, answer: str) -> bool | None:
+        decided = _decided_answer(item, self.decision)
         return says_same(item, decided, answer) if decided and answer else None
 
     @property
@@ -68,7 +68,7 @@ class RelatedDecision:
         return True
 
 
-def _answer_to(item: Item, decision: Decision) -> str:
+def _decided_answer(item: Item, decision: Decision) -> str:
     """Return the decision's answer to an item, whose spelling may differ; "" without one."""
     asked = str(item["question"])
     known = {normalised_label(one): answer for one, answer in decision.answers.items()}
@@ -112,7 +112,7 @@ class _Asked:
         by_key = {question_digest(items): items, **{question_digest([item]): [item] for item in items}}
         by_number: dict[int, list[Item]] = {}
         for item in items:
-            for number in _named_in(item):
+            for number in _decisions_named_in_item(item):
                 by_number.setdefault(number, []).append(item)
         return cls(question, by_key, by_number, cache(partial(_files_of, question)))
 
@@ -127,7 +127,7 @@ class _Asked:
         return RelatedDecision(decision, self.question, items, bool(same), bool(named), self.find_files)
 
 
-def _named_in(item: Item) -> set[int]:
+def _decisions_named_in_item(item: Item) -> set[int]:
     texts = [str(item["question"])]
     texts += [f"{one.get('label')} {one.get('description')}" for one in item.get("options") or []]
     return set().union(*map(decisions_named_in, texts))

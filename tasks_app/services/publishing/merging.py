@@ -126,10 +126,10 @@ def _start_merge(task: Task, repository: Repository) -> Merge:
     paths.workspace(task).set_snapshot(started, label=f"{task.pk}-merge-{started[:12]}")
     last = Run.objects.filter(step__task=task).order_by("-pk").values_list("pk", flat=True).first()
     merge = Merge(target, onto, started, files, last_run=last or 0)
-    return replace(merge, unmarked=_unmarked(repository, merge))
+    return replace(merge, unmarked=_files_without_markers(repository, merge))
 
 
-def _unmarked(repository: Repository, merge: Merge) -> list[str]:
+def _files_without_markers(repository: Repository, merge: Merge) -> list[str]:
     """Return the files in conflict that have no markers, without those whose names are not text."""
     marked = merge.files_with_markers(repository, merge.started)
     found = blobs_shown_as(repository, commit=merge.started, names=frozenset(merge.files))

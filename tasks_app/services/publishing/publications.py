@@ -157,14 +157,11 @@ def _checked_reviewers(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def _require_same(pending: Publication, task: Task, options: PublishOptions) -> Publication:
-    if (pending.commit, _requested_options(pending)) != (task.head_commit, options):
+    values = {one.name: getattr(pending, one.name) for one in fields(PublishOptions)}
+    requested = PublishOptions(**{**values, "reviewers": tuple(pending.reviewers)})
+    if (pending.commit, requested) != (task.head_commit, options):
         raise IllegalMove(f"Task “{task}”", "being published", "published again; wait until that has ended")
     return pending
-
-
-def _requested_options(publication: Publication) -> PublishOptions:
-    values = {one.name: getattr(publication, one.name) for one in fields(PublishOptions)}
-    return PublishOptions(**{**values, "reviewers": tuple(publication.reviewers)})
 
 
 def _create_publication(
@@ -242,11 +239,11 @@ def _end_if_claimed(
             setattr(publication, name, value)
         Change.objects.create(task=publication.task, kind=ChangeKind.TASK)
         if state == PublicationState.PUSHED and not fault:
-            _settle_notices(publication.task)
+            _mark_failures_read(publication.task)
         _record_action(action, publication, published_commit=commit, answer=values["answer"])
 
 
-def _settle_notices(task: Task) -> None:
+def _mark_failures_read(task: Task) -> None:
     """Mark what was told of earlier failures as read: the result is there now."""
     if Notice.objects.filter(publication__task=task, read_at=None).update(read_at=timezone.now()):
         Change.objects.create(task=task, kind=ChangeKind.NOTICE)

@@ -227,12 +227,12 @@ def _anchors(row: PullRequest, comments: Iterable[RemoteComment]) -> dict[str, _
     for comment in comments:
         if len(known) + len(found) >= MOST_THREADS:
             break
-        if comment.discussion not in known and comment.discussion not in found and _is_news(comment):
+        if comment.discussion not in known and comment.discussion not in found and _is_by_others(comment):
             found[comment.discussion] = _anchor(row.task, comment, lines_of)
     return found
 
 
-def _is_news(comment: RemoteComment) -> bool:
+def _is_by_others(comment: RemoteComment) -> bool:
     return bool(comment.text.strip()) and not _MARK_AT_END.search(comment.text)
 
 
@@ -314,7 +314,7 @@ def _open_thread(task: Task, row: PullRequest, comment: RemoteComment, anchor: _
 
 def _committed_lines(task: Task, path: str, commit: str) -> list[str] | None:
     """Return the lines of a file in the commit; None if the portal does not have it."""
-    if not is_commit_id(commit) or not _is_inside(path):
+    if not is_commit_id(commit) or not _is_inside_repository(path):
         return None
     try:
         text = committed_text(paths.repository(task.project), commit=commit, path=path)
@@ -323,7 +323,7 @@ def _committed_lines(task: Task, path: str, commit: str) -> list[str] | None:
     return None if text is None else text.removesuffix("\n").split("\n")
 
 
-def _is_inside(path: str) -> bool:
+def _is_inside_repository(path: str) -> bool:
     return bool(path) and "\0" not in path and not path.startswith("/") and ".." not in path.split("/")
 
 

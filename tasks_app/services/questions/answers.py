@@ -97,7 +97,9 @@ def decide(question: Question, verdict: str, *, by: Principal, via: Channel, not
     reason, AnswerTooLong, or NotOpen if somebody decided before.
     """
     require_actor(by, question.task.project)
-    chosen = _verdict_for(question, verdict)
+    if verdict not in VERDICTS[question.kind]:
+        raise BadInput(_not_what_is_expected(question), where="verdict")
+    chosen = Verdict(verdict)
     notes = normalise_notes(notes)
     if chosen != Verdict.APPROVED and not notes:
         raise AnswerEmpty(_REASON_REQUIRED[chosen], where="notes")
@@ -137,12 +139,6 @@ def _require_no_decision(reply: Reply) -> None:
             "an answer about costs holds for its task only: send neither remember nor decisions",
             where="remember",
         )
-
-
-def _verdict_for(question: Question, verdict: str) -> Verdict:
-    if verdict not in VERDICTS[question.kind]:
-        raise BadInput(_not_what_is_expected(question), where="verdict")
-    return Verdict(verdict)
 
 
 def _check_reply(question: Question, reply: Reply) -> Reply:

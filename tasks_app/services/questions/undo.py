@@ -48,7 +48,7 @@ def undo_answer(question: Question, *, by: Principal) -> Question:
         if question.is_open:
             return question
         _require_own_outcome(question, by)
-        if not (taken_back or _waits_for_others(question, task)):
+        if not (taken_back or _waits_for_other_answers(question, task)):
             raise TooLateToUndo("It is too late: the agent has the answer.")
         reopen(question, task, by=by)
     return question
@@ -68,7 +68,7 @@ def _require_own_outcome(question: Question, by: Principal) -> None:
         )
 
 
-def _waits_for_others(question: Question, task: Task) -> bool:
+def _waits_for_other_answers(question: Question, task: Task) -> bool:
     """Return whether the task still waits for answers to other questions of the same run."""
     if task.phase != Phase.WAITING_FOR_INPUT or question.handed_in_id:
         return False
