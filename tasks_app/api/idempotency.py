@@ -18,7 +18,7 @@ from pydantic import Field
 
 from tasks_app.api.auth import principal_of
 from tasks_app.api.problems import Kind, Refused
-from tasks_app.models import IdempotencyKey, User
+from tasks_app.models import IdempotencyKey
 
 #: A request without a response after this time ended with its process.
 ABANDONED_AFTER = timedelta(seconds=60)
@@ -70,7 +70,8 @@ def _body_to_store(value: Any) -> Any:
 def _claim_key(request: HttpRequest, key: str) -> IdempotencyKey:
     """Return a new row for the key, or the row with the stored response. Raise Refused."""
     user, fingerprint = principal_of(request).user, _fingerprint(request)
-    _delete_abandoned(user, key)
+    abandoned_before = timezone.now() - ABANDONED_AFTER
+    IdempotencyKey.objects.filter(user=user, key=key, status=0, at__lt=abandoned_before).delete()
     try:
         with transaction.atomic():
             return IdempotencyKey.objects.create(user=user, key=key, fingerprint=fingerprint)
@@ -82,11 +83,6 @@ def _claim_key(request: HttpRequest, key: str) -> IdempotencyKey:
         detail = "The first request with this Idempotency-Key has no response yet."
         raise Refused(Kind.KEY_IN_USE, detail, headers={"Retry-After": "1"})
     return row
-
-
-def _delete_abandoned(user: User, key: str) -> None:
-    before = timezone.now() - ABANDONED_AFTER
-    IdempotencyKey.objects.filter(user=user, key=key, status=0, at__lt=before).delete()
 
 
 def _replay(row: IdempotencyKey) -> HttpResponse:

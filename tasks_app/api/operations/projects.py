@@ -159,7 +159,7 @@ def change_settings(request: HttpRequest, project: ProjectName, body: SettingsPa
     return settings_actions.overrides_of(found)
 
 
-def _step(step: StepConfig, config: ProjectConfig) -> JsonObject:
+def _step_with_network(step: StepConfig, config: ProjectConfig) -> JsonObject:
     """Return a step under the keys of cat-herder.yaml, with the network in effect."""
     network = least_network(config.network_of(step), settings.ENVIRONMENT.network)
     return step_to_json(step.model_copy(update={"network": network}))
@@ -170,11 +170,11 @@ def _step(step: StepConfig, config: ProjectConfig) -> JsonObject:
 )
 def list_pipelines(request: HttpRequest, project: ProjectName) -> Pipelines:
     """List the pipelines for new tasks, as of the last fetch."""
-    config = _config(permissions.project_named_or_404(principal_of(request), project))
+    config = _effective_config(permissions.project_named_or_404(principal_of(request), project))
     pipelines = [
         Pipeline(
             name=one.name,
-            steps=[_step(step, config) for step in one.steps],
+            steps=[_step_with_network(step, config) for step in one.steps],
             publish=publish_to_json(one.publish),
             clarify=one.clarify,
         )
@@ -210,7 +210,7 @@ def _role(user: User, role: str) -> str:
     return "admin" if user.is_superuser else role
 
 
-def _config(project: Project) -> ProjectConfig:
+def _effective_config(project: Project) -> ProjectConfig:
     commit = paths.repository(project).head(project.branch)
     config = settings_actions.repository_settings(project, commit=commit)
     return effective(config, settings_actions.overrides_of(project))

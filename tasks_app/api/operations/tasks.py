@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from django.db import transaction
-from django.db.models import Q, QuerySet
+from django.db.models import Q
 from django.http import HttpRequest, StreamingHttpResponse
 from django.shortcuts import get_object_or_404
 from ninja import Field, Query, Router, Schema, Status
@@ -73,8 +73,9 @@ class StepChoice(Schema):
 @router.get("/tasks", response=responses(TaskPage), auth=authenticators(Scope.READ))
 def list_tasks(request: HttpRequest, only: Query[TaskFilters], paging: Query[Paging]) -> TaskPage:
     """List tasks in the projects that you may see, the newest first, with search and filters."""
-    newest_first = only.sort == "newest"
-    rows, following = page_of(request, _filtered_tasks(request, only), paging, newest_first=newest_first)
+    matching = _filters(only).matching_tasks(principal_of(request))
+    matching = matching.select_related("project", "created_by").defer("text", "body")
+    rows, following = page_of(request, matching, paging, newest_first=only.sort == "newest")
     return TaskPage(items=tasks_out(rows), next=following)
 
 
@@ -249,11 +250,6 @@ def get_log(
     return StreamingHttpResponse(
         stream_text(render_log(step, kind)), content_type="text/plain; charset=utf-8"
     )
-
-
-def _filtered_tasks(request: HttpRequest, only: TaskFilters) -> QuerySet[Task]:
-    rows = _filters(only).matching_tasks(principal_of(request))
-    return rows.select_related("project", "created_by").defer("text", "body")
 
 
 def _filters(only: TaskFilters) -> HistoryFilters:

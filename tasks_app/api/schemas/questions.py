@@ -51,23 +51,15 @@ class AnswerIn(Input):
         if (self.answer is None) == (self.answers is None):
             raise BadInput('send {"answer": "…"} or {"answers": {question: "…"}}', where="answer")
         answers = {question.headline: self.answer or ""} if self.answers is None else self.answers
-        return Reply(
-            {asked: _joined(given) for asked, given in answers.items()},
-            self.notes,
-            taken_from=self.taken_from,
-            decision_input=self._decision_input(),
-        )
+        # Several choices are one text, as the agent expects them.
+        texts = {asked: one if isinstance(one, str) else ", ".join(one) for asked, one in answers.items()}
+        return Reply(texts, self.notes, taken_from=self.taken_from, decision_input=self._decision_input())
 
     def _decision_input(self) -> DecisionInput:
         remember = self.remember.remember() if self.remember else Remember()
         statements = self.remember.statements if self.remember else None
         stances = {one.decision: one.stance_on() for one in self.decisions}
         return DecisionInput.with_statements(remember, statements, stances)
-
-
-def _joined(given: str | list[str]) -> str:
-    """Return several choices as one text, as the agent expects them."""
-    return given if isinstance(given, str) else ", ".join(given)
 
 
 class Dismissal(Input):
