@@ -46,16 +46,17 @@ def forecasts(project: Project) -> dict[str, Forecast]:
     found: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for row in by_task.annotate(cost=Sum("cost_usd")):
         found[row["step__task__pipeline"]].append(row)
-    return {pipeline: _forecast(tasks) for pipeline, tasks in found.items()}
+    return {pipeline: _forecast_from(tasks) for pipeline, tasks in found.items()}
 
 
-def _forecast(tasks: list[dict[str, Any]]) -> Forecast:
+def _forecast_from(tasks: list[dict[str, Any]]) -> Forecast:
     if len(tasks) < FEWEST:
         return Forecast(len(tasks))
-    return Forecast(len(tasks), _spread([row["cost"] for row in tasks]), _spread(list(map(_working, tasks))))
+    costs, seconds = [row["cost"] for row in tasks], [_working_seconds(row) for row in tasks]
+    return Forecast(len(tasks), _spread(costs), _spread(seconds))
 
 
-def _working(row: dict[str, Any]) -> float:
+def _working_seconds(row: dict[str, Any]) -> float:
     """Return the seconds from start to end without the pauses."""
     lasted: timedelta = row["step__task__ended_at"] - row["step__task__started_at"]
     return max(0.0, lasted.total_seconds() - float(row["step__task__paused_seconds"]))

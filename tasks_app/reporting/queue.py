@@ -180,7 +180,7 @@ class Queue:
         if due is None:
             return QueuedTask(task, None, *_not_due(task))
         waits_for, words = self._what(task, due)
-        return QueuedTask(task, position, waits_for, f"{_in_line(position or 1)}: {words}.")
+        return QueuedTask(task, position, waits_for, f"{_position_in_words(position or 1)}: {words}.")
 
     def _what(self, task: Task, due: DueTask) -> tuple[WaitsFor, str]:
         labels = due.labels
@@ -234,7 +234,7 @@ def _limit_words(running: int, limit: int | None) -> str:
     return f"may have {limit} task{'' if limit == 1 else 's'} running, and earlier ones come first"
 
 
-def _in_line(position: int) -> str:
+def _position_in_words(position: int) -> str:
     return f"{_ORDINALS[position - 1] if position <= len(_ORDINALS) else f'Number {position}'} in line"
 
 

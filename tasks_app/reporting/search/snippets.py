@@ -32,7 +32,7 @@ def snippet(text: str, query: Query, *, length: int = 200) -> list[TextPart]:
     first = _first_match(line, query)
     if first is None:
         return []
-    start = _next_word(line, max(0, first - _BEFORE)) if first > _BEFORE else 0
+    start = _next_word_start(line, max(0, first - _BEFORE)) if first > _BEFORE else 0
     cut = line[start : start + length]
     before, after = "… " if start else "", " …" if start + length < len(line) else ""
     return [TextPart(before), *_split_at_hits(cut, query), TextPart(after)]
@@ -53,7 +53,7 @@ def _first_match(text: str, query: Query) -> int | None:
     return next((word.start() for word in WORD.finditer(text) if query.matches(word[0])), None)
 
 
-def _next_word(line: str, position: int) -> int:
+def _next_word_start(line: str, position: int) -> int:
     """Return the start of the next word, if one is near."""
     space = line.find(" ", position, position + 20)
     return position if space < 0 else space + 1
