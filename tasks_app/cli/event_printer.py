@@ -73,7 +73,9 @@ class EventPrinter:
 
     def _thinking(self, payload: Payload) -> None:
         thought = _get(payload, "text").strip()
-        self._screen.say(_shortened(thought, _THOUGHT_LENGTH), indent=2, style="dim")
+        if len(thought) > _THOUGHT_LENGTH:
+            thought = f"{thought[:_THOUGHT_LENGTH].rstrip()} …"
+        self._screen.say(thought, indent=2, style="dim")
 
     def _tool_use(self, payload: Payload) -> None:
         name = _get(payload, "name")
@@ -166,10 +168,6 @@ def answered_by(payload: Payload) -> str:
 
 def _get(payload: Payload, key: str) -> str:
     return str(payload.get(key) or "")
-
-
-def _shortened(text: str, length: int) -> str:
-    return text if len(text) <= length else f"{text[:length].rstrip()} …"
 
 
 def _tail(text: str, lines: int) -> str:

@@ -84,17 +84,12 @@ def read_credential(project: Project, options: dict[str, Any]) -> NewCredential:
     if options["app_id"]:
         return NewCredential(CredentialKind.GITHUB_APP, _read_key(), username=options["app_id"])
     if credential_kind_for(target_of(project)) is CredentialKind.TOKEN:
-        return NewCredential(
-            CredentialKind.TOKEN, _read_secret("Token: "), username=options["token_user"] or ""
-        )
+        token = getpass("Token: ") if sys.stdin.isatty() else sys.stdin.readline()
+        return NewCredential(CredentialKind.TOKEN, token, username=options["token_user"] or "")
     known_hosts = _read_file(options["known_hosts"]) if options["known_hosts"] else ""
     key = _read_key()
     api_token = _read_api_token() if options["api_token"] else ""
     return NewCredential(CredentialKind.SSH_KEY, key, known_hosts=known_hosts, api_token=api_token)
-
-
-def _read_secret(prompt: str) -> str:
-    return getpass(prompt) if sys.stdin.isatty() else sys.stdin.readline()
 
 
 def _read_api_token() -> str:

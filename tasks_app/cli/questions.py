@@ -24,10 +24,10 @@ def show_question_heading(screen: Screen, question: Question) -> None:
     task = question.task
     screen.say()
     place = f"{task.project.name} › {task.title} › {question.step.name}"
-    screen.say(f"Question {question.pk} · {place}{_when(question)}", style="bold yellow")
+    screen.say(f"Question {question.pk} · {place}{_timing_suffix(question)}", style="bold yellow")
 
 
-def _when(question: Question) -> str:
+def _timing_suffix(question: Question) -> str:
     if question.step.is_clarifying:
         return " · before work"
     return " · late, about the goal" if question.is_late else ""

@@ -77,7 +77,7 @@ examples:
         context = repository_context(root)
         # Read all texts first, so that an unreadable one stops the command before it creates a file.
         written = write_all(list(starter_files(context, choices)), context, dry_run=options["dry_run"])
-        report = None if options["dry_run"] else _validate(root)
+        report = None if options["dry_run"] else _validate_uncommitted(root)
         self._print_outcome(root, written, imported.notes if imported else (), report, options)
         return Exit.DONE if report is None or report.ok else Exit.FAILED
 
@@ -135,7 +135,7 @@ def _find_file(named: str, root: Path) -> Path:
     return path.resolve()
 
 
-def _validate(root: Path) -> Report:
+def _validate_uncommitted(root: Path) -> Report:
     # New files are not committed yet; the printed next command does that.
     threshold = settings.ENVIRONMENT.threshold
     return validate(root, prompts=SHIPPED_PROMPTS, threshold=threshold, with_git=False)
