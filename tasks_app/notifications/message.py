@@ -144,11 +144,11 @@ def message_of(delivery: Delivery) -> Message:
         questions=questions,
         failure=truncate((sequence or task).failure, _MAX_FAILURE) if event_type == EventType.FAILED else "",
         actor=transition.actor.shown_name if transition.actor else "",
-        cause=_cause(transition) if event_type == EventType.CANCELLED else "",
+        cause=_how_pull_request_ended(transition) if event_type == EventType.CANCELLED else "",
     )
 
 
-def _cause(transition: Transition) -> str:
+def _how_pull_request_ended(transition: Transition) -> str:
     """Return how the pull request ended that a task was cancelled with, such as “merged by ann on GitHub”."""
     ended = (row for row in transition.task.pull_requests.all() if row.reason_to_cancel == transition.reason)
     row = next(ended, None)

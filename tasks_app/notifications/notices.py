@@ -124,14 +124,11 @@ def _announce_transition(transition_id: int) -> bool:
     transition = Transition.objects.select_related(*_RELATED).get(pk=transition_id)
     Notice.objects.filter(task=transition.task_id, read_at=None).update(read_at=now)
     if not is_over(transition):
-        _create_all(_event_of(transition), now)
+        task, headline = transition.task, headline_of(transition)
+        event_type, step = event_type_of(transition), step_of(task)[:100]
+        event = _Event(task, event_type, headline, transition.actor_id, step, transition=transition)
+        _create_all(event, now)
     return True
-
-
-def _event_of(transition: Transition) -> _Event:
-    task, headline = transition.task, headline_of(transition)
-    step = step_of(task)[:100]
-    return _Event(task, event_type_of(transition), headline, transition.actor_id, step, transition=transition)
 
 
 @transaction.atomic

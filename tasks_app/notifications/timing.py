@@ -52,13 +52,9 @@ def after_quiet_hours(moment: datetime, preferences: Preferences) -> datetime:
     if begin is None or end is None or begin == end:
         return moment
     here = time_zone(preferences.time_zone)
-    if not _is_between(moment.astimezone(here).time(), begin, end):
-        return moment
-    return _next_local_time(moment, end, here)
-
-
-def _is_between(clock: time, begin: time, end: time) -> bool:
-    return begin <= clock < end if begin < end else clock >= begin or clock < end
+    clock = moment.astimezone(here).time()
+    is_quiet = begin <= clock < end if begin < end else clock >= begin or clock < end
+    return _next_local_time(moment, end, here) if is_quiet else moment
 
 
 def _next_local_time(moment: datetime, clock: time, here: ZoneInfo) -> datetime:
