@@ -91,7 +91,9 @@ def _exchange_files(fresh: Path, aside: Path, stamp: str) -> list[str]:
 def _exchange_schemas(cursor: CursorWrapper, fresh: str, aside: str) -> list[str]:
     cursor.execute("SELECT current_schema()")
     (here,) = cursor.fetchone()
-    tables = [name for name in _query_names(cursor, _TABLES, here) if _is_portal_table(name)]
+    # Other tables of a shared database are not moved.
+    prefixes = ("django_", *(f"{app.label}_" for app in apps.get_app_configs()))
+    tables = [name for name in _query_names(cursor, _TABLES, here) if name.startswith(prefixes)]
     moved = bool(tables)
     if moved:
         cursor.execute(f"CREATE SCHEMA {_quote(aside)}")
@@ -117,11 +119,6 @@ def _move_tables(
 def _query_names(cursor: CursorWrapper, query: str, schema: str, *, column: int = 0) -> list[str]:
     cursor.execute(query, [schema])
     return [row[column] for row in cursor.fetchall()]
-
-
-def _is_portal_table(table: str) -> bool:
-    """Return whether a table belongs to the portal; others in a shared database are not moved."""
-    return table.startswith(("django_", *(f"{app.label}_" for app in apps.get_app_configs())))
 
 
 def _quote(name: str) -> str:

@@ -150,12 +150,12 @@ def load(connection: BaseDatabaseWrapper, model: Model, names: list[str], rows: 
     loaded, waiting = 0, iter(rows)
     with connection.cursor() as cursor:
         while some := list(islice(waiting, _BATCH_SIZE)):
-            cursor.executemany(statement, [_to_database(connection, fields, row) for row in some])
+            cursor.executemany(statement, [_prepare_row(connection, fields, row) for row in some])
             loaded += len(some)
     return loaded
 
 
-def _to_database(connection: BaseDatabaseWrapper, fields: Fields, row: list[Any]) -> list[Any]:
+def _prepare_row(connection: BaseDatabaseWrapper, fields: Fields, row: list[Any]) -> list[Any]:
     return [_prepare_value(connection, field, value) for field, value in zip(fields, row, strict=True)]
 
 
