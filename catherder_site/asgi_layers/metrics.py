@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from django.db import connection
 
+from catherder_site.asgi_layers.bearer_token import bearer_token
 from catherder_site.asgi_layers.body_limits import Application, Message, Receive, Send
 from catherder_site.asgi_layers.plain_text import answer, refuse_method
 from catherder_site.asgi_layers.shared_call import SharedCall
@@ -34,16 +35,11 @@ class Metrics:
             await self._application(scope, receive, send)
         elif scope["method"] not in ("GET", "HEAD"):
             await refuse_method(scope, send)
-        elif not self._is_allowed(scope):
+        elif not hmac.compare_digest(bearer_token(scope), self._token):
             refusal = b"This needs the token of CATHERDER_METRICS_TOKEN, as in Authorization: Bearer TOKEN.\n"
             await answer(scope, send, 401, refusal, {b"www-authenticate": b"Bearer"})
         else:
             await self._answer_with_metrics(scope, send)
-
-    def _is_allowed(self, scope: Message) -> bool:
-        given = [value for name, value in scope["headers"] if name == b"authorization"]
-        scheme, _, token = (given[0] if len(given) == 1 else b"").partition(b" ")
-        return scheme.lower() == b"bearer" and hmac.compare_digest(token.strip(), self._token)
 
     async def _answer_with_metrics(self, scope: Message, send: Send) -> None:
         try:

@@ -49,16 +49,12 @@ class BoundedConnection(psycopg.Connection[Any]):
         try:
             return super().wait(gen, interval, self.answer_seconds)
         except _WaitTimeout:
-            self._give_up()
+            with suppress(psycopg.Error, TimeoutError):  # a server that hangs may not take even this
+                self.cancel_safe(timeout=CANCEL_SECONDS)
+            self.pgconn.finish()
             raise psycopg.OperationalError(
                 f"the server did not answer within {self.answer_seconds:g} s"
             ) from None
-
-    def _give_up(self) -> None:
-        """Cancel the statement, if the server still responds, and close the connection."""
-        with suppress(psycopg.Error, TimeoutError):
-            self.cancel_safe(timeout=CANCEL_SECONDS)
-        self.pgconn.finish()
 
 
 class DatabaseSchemaEditor(DjangoSchemaEditor):

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from django.conf import settings
 from django.db import connection
 
+from catherder_site.asgi_layers.bearer_token import bearer_token
 from catherder_site.asgi_layers.body_limits import Application, Message, Receive, Send
 from catherder_site.asgi_layers.plain_text import answer
 from catherder_site.worker_hosts import lfs_service, transfers, upload_service
@@ -90,7 +91,8 @@ class WorkerHosts:
         if scope["type"] != "http" or not scope.get("path", "").startswith(PREFIX):
             await self._application(scope, receive, send)
             return
-        worker = await _in_a_thread(lambda: worker_token_of(_shown_token(scope)))
+        token = bearer_token(scope).decode("ascii", "replace")
+        worker = await _in_a_thread(lambda: worker_token_of(token))
         if worker is None:
             await answer(scope, send, 401, _NEEDS_TOKEN, {b"www-authenticate": b"Bearer"})
             return
@@ -209,12 +211,6 @@ def portal_description() -> dict[str, Any]:
         "tasks_per_person": environment.tasks_per_person,
         "queue_secret": queue_secret(environment),
     }
-
-
-def _shown_token(scope: Message) -> str:
-    given = [value for name, value in scope["headers"] if name == b"authorization"]
-    scheme, _, token = (given[0] if len(given) == 1 else b"").partition(b" ")
-    return token.strip().decode("ascii", "replace") if scheme.lower() == b"bearer" else ""
 
 
 def _git_service(held: HeldTask, method: str, rest: str, scope: Message) -> GitService | None:
