@@ -59,7 +59,9 @@ def refusal_of(
     """
     protected = _PROTECTED.match(asked_because)
     path = str(tool_input.get(WRITING[tool], "")) if tool in WRITING else protected[1] if protected else ""
-    if refused := _planning_refusal(order, tool) or _tool_refusal(order, tool, tool_input, placement):
+    if _is_planning(order):
+        return f"{tool} was not used: this step plans first, and changes nothing before its plan is approved."
+    if refused := _tool_refusal(order, tool, tool_input, placement):
         return refused
     if path:
         return _path_refusal(order, path, placement)
@@ -91,12 +93,6 @@ def _is_planning(order: RunOrder) -> bool:
         for one in order.permissions.values()
     )
     return order.planning and not approved
-
-
-def _planning_refusal(order: RunOrder, tool: str) -> str:
-    if not _is_planning(order):
-        return ""
-    return f"{tool} was not used: this step plans first, and changes nothing before its plan is approved."
 
 
 def _tool_refusal(order: RunOrder, tool: str, tool_input: Mapping[str, Any], placement: Placement) -> str:

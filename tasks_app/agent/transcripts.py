@@ -138,7 +138,7 @@ def result_in(transcript: Transcript, tool_use_id: str) -> CallResult | None:
     A call that died with its process gets a result from the program when the session is resumed.
     """
     results = (
-        _classify(block)
+        _call_result(block)
         for entry in transcript.get("", [])
         for block in _message_blocks(entry)
         if block.get("type") == "tool_result" and block.get("tool_use_id") == tool_use_id
@@ -146,7 +146,7 @@ def result_in(transcript: Transcript, tool_use_id: str) -> CallResult | None:
     return next(results, None)
 
 
-def _classify(result: dict[str, Any]) -> CallResult:
+def _call_result(result: dict[str, Any]) -> CallResult:
     if was_broken_off(_content_text(result.get("content"))):
         return CallResult.BROKEN_OFF
     return CallResult.ERROR if result.get("is_error") is True else CallResult.GOOD

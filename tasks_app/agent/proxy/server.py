@@ -97,7 +97,7 @@ class ApiKeyProxy:
         self._local.bind(str(self.socket_path))
         self._local.listen(128)
         self._port = int(self._listening.getsockname()[1])
-        self._server = LimitedServer(self._answer, close=self._close)
+        self._server = LimitedServer(self._answer, close=self._close_client)
         serve = partial(self._server.run, sockets=[self._listening, self._local])
         self._thread = threading.Thread(target=serve, name="api-key-proxy", daemon=True)
 
@@ -240,7 +240,7 @@ class ApiKeyProxy:
         # Usage in a compressed response could not be counted.
         return {**kept, "accept-encoding": "identity"}
 
-    async def _close(self) -> None:
+    async def _close_client(self) -> None:
         if self._client is not None:
             await self._client.aclose()
 
