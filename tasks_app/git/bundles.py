@@ -63,7 +63,7 @@ def order_bundle(
         listed = repository.git.line("for-each-ref", "--format=%(objectname) %(refname)", *folders)
         refs = {ref: commit for commit, ref in (line.split() for line in listed.splitlines())}
         tips = tuple(sorted({*refs.values()}))
-        if refs and _lacks_any(repository, (*tips, *known)):
+        if refs and _has_new_commits(repository, (*tips, *known)):
             # The commits are a part of the order, so that it is another one once a reference has moved.
             return BundleOrder(_folder(repository, scope), (*sorted(refs), *tips, *known))
     return None
@@ -80,7 +80,7 @@ def _existing(repository: Repository, have: Sequence[str]) -> list[str]:
     ]
 
 
-def _lacks_any(repository: Repository, arguments: Sequence[str]) -> bool:
+def _has_new_commits(repository: Repository, arguments: Sequence[str]) -> bool:
     lines = "".join(f"{line}\n" for line in arguments).encode()
     return bool(repository.git.run("rev-list", "--max-count=1", "--stdin", stdin=lines).strip())
 

@@ -103,7 +103,8 @@ def copy_contents(repository: Repository, names: list[str], folder: Path) -> Non
     try:
         for name in names:
             target, kept = path_of(own, name), path_of(repository.path, name)
-            if _is_complete(target, kept):
+            # After a power cut or a full disk, a part of the content may be there.
+            if target.exists() and target.stat().st_size == kept.stat().st_size:
                 continue
             with temporary_name(target) as fresh:
                 shutil.copyfile(kept, fresh)
@@ -112,11 +113,6 @@ def copy_contents(repository: Repository, names: list[str], folder: Path) -> Non
         raise PublishingFailed(
             f"The files of Git LFS cannot be written to {folder}: {error.strerror}. Nothing was published."
         ) from None
-
-
-def _is_complete(target: Path, kept: Path) -> bool:
-    """Return whether the content is there already. After a power cut or a full disk a part of it may be."""
-    return target.exists() and target.stat().st_size == kept.stat().st_size
 
 
 def git_directory_in(folder: Path) -> Path:

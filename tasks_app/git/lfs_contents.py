@@ -149,14 +149,14 @@ def _pointers_in(repository: Repository, commit: str) -> Iterator[_Pointer]:
     listed = repository.git.stream("ls-tree", "-r", "-l", "-z", "--full-tree", valid_commit(commit))
     small = (entry for entry in split_stream(listed, b"\0") if _is_small_file(entry))
     while batch := list(islice(small, _BATCH)):
-        files = [_parsed(entry) for entry in batch]
+        files = [_parse_tree_entry(entry) for entry in batch]
         contents = blob_contents(repository, (blob for _, _, blob in files))
         for path, mode, blob in files:
             if found := POINTER.match(contents.get(blob, b"")):
                 yield _Pointer(path, found[1].decode(), f"{mode} {blob}")
 
 
-def _parsed(entry: bytes) -> tuple[str, str, str]:
+def _parse_tree_entry(entry: bytes) -> tuple[str, str, str]:
     """Return path, mode and blob of an entry of `ls-tree -l`."""
     fields, _, path = entry.partition(b"\t")
     mode, _, blob, _ = fields.decode().split()

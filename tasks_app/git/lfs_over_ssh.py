@@ -61,13 +61,10 @@ def parse_endpoint(answer: bytes) -> LfsEndpoint:
         raise BadInput("its answer is not what Git LFS expects") from None
     if not isinstance(url, str) or len(url) > _LONGEST_URL or not _PLAIN_URL.fullmatch(url):
         raise BadInput("it names an endpoint that is no https URL, or has a user name or a query")
-    if len(pairs) > _MOST_HEADERS or not all(_is_header(name, value) for name, value in pairs):
+    valid = (_HEADER_NAME.fullmatch(name) and _HEADER_VALUE.fullmatch(value) for name, value in pairs)
+    if len(pairs) > _MOST_HEADERS or not all(valid):
         raise BadInput("it names headers that cannot be sent")
     return LfsEndpoint(url, pairs)
-
-
-def _is_header(name: str, value: str) -> bool:
-    return bool(_HEADER_NAME.fullmatch(name) and _HEADER_VALUE.fullmatch(value))
 
 
 def ssh_address(url: str) -> tuple[list[str], str]:

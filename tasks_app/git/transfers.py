@@ -97,7 +97,7 @@ def fetch_bundles(mirror: Mirror, key: Key, branch: str) -> None:
     """
     for _ in range(2):
         begun = next((bundle for _, bundle in _downloads(mirror.path)), None)
-        bundle = begun or mirror.portal.bundle(key, _known(mirror, branch))
+        bundle = begun or mirror.portal.bundle(key, _known_commits(mirror, branch))
         if bundle is None:
             return
         file = mirror.path / "downloads" / bundle.file_name
@@ -114,7 +114,7 @@ def fetch_bundles(mirror: Mirror, key: Key, branch: str) -> None:
             file.unlink(missing_ok=True)
 
 
-def _known(mirror: Mirror, branch: str) -> list[str]:
+def _known_commits(mirror: Mirror, branch: str) -> list[str]:
     """Return commits that the portal's references may lead to: the newest ones, if there are many."""
     folders = ("refs/source", f"refs/cat-herder/{branch}", f"refs/cat-herder-base/{branch}", RECEIVED)
     words = ("--sort=-committerdate", f"--count={_MOST_KNOWN}", "--format=%(objectname)")
@@ -197,7 +197,7 @@ def push_in_pieces(mirror: Mirror, key: Key, target: str) -> str | None:
             continue
         if begun_for == target or messages is None:
             return messages
-    if (mirror.path / "shallow").exists() or _size_of(mirror, target) < LARGE_BYTES:
+    if (mirror.path / "shallow").exists() or _bytes_to_send(mirror, target) < LARGE_BYTES:
         return None
     pack = _packs(mirror.path) / f"{key[0]}-{target}.pack"
     _write_pack(mirror, key, target, pack)
@@ -220,7 +220,7 @@ def _remove_old_packs(mirror: Path) -> None:
                 path.unlink()
 
 
-def _size_of(mirror: Mirror, target: str) -> int:
+def _bytes_to_send(mirror: Mirror, target: str) -> int:
     """Return about how many bytes the portal lacks: it has what references name here."""
     return int(mirror.git.line("rev-list", "--disk-usage", "--objects", target, "--not", "--all"))
 
@@ -299,13 +299,13 @@ def _send_pack(mirror: Mirror, key: Key, pack: Path, name: str) -> bool:
             raise fault
         before, fault = start, None
         try:
-            mirror.portal.upload_piece(key, name, _read(pack, start), start=start, total=size)
+            mirror.portal.upload_piece(key, name, _read_piece(pack, start), start=start, total=size)
         except TemporaryFault as error:
             fault = error
             time.sleep(_PAUSE)  # the portal still stores what has arrived
 
 
-def _read(pack: Path, start: int) -> bytes:
+def _read_piece(pack: Path, start: int) -> bytes:
     with pack.open("rb") as file:
         file.seek(start)
         return file.read(PIECE_BYTES)

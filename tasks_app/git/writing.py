@@ -61,17 +61,17 @@ class _TreeWriter:
     def _entries(self, tree: str) -> dict[bytes, TreeEntry]:
         """Return what git says of each entry of a tree, by its name."""
         listed = self._git.run("ls-tree", "-z", valid_commit(tree)) if tree else b""
-        entries = (entry.partition(b"\t") for entry in listed.split(b"\0") if entry)
-        return {name: _tree_entry(*fields.split(b" ")) for fields, _, name in entries}
+        entries: dict[bytes, TreeEntry] = {}
+        for entry in filter(None, listed.split(b"\0")):
+            fields, _, name = entry.partition(b"\t")
+            mode, kind, one = fields.split(b" ")
+            entries[name] = mode, kind, one
+        return entries
 
     def _write(self, *words: str, stdin: bytes) -> str:
         made = self._git.run(*words, stdin=stdin).decode().strip()
         self.written.append(made)
         return made
-
-
-def _tree_entry(mode: bytes, kind: bytes, one: bytes) -> TreeEntry:
-    return mode, kind, one
 
 
 def _existing(entries: Mapping[bytes, TreeEntry], name: str, kind: bytes, folder: str) -> TreeEntry:
