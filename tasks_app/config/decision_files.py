@@ -101,7 +101,7 @@ def _rules(path: str, text: str) -> Iterator[FoundDecision]:
             headings = [one for one in headings if one[0] < level] + [(level, _plain(token))]
         elif before.type == "paragraph_open":
             reason = " › ".join(title for _, title in headings)[:MAX_REASON]
-            for statement in [_plain(token)] if items else _sentences(_plain(token)):
+            for statement in [_plain(token)] if items else _sentences_with_rules(_plain(token)):
                 yield FoundDecision(path, token.map[0] + 1, statement[:MAX_STATEMENT], reason)
 
 
@@ -110,7 +110,7 @@ def _plain(token: Token) -> str:
     return " ".join(token.content.split())
 
 
-def _sentences(paragraph: str) -> Iterator[str]:
+def _sentences_with_rules(paragraph: str) -> Iterator[str]:
     return (one for one in _SENTENCE_END.split(paragraph) if _RULE.search(one))
 
 

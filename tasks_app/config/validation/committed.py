@@ -106,7 +106,11 @@ class _Layout:
             # A name that is too long for this machine, or that clashes once it is made UTF-8, is left out.
             with suppress(OSError):
                 path.parent.mkdir(parents=True, exist_ok=True)
-                self._link(file, path) if file.is_link else self._fill(file, path, reads=reads(file))
+                if file.is_link:
+                    content = blob_bytes(self._repository, file, limit=4000)
+                    path.symlink_to(_target(content, file.path))
+                else:
+                    self._fill(file, path, reads=reads(file))
 
     def _fill(self, file: TreeFile, path: Path, *, reads: bool) -> None:
         with path.open("xb") as out:
@@ -117,9 +121,6 @@ class _Layout:
                 out.write(blob_bytes(self._repository, file))
         if file.mode == "100755":
             path.chmod(0o700)
-
-    def _link(self, file: TreeFile, path: Path) -> None:
-        path.symlink_to(_target(blob_bytes(self._repository, file, limit=4000), file.path))
 
 
 def _target(content: bytes, path: str) -> str:

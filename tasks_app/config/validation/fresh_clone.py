@@ -130,18 +130,17 @@ def _node(context: RepositoryContext) -> _Install | None:
     if not context.has("package.json") or context.has_folder("node_modules"):
         return None
     lock = next(((name, command) for name, command in _NODE if context.has(name)), None)
-    if lock is None and not _has_dependencies(_package(context)):
+    if lock is None and not _has_dependencies(context):
         return None
     return _Install("package.json", "node_modules", lock[1] if lock else "npm install")
 
 
-def _package(context: RepositoryContext) -> object:
-    with suppress(ConfigInvalid):
-        return read_json(_committed_text("package.json", context), where="package.json")
-    return None
-
-
-def _has_dependencies(package: object) -> bool:
+def _has_dependencies(context: RepositoryContext) -> bool:
+    """Return whether package.json names something to install; False if it cannot be read."""
+    try:
+        package = read_json(_committed_text("package.json", context), where="package.json")
+    except ConfigInvalid:
+        return False
     names = ("dependencies", "devDependencies", "optionalDependencies", "workspaces")
     return isinstance(package, dict) and any(package.get(name) for name in names)
 
@@ -156,10 +155,10 @@ def _python(context: RepositoryContext) -> _Install | None:
         project = tomllib.loads(_committed_text("pyproject.toml", context))
     except tomllib.TOMLDecodeError:
         return None
-    return _Install("pyproject.toml", "Python environment", _PYPROJECT) if _is_package(project) else None
+    return _Install("pyproject.toml", "Python environment", _PYPROJECT) if _is_installable(project) else None
 
 
-def _is_package(project: Mapping[str, object]) -> bool:
+def _is_installable(project: Mapping[str, object]) -> bool:
     """Return whether a pyproject.toml describes something to install, and not only settings of tools."""
     tools = project.get("tool")
     return "project" in project or (isinstance(tools, dict) and "poetry" in tools)
