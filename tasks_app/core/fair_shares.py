@@ -90,14 +90,10 @@ class _Queue(Generic[Waiting]):
         self._all_used += TURN_SECONDS
 
 
-def _any_task(_task: WaitingTask) -> bool:
-    return True
-
-
 def in_turn(
     waiting: Iterable[Waiting],
     used: Mapping[Account, float],
-    may_begin: Callable[[Waiting], bool] = _any_task,
+    may_begin: Callable[[Waiting], bool] = lambda task: True,
 ) -> Iterator[Waiting]:
     """Yield the waiting tasks in the order of their turns.
 

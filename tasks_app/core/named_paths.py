@@ -19,11 +19,11 @@ def paths_named_in(texts: Iterable[str]) -> list[str]:
     All are relative to the repository, and none leads out of it. Whether there are such files, only git can
     say.
     """
-    found = (_inside(match[0]) for text in texts for match in _PATH.finditer(text[:_MAX_TEXT]))
+    found = (_path_inside(match[0]) for text in texts for match in _PATH.finditer(text[:_MAX_TEXT]))
     return list(dict.fromkeys(filter(None, found)))[:_MAX_CANDIDATES]
 
 
-def _inside(name: str) -> str:
+def _path_inside(name: str) -> str:
     """Return the path without `./`; "" for one that is too long or has `..`: git fails if it leads out."""
     parts = [part for part in name.split("/") if part != "."]
     return "" if ".." in parts or len(name) > _LONGEST else "/".join(parts).rstrip(".")

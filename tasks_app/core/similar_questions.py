@@ -144,7 +144,8 @@ def _options(item: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def _split(text: str) -> list[str]:
-    folded = _MARKS.sub("", unicodedata.normalize("NFKD", _split_names(text))).casefold()
+    text = _CAMEL.sub(lambda name: _HUMP.sub(" ", name[0]), text)
+    folded = _MARKS.sub("", unicodedata.normalize("NFKD", text)).casefold()
     return _WORD.findall(folded.replace("n't", " not"))
 
 
@@ -152,10 +153,6 @@ def _stems(text: str) -> Iterator[str]:
     for word in _split(text):
         if word not in STOP_WORDS and (len(word) > 1 or word.isdigit()):
             yield stem(word)
-
-
-def _split_names(text: str) -> str:
-    return _CAMEL.sub(lambda name: _HUMP.sub(" ", name[0]), text)
 
 
 def stem(word: str) -> str:
