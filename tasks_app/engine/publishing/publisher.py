@@ -125,7 +125,9 @@ def _publish(publication: Publication) -> tuple[str, str]:
     commit = _commit_to_publish(publication)
     if state.commit == commit:
         return commit, _ALREADY_THERE
-    _refuse_hindered(publication)
+    # Not only when it was asked for: since then an approval may have ended.
+    if hindrances := publication_hindrances(publication.task, publication.commit):
+        raise PublishingFailed(" ".join(hindrances))
     expected = last_published(publication)
     if state.commit not in ("", expected):
         raise PublishingFailed(_changed_by_others(publication, state.commit, expected))
@@ -139,12 +141,6 @@ def ask_for_due(task_id: int) -> Publication | None:
     publication = publish_due(task_id)
     crash_point("pipeline-publication-stored")
     return publication
-
-
-def _refuse_hindered(publication: Publication) -> None:
-    """Raise PublishingFailed if the result must no longer be published, as after an approval that ended."""
-    if hindrances := publication_hindrances(publication.task, publication.commit):
-        raise PublishingFailed(" ".join(hindrances))
 
 
 def _push_once(remote: Remote, publication: Publication, commit: str, *, expected: str) -> str:
@@ -186,8 +182,8 @@ def _commit_to_publish(publication: Publication) -> str:
     if not (merged or publication.squash):
         return publication.commit
     if publication.squash:
-        parents = [merged or _start_of(task, repository, publication.commit)]
-        message = without_closing_words(f"{task.title}\n\n{_body_of(task)}")
+        parents = [merged or _start_of_result(task, repository, publication.commit)]
+        message = without_closing_words(f"{task.title}\n\n{_body_without_title(task)}")
     else:
         parents = [publication.commit, merged]
         message = f"Merge branch '{task.project.branch}' into {publication.branch}"
@@ -224,7 +220,7 @@ def _merge(publication: Publication, repository: Repository) -> str:
         ) from error
 
 
-def _start_of(task: Task, repository: Repository, commit: str) -> str:
+def _start_of_result(task: Task, repository: Repository, commit: str) -> str:
     """Return the newest commit of the project's branch that the result has; else where the task began."""
     start = _common_start(repository, commit, f"refs/source/{task.project.branch}")
     return start if start not in ("", commit) else base_of(task)
@@ -238,7 +234,7 @@ def _common_start(repository: Repository, one: str, other: str) -> str:
         return ""
 
 
-def _body_of(task: Task) -> str:
+def _body_without_title(task: Task) -> str:
     """Return the goal without its first heading, which is the title."""
     first, _, rest = task.body.strip().partition("\n")
     return rest.strip() if first.lstrip("# ").strip() == task.title else task.body

@@ -44,7 +44,7 @@ def judge(run: Run, lease: Lease, context: WorkerContext) -> bool | None:
         check_work(run, lease, context)
         # A step that is to be finished early is not repaired: `engine/runs/soft_limit.py` ends it.
         finishing = run.step.task.is_finishing_early and bool(must_end_early(run.step.task, run.step))
-        if not _passed(run) and not finishing and not may_try_again(run.step, lease, _failed_check(run)):
+        if not _passed(run) and not finishing and not may_try_again(run.step, lease, _check_failure(run)):
             return False
     if not _passed(run):
         return None
@@ -126,7 +126,7 @@ def _passed(run: Run) -> bool:
     return all(report["passed"] for report in run.checks or [])
 
 
-def _failed_check(run: Run) -> str:
+def _check_failure(run: Run) -> str:
     report: dict[str, object] = next((one for one in run.checks or () if not one["passed"]), {})
     output = str(report.get("output", ""))[-4000:]
     return f"{report.get('problem') or 'A check failed.'}\n{output}".strip()

@@ -41,8 +41,12 @@ class SpanSender:
     def __init__(self) -> None:
         self._ids = _StoredIds()
         self._built = _Collector()
+        own = Resource.create({"service.name": "cat-herder", "service.version": version()})
         provider = TracerProvider(
-            sampler=ALWAYS_ON, resource=_resource(), id_generator=self._ids, shutdown_on_exit=False
+            sampler=ALWAYS_ON,
+            resource=own.merge(OTELResourceDetector().detect()),  # the operator's variables come first
+            id_generator=self._ids,
+            shutdown_on_exit=False,
         )
         provider.add_span_processor(self._built)
         self._tracer = provider.get_tracer("cat_herder", version())
@@ -144,11 +148,6 @@ def shown_endpoint() -> str:
     """Return the endpoint without a user, a password or a query, for logs and people."""
     parts = urlsplit(settings.ENVIRONMENT.traces_endpoint)
     return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
-
-
-def _resource() -> Resource:
-    own = Resource.create({"service.name": "cat-herder", "service.version": version()})
-    return own.merge(OTELResourceDetector().detect())  # the operator's variables come first
 
 
 def _parent(trace_id: str, parent_id: str) -> Context:

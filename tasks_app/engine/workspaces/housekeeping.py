@@ -163,7 +163,7 @@ class Housekeeper(threading.Thread):
             self._stop_wanted.wait(SECONDS)
 
     def _remove_all(self) -> None:
-        removed: Iterator[Freed | Cleaned] = chain(remove_unused_folders(), self._old_workspaces())
+        removed: Iterator[Freed | Cleaned] = chain(remove_unused_folders(), self._remove_old_workspaces())
         for one in removed:
             if one.kept == BUSY:
                 continue
@@ -174,7 +174,7 @@ class Housekeeper(threading.Thread):
             if self._stop_wanted.is_set():
                 return
 
-    def _old_workspaces(self) -> Iterator[Cleaned]:
+    def _remove_old_workspaces(self) -> Iterator[Cleaned]:
         """Remove workspaces that are older than the setting says."""
         if days := settings.ENVIRONMENT.keep_workspaces_days:
             yield from clean_workspaces(older_than=timedelta(days=days), sandbox=self._sandbox())

@@ -83,7 +83,8 @@ def run_setup(task: Task, lease: Lease, context: WorkerContext, *, when_done: Ca
     """
     if task.setup is None:
         return
-    workspace, digest = paths.workspace(task), _digest(task)
+    workspace = paths.workspace(task)
+    digest = hashlib.sha256(json.dumps(task.setup, sort_keys=True).encode()).hexdigest()
     if workspace.is_ready(digest):
         return
     _close_crashed(task, lease)
@@ -94,10 +95,6 @@ def run_setup(task: Task, lease: Lease, context: WorkerContext, *, when_done: Ca
         when_done()
         workspace.mark_ready(digest)
     crash_point("setup-done")
-
-
-def _digest(task: Task) -> str:
-    return hashlib.sha256(json.dumps(task.setup, sort_keys=True).encode()).hexdigest()
 
 
 def _sandbox_for(config: SetupConfig, context: WorkerContext) -> Sandbox:
