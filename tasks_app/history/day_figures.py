@@ -17,7 +17,6 @@ from django.db.models import (
     Sum,
     Value,
 )
-from django.db.models.expressions import CombinedExpression
 from django.db.models.functions import NullIf
 
 from tasks_app.core.phases import Phase
@@ -98,10 +97,7 @@ FIGURES: tuple[tuple[type[Run | Task | Question], str, str, dict[str, Any]], ...
 
 def with_share(questions: QuerySet[Question]) -> QuerySet[Question]:
     """Annotate the share of its task's working time that had passed; null if the task has not ended."""
-    return questions.annotate(share=_share_of_work())
-
-
-def _share_of_work() -> ExpressionWrapper[CombinedExpression]:
     length = Seconds("task__ended_at", "task__started_at") - F("task__paused_seconds")
     positive = NullIf(length, Value(0.0, output_field=FloatField()))
-    return ExpressionWrapper(F("worked_seconds") / positive, output_field=FloatField())
+    share = ExpressionWrapper(F("worked_seconds") / positive, output_field=FloatField())
+    return questions.annotate(share=share)

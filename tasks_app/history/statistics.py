@@ -73,9 +73,10 @@ def of_task(task: Task) -> Metrics:
 def of_tasks(tasks: Collection[Task]) -> dict[int, Metrics]:
     """Return metrics by task id."""
     used = _usage_by_model(Run.objects.filter(step__task__in=[task.pk for task in tasks]), "step__task")
-    pause_starts = _pause_starts(tasks)
+    starts = _pause_starts(tasks)
+    paused = {task.pk: task.paused_seconds + _seconds_since(starts.get(task.pk)) for task in tasks}
     return {
-        task.pk: _metrics(used[task.pk], _task_duration(task, pause_starts.get(task.pk))) for task in tasks
+        task.pk: _metrics(used[task.pk], Duration(_total_seconds(task), paused[task.pk])) for task in tasks
     }
 
 
@@ -148,10 +149,6 @@ def _sum_of_tasks(sequence: Sequence, tasks: Iterable[Metrics]) -> Metrics:
         for model, usage in metrics.by_model.items():
             by_model[model] += usage
     return _metrics(by_model, Duration(_total_seconds(sequence), paused))
-
-
-def _task_duration(task: Task, pause_began: datetime | None) -> Duration:
-    return Duration(_total_seconds(task), task.paused_seconds + _seconds_since(pause_began))
 
 
 def _step_duration(step: Step, paused: float, queued: float) -> Duration:
