@@ -181,11 +181,11 @@ def _answer_entry(number: int, entry: HistoryEntry) -> str:
         f"   Asked at: {_utc(entry.asked_at)}\n"
         f"   {entry.outcome} at: {_utc(entry.answered_at)}\n"
         f"   {entry.outcome} by: {escaped_line(entry.answered_by)}\n"
-        f"   Question:\n{quote(entry.question, indent='   ')}\n{answer}{_descriptions(entry)}"
+        f"   Question:\n{quote(entry.question, indent='   ')}\n{answer}{_chosen_descriptions(entry)}"
     )
 
 
-def _descriptions(entry: HistoryEntry) -> str:
+def _chosen_descriptions(entry: HistoryEntry) -> str:
     """Describe the chosen options: a label alone rarely says what was decided."""
     described = [f"{label}: {description}" for label, description in entry.chosen if description.strip()]
     return "".join(f"\n   What that means:\n{quote(text, indent='   ')}" for text in described)

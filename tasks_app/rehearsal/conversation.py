@@ -119,7 +119,7 @@ class Conversation(_Part):
         rounds: list[Round] = []
         in_turn = False
         for message in self.messages:
-            if message.role == "assistant" and not _is_synthetic(message):
+            if message.role == "assistant" and _text_of(message.content).strip() != _SYNTHETIC:
                 rounds = rounds if in_turn else [*rounds, Round()]
                 rounds[-1] = rounds[-1].with_calls(message)
                 in_turn = True
@@ -212,10 +212,6 @@ def _quoted_answers(text: str, question: str) -> list[str]:
     """Return the quoted answers below a question in a prompt."""
     pattern = rf"> {re.escape(question)}\s+Answer:\n((?: *>.*\n?)+)"
     return [_QUOTE_MARK.sub("", quotation).rstrip("\n") for quotation in re.findall(pattern, text)]
-
-
-def _is_synthetic(message: Message) -> bool:
-    return _text_of(message.content).strip() == _SYNTHETIC
 
 
 def _parse_answer(ask: Block, result: str) -> HumanAnswer:

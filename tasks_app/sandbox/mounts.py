@@ -19,6 +19,7 @@ from tasks_app.sandbox.placement import UNCHANGED, Placement
 from tasks_app.sandbox.process_environment import search_path
 
 _SYSTEM = tuple(Path(p) for p in ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt"))
+_TEMPORARY = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108
 
 # Of /etc, only what programs need to find libraries, names, certificates and their defaults. Keys, password
 # hashes and the settings of services are not in the list, so they are not in the sandbox. Listed files that
@@ -127,7 +128,7 @@ def mount_arguments(requested: RequestedPaths, *, tmp_size: int = 0) -> list[str
     binds = [*_machine_binds(requested.hidden), *_requested_binds(requested)]
     mounts = [
         *_kernel(),
-        *_temporary_mounts(tmp_size),
+        *(Mount(Path(path), _tmpfs(path, tmp_size)) for path in _TEMPORARY),
         *(_mount(bind) for bind in binds),
         *_masks(binds, requested.hidden, tmp_size),
     ]
@@ -155,11 +156,6 @@ def _kernel() -> Iterator[Mount]:
         yield _mount(_Bind(path, path))
     for path in filter(Path.is_symlink, _SYSTEM):
         yield Mount(path, ("--symlink", str(path.readlink()), str(path)))
-
-
-def _temporary_mounts(size: int) -> Iterator[Mount]:
-    for path in ("/tmp", "/var/tmp", "/dev/shm"):  # noqa: S108
-        yield Mount(Path(path), _tmpfs(path, size))
 
 
 def _tmpfs(path: str, size: int) -> tuple[str, ...]:

@@ -33,7 +33,7 @@ def create_sample_repository(path: Path) -> None:
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=".sample-") as temporary:
         made = Path(temporary) / "repository"
         _copy_files(made)
-        _commit_all(made)
+        _initialise_repository(made)
         made.replace(path)
 
 
@@ -47,7 +47,7 @@ def _copy_files(target: Path) -> None:
             shutil.copyfile(source, copy)
 
 
-def _commit_all(repository: Path) -> None:
+def _initialise_repository(repository: Path) -> None:
     _git(repository, "init", "--quiet", "--initial-branch=main", "--template=")
     _git(repository, "add", "--all", "--force")
     _git(repository, "commit", "--quiet", "--message=Split bills that divide evenly")
