@@ -286,8 +286,12 @@ async def stop_process(process: Process) -> None:
     """End git and what it started. On SIGTERM it removes what it has received so far."""
     for number, seconds in ((signal.SIGTERM, _STOP_SECONDS), (signal.SIGKILL, None)):
         if process.returncode is not None:
-            return
+            break
         with suppress(ProcessLookupError):
             os.killpg(process.pid, number)
         with suppress(TimeoutError):
             await asyncio.wait_for(process.wait(), seconds)
+    # Its pipes are closed by reading them to their end; what nobody has read is little.
+    rest = [stream.read() for stream in (process.stdout, process.stderr) if stream is not None]
+    with suppress(TimeoutError):
+        await asyncio.wait_for(asyncio.gather(*rest, return_exceptions=True), _STOP_SECONDS)
