@@ -54,6 +54,7 @@ INSTALLED_APPS = [
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "servestatic.middleware.ServeStaticMiddleware",
+    "catherder_site.request_slots.request_slots",
     "csp.middleware.CSPMiddleware",
     "tasks_app.web.pages.caching_headers.NoStore",
     "tasks_app.api.error_middleware.problems_below_api",
