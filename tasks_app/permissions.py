@@ -18,7 +18,6 @@ from tasks_app.core.errors import NotAllowed
 from tasks_app.models import (
     ACTING_ROLES,
     DECISION_SHOWN_WITH,
-    SHOWN_WITH,
     ApiToken,
     AuditEntry,
     Decision,
@@ -212,7 +211,8 @@ def draft_thread_or_404(principal: Principal, task_id: int, thread_id: int) -> R
 
 
 def question_or_404(principal: Principal, question_id: int) -> Question:
-    questions = questions_visible_to(principal).select_related(*SHOWN_WITH)
+    # Of one question, who claimed or answered it is mostly nobody yet. It is read when it is needed.
+    questions = questions_visible_to(principal).select_related("task__project", "step", "run")
     return get_object_or_404(questions, pk=question_id)
 
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from typing import Any
 
 import pytest
 from django.conf import settings
+from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from tasks_app.core.phases import Phase
@@ -259,3 +263,19 @@ def test_an_open_card_that_is_shown_is_never_sent_again(browser: Client, questio
     assert f'id="question-{question.pk}"' in browser.get(asked, {"known": "0"}, headers=HTMX).text
     send(browser, question, item_0="Half up")
     assert "Answered by" in browser.get(card, {"shown": "open"}, headers=HTMX).text
+
+
+def test_an_answer_reads_nothing_twice(browser: Client, question: Question) -> None:
+    """Many people may answer at once, so each statement of an answer counts."""
+    with CaptureQueriesContext(connection) as captured:
+        assert send(browser, question, item_0="Half up", headers=HTMX).status_code == 200
+    said = [query["sql"] for query in captured.captured_queries]
+    reads = Counter(re.findall(r'^SELECT .*? FROM "tasks_app_(\w+)"', "\n".join(said), re.MULTILINE))
+    # The question once as it is shown, and once whether the task has another open one. The projects are what
+    # the reader may act in, before and after.
+    assert reads == {
+        "browsersession": 1, "user": 1, "question": 2, "project": 2, "decision": 1, "task": 1, "event": 1,
+        "eventblock": 1,
+    }  # fmt: skip
+    joined = next(sql for sql in said if 'FROM "tasks_app_question"' in sql).count(" JOIN ")
+    assert joined <= 5, "who has answered is read when it is shown"

@@ -44,8 +44,7 @@ def store_outcome(
     """
     user = by.user if by else None
     with transaction.atomic():
-        # The task's row is the lock: of two last answers, the second must see the first.
-        task = Task.objects.select_for_update().get(pk=question.task_id)
+        task = _lock_task(question)
         if not _store_if_open(question, outcome, by=user, via=via):
             return _repeated(question, outcome, by=user)
         index_answer(question)
@@ -61,6 +60,19 @@ def store_outcome(
         if not task.questions.open().exists():
             _resume(question, task, by=user)
     return Answered(question)
+
+
+def _lock_task(question: Question) -> Task:
+    """Lock the task's row: of two last answers, the second must see the first.
+
+    Project and step are not read again.
+    """
+    task = Task.objects.select_for_update().get(pk=question.task_id)
+    if task.project_id == question.task.project_id:
+        task.project = question.task.project
+    if question.run.step_id == question.step_id:
+        question.run.step = question.step
+    return task
 
 
 def _store_if_open(question: Question, outcome: Mapping[str, Any], *, by: User | None, via: Channel) -> bool:
