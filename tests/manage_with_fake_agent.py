@@ -10,20 +10,28 @@ import django
 from django.core.management import execute_from_command_line
 
 if TYPE_CHECKING:
-    from tasks_app.agent.fake_script import Script
+    from collections.abc import Callable
+
+    from tasks_app.agent.port import Agent
 
 
-def main(script: Script | None = None) -> None:
+def scripted_agent() -> Agent:
+    from tasks_app.agent.fake import FakeAgent
+    from tests.agents import script_by_name
+
+    return FakeAgent(script_by_name)
+
+
+def main(make_agent: Callable[[], Agent] = scripted_agent) -> None:
+    """Run the command line with another agent, which is made for each task."""
     django.setup()
     from tasks_app import composition
-    from tasks_app.agent.fake import FakeAgent
     from tasks_app.engine.stopping import StopSignal
     from tasks_app.engine.worker_context import WorkerContext
     from tasks_app.sandbox import Sandbox
-    from tests.agents import script_by_name
 
     def worker_context(stop_signal: StopSignal) -> WorkerContext:
-        return WorkerContext(FakeAgent(script or script_by_name), Sandbox(None), stop_signal)
+        return WorkerContext(make_agent(), Sandbox(None), stop_signal)
 
     composition.worker_context = worker_context
     execute_from_command_line(["manage.py", *sys.argv[1:]])

@@ -9,7 +9,7 @@ import platform
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.bench import halting, history, starting, storing, undoing
+from tests.bench import answering, halting, history, memory, starting, storing, undoing, writing
 from tests.bench.metrics import Metric, show
 
 #: The parts of the benchmark; each takes the options and returns what it found.
@@ -18,6 +18,9 @@ PARTS: dict[str, Callable[[argparse.Namespace], list[Metric]]] = {
     "halting": lambda chosen: halting.measure(chosen.tasks),
     "undoing": lambda chosen: undoing.measure(chosen.tasks),
     "storing": lambda chosen: storing.measure(chosen.rounds),
+    "answering": lambda chosen: answering.measure(chosen.rounds),
+    "writing": lambda chosen: writing.measure(chosen.rounds),
+    "memory": lambda chosen: memory.measure(chosen.memory_tasks),
     "history": lambda chosen: history.measure(chosen.history, requests=30),
 }
 
@@ -30,6 +33,9 @@ def main() -> None:
     )
     parser.add_argument(
         "--history", type=int, default=100_000, help="tasks in the history that is asked for (100,000)"
+    )
+    parser.add_argument(
+        "--memory-tasks", type=int, default=1_000, help="tasks after which memory is measured last (1,000)"
     )
     parser.add_argument("--json", metavar="FILE", type=Path, help="also write all samples to a file")
     parser.add_argument("--only", choices=sorted(PARTS), nargs="+", default=list(PARTS), help="(all parts)")

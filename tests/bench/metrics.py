@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -60,6 +61,11 @@ class Metric:
             "floor_of": [part.name for part in self.floor],
             "ratio": self.ratio,
         }
+
+
+def quantile(samples: Sequence[float], share: float) -> float:
+    """Return the least sample that at least this share of the samples does not exceed."""
+    return sorted(samples)[max(math.ceil(len(samples) * share) - 1, 0)]
 
 
 def show(metrics: list[Metric]) -> list[Metric]:
