@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.db import connection
 from django.db.models.functions import Now
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from catherder_site.logs import JsonFormatter
@@ -126,10 +128,38 @@ class TestStory:
         wait = one(collector.named("wait for answer"))
         question = waiting.questions.get()
         assert wait.parent_id == implement.span_id
-        assert wait.events == [("answered", nanoseconds(question.answered_at))]
-        assert nanoseconds(question.asked_at) <= wait.start < wait.events[0][1] < wait.end
+        assert [name for name, _ in wait.events] == ["answered", "claimed"]
+        assert wait.events[0][1] == nanoseconds(question.answered_at)
+        assert nanoseconds(question.asked_at) <= wait.start < wait.events[0][1] < wait.events[1][1] < wait.end
         assert wait.end == nanoseconds(rows[2].started_at)
         assert task.start <= implement.start <= agents[1].start and agents[2].end <= implement.end <= task.end
+
+    def test_o3_events_of_runs_say_what_happened_in_them_and_when(
+        self, traced: Runner, waiting: Task, collector: Collector
+    ) -> None:
+        traced.answer_all(waiting, "Blue")
+        traced.advance(waiting)
+        send_ended(SpanSender())
+        plan, asking, told = collector.named("invoke_agent claude-code")
+        assert [name for name, _ in plan.events] == ["first message"]
+        assert [name for name, _ in asking.events] == [
+            "first message", "tool call read", "deferral read", "question stored",
+        ]  # fmt: skip
+        assert [name for name, _ in told.events] == ["first message", "answer delivered"]
+        assert asking.events[-1][1] == nanoseconds(waiting.questions.get().asked_at)
+        for span in (plan, asking, told):
+            times = [span.start, *(at for _, at in span.events), span.end]
+            assert times == sorted(times)
+
+    def test_o3_events_of_a_run_that_is_compacted_are_left_out(
+        self, traced: Runner, waiting: Task, collector: Collector
+    ) -> None:
+        """A span that could not be sent for a day."""
+        for run in runs(waiting):
+            run.events.all().delete()
+        send_ended(SpanSender())
+        events = [span.events for span in collector.named("invoke_agent claude-code")]
+        assert events == [[], [("question stored", nanoseconds(waiting.questions.get().asked_at))]]
 
     def test_o3_the_agent_gets_the_context_of_its_run(
         self, traced: Runner, waiting: Task, collector: Collector
@@ -275,6 +305,13 @@ class TestWithoutAnEndpoint:
         assert runner.advance(task).phase == Phase.DONE
         assert task.traceparent == "" == runner.fake.runs[0].traceparent
         assert not Span.objects.exists() and start_exporter() is None
+
+    def test_o3_the_hops_of_a_halt_need_no_statement_of_their_own(self, runner: Runner) -> None:
+        task = runner.task(ASKS, config=TWO_STEPS)
+        with CaptureQueriesContext(connection) as captured:
+            assert runner.advance(task).phase == Phase.WAITING_FOR_INPUT
+        said = [query["sql"] for query in captured.captured_queries]
+        assert not [sql for sql in said if '"tasks_app_span"' in sql and not sql.startswith("UPDATE")]
 
     def test_o3_nothing_that_sends_spans_is_imported(self, installation: Installation) -> None:
         code = """

@@ -27,7 +27,8 @@ from opentelemetry.util.types import AttributeValue
 from tasks_app.core.phases import Phase
 from tasks_app.core.trace_context import TraceContext
 from tasks_app.core.version import version
-from tasks_app.models import Outcome, Question, QuestionKind, Run, Span, SpanKind, Step, Task
+from tasks_app.engine.traces.hops import hops_of, questions_of
+from tasks_app.models import Outcome, QuestionKind, Run, Span, SpanKind, Step, Task
 
 Attributes = dict[str, AttributeValue]
 
@@ -73,10 +74,8 @@ class SpanSender:
             attributes={**_of_task(row.task), **_ATTRIBUTES[row.kind](row)},
             start_time=_nanoseconds(row.started_at),
         )
-        if row.kind == SpanKind.WAIT and row.run is not None:
-            for question in _questions(row.run):
-                if question.answered_at is not None:
-                    span.add_event("answered", timestamp=_nanoseconds(question.answered_at))
+        for name, at in hops_of(row):
+            span.add_event(name, timestamp=_nanoseconds(at))
         if row.outcome in _FAILED:
             span.set_attribute("error.type", row.outcome)
             span.set_status(Status(StatusCode.ERROR))
@@ -224,18 +223,13 @@ def _wait_attributes(row: Span) -> Attributes:
             "cat_herder.wait.questions": 1,
             "cat_herder.wait.question_kinds": [QuestionKind.COST.value],
         }
-    questions = _questions(row.run)
+    questions = questions_of(row.run)
     return {
         **step,
         "cat_herder.run.number": row.run.number,
         "cat_herder.wait.questions": len(questions),
         "cat_herder.wait.question_kinds": sorted({question.kind for question in questions}),
     }
-
-
-def _questions(run: Run) -> list[Question]:
-    """Return what the run asked. The portal's own questions about costs have another span."""
-    return list(run.questions.of_agents().only("kind", "answered_at", "run"))
 
 
 def _step(row: Span) -> Step:
