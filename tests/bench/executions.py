@@ -49,5 +49,9 @@ class Executions:
                 return
             self.moments += [time.time()] * (len(read) // _EVENT_SIZE)
 
+    @property
+    def milliseconds(self) -> list[float]:
+        return [moment * 1000 for moment in self.moments]
+
     def first_after(self, moment: float) -> float | None:
         return next((one for one in self.moments if one >= moment), None)

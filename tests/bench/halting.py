@@ -6,6 +6,7 @@ and the kernel says when the agent's program is executed. Floors are measured in
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import tempfile
 from contextlib import ExitStack
@@ -30,9 +31,13 @@ pipelines:
     - {name: second, command: second}
 """
 WATCH = """() => {
-  window.seen = {}; window.sent = {}; window.news = []; window.fetched = [];
+  window.seen = {}; window.sent = {}; window.news = []; window.fetched = []; window.confirmed = {};
   document.body.addEventListener('catherder:state', () => window.news.push(Date.now()));
   document.body.addEventListener('htmx:beforeSwap', () => window.fetched.push(Date.now()));
+  document.body.addEventListener('htmx:beforeOnLoad', (event) => {
+    const sent = event.detail.requestConfig.path.match(/questions\\/(\\d+)\\/answer/);
+    if (sent) window.confirmed[sent[1]] = Date.now();
+  });
   const look = () => document.querySelectorAll('[data-question][data-state=open]').forEach(
     (card) => { window.seen[card.dataset.question] ??= Date.now(); });
   new MutationObserver(look).observe(document.body, {childList: true, subtree: true, attributes: true});
@@ -49,10 +54,12 @@ for run in Run.objects.filter(step__task__project__name='bench', step__task__gt=
     calls = run.events.filter(kind='tool_use').order_by('seq')
     results = run.events.filter(kind='tool_result').order_by('seq')
     question = run.questions.first()
+    ends = run.events.filter(kind='result')
     result.append({{
         'task': run.step.task_id, 'reason': run.reason,
         'started': stamp(run.started_at), 'ended': stamp(run.ended_at),
         'called': stamp(calls.last().at) if calls else None,
+        'deferred': stamp(ends.last().at) if question and ends else None,
         'told': stamp(results.first().at) if results else None,
         'question': question and question.pk,
         'asked': question and stamp(question.asked_at),
@@ -96,12 +103,14 @@ def measure(tasks: int) -> list[Metric]:
         floors = Floors(Path(folder), repository, portal)
         cleanup.callback(floors.stop)
         executed = cleanup.enter_context(Executions(bundled_cli()))
+        bubblewrap = shutil.which("bwrap")
+        sandboxed = cleanup.enter_context(Executions(Path(bubblewrap))) if bubblewrap else None
         known = Browser()
         for _ in range(tasks):
             _one_task(page, portal, known)
             floors.measure()
         runs, moves = (portal.rows(script.format(warm_up=warm_up)) for script in (ROWS, MOVES))
-        halts = Halts(runs, known, [moment * 1000 for moment in executed.moments])
+        halts = Halts(runs, known, executed.milliseconds, sandboxed.milliseconds if sandboxed else None)
         changes = _news(moves, known.news, floors)
         return [*halts.metrics(floors), changes, *_waiting(portal), *floors.all, *halts.hops()]
 
@@ -139,11 +148,13 @@ def _one_task(page: Page, portal: UpPortal, known: Browser) -> int:
     card.locator("textarea").first.press("Control+Enter")
     done = _until_done(portal, number)
     page.wait_for_function("(done) => window.news.some((moment) => moment >= done)", arg=done)
-    seen, sent, news, fetched = page.evaluate("() => [window.seen, window.sent, window.news, window.fetched]")
+    names = ("seen", "sent", "news", "fetched", "confirmed")
+    seen, sent, news, fetched, confirmed = page.evaluate(f"() => [{', '.join(f'window.{n}' for n in names)}]")
     known.seen.update(seen)
     known.sent.update(sent)
     known.news.extend(news)
     known.fetched.extend(fetched)
+    known.confirmed.update(confirmed)
     return number
 
 
@@ -190,21 +201,29 @@ def _waiting(portal: UpPortal) -> list[Metric]:
 
 @dataclass(frozen=True)
 class Browser:
-    """Moments in the browser: cards seen and answers sent, by question; news and fetched parts in order."""
+    """Moments in the browser: news and fetched parts in order; the others by question.
+
+    `seen` is the card, `sent` the answer, and `confirmed` the response to it.
+    """
 
     seen: dict[str, float] = field(default_factory=dict)
     sent: dict[str, float] = field(default_factory=dict)
+    confirmed: dict[str, float] = field(default_factory=dict)
     news: list[float] = field(default_factory=list)
     fetched: list[float] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
 class Halts:
-    """What is known of all halts. `executed`: when the agent's program was executed, by the floors too."""
+    """What is known of all halts. `executed`: when the agent's program was executed, by the floors too.
+
+    `sandboxed`: when bubblewrap was executed, for git and checks as well; None without it.
+    """
 
     runs: list[dict[str, Any]]
     browser: Browser
     executed: list[float]
+    sandboxed: list[float] | None = None
 
     def metrics(self, floors: Floors) -> list[Metric]:
         card = Metric("tool call read → card visible in the browser", "ms", "× 1.5")
@@ -229,7 +248,8 @@ class Halts:
         halt = _Hops("halt")
         for run in self._asking():
             known = self._first(self.browser.news, run["asked"])
-            halt.add("tool call read → question stored", run["called"], run["asked"])
+            halt.add("tool call read → the gate's deferral read", run["called"], run["deferred"])
+            halt.add("deferral read → question stored", run["deferred"], run["asked"])
             halt.add("question stored → the browser knows", run["asked"], known)
             halt.add("the browser knows → card fetched", known, self._first(self.browser.fetched, known))
             halt.add("card fetched → visible", self._first(self.browser.fetched, known), self._seen(run))
@@ -239,9 +259,16 @@ class Halts:
             submitted, claimed = self._sent(before), self._first(run["claimed"], before["answered"])
             executed = self._first(self.executed, submitted)
             resume.add("answer submitted → stored", submitted, before["answered"])
+            confirmed = self.browser.confirmed.get(str(before["question"]))
+            resume.add("(meanwhile: stored → the browser has the response)", before["answered"], confirmed)
             resume.add("stored → claimed by a worker", before["answered"], claimed)
             resume.add("claimed → run stored", claimed, run["started"])
-            resume.add("run stored → program executed", run["started"], executed)
+            sandboxed = self._last_between(self.sandboxed, run["started"], executed)
+            if self.sandboxed is None:
+                resume.add("run stored → program executed", run["started"], executed)
+            else:
+                resume.add("run stored → bubblewrap executed", run["started"], sandboxed)
+                resume.add("bubblewrap executed → program executed", sandboxed, executed)
             resume.add("program executed → first message stored", executed, self._first(run["first"], 0))
             resume.add(
                 "first message → answer is the tool's result", self._first(run["first"], 0), run["told"]
@@ -272,6 +299,11 @@ class Halts:
     @staticmethod
     def _first(moments: list[float], after: float | None) -> float | None:
         return next((one for one in moments if after is not None and one >= after), None)
+
+    @staticmethod
+    def _last_between(moments: list[float] | None, begin: float, end: float | None) -> float | None:
+        between = [one for one in moments or [] if end is not None and begin <= one <= end]
+        return between[-1] if between else None
 
 
 class _Hops:
