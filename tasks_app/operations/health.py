@@ -15,8 +15,10 @@ from redis.exceptions import RedisError
 
 #: Seconds that Redis gets to accept and to answer.
 REDIS_SECONDS = 1.0
-#: Migrations of earlier versions whose place another one has taken, 0001_squashed_0043_looks_in_order.
-FORMER_MIGRATIONS = frozenset({("tasks_app", "0001_squashed_0034_push")})
+#: Migrations of earlier versions whose place another one has taken, 0001_squashed_0079_event_blocks.
+FORMER_MIGRATIONS = frozenset(
+    {("tasks_app", "0001_squashed_0034_push"), ("tasks_app", "0001_squashed_0043_looks_in_order")}
+)
 
 
 def not_ready() -> tuple[str, ...]:
