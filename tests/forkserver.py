@@ -6,7 +6,8 @@ and nothing of the portal; a fork of it gets its arguments, environment, folder 
 portal's own modules anew (0.2 s). So settings are read from its own environment, as after a real start.
 
 An installation that has a secret key gets a server of its own: such a fork, which has set Django up with the
-installation's environment. Each process after that takes 0.03 s, and what its command imports.
+installation's environment. Each process after that takes 0.03 s. What a command imports is imported by the
+server, before the first process with this command is forked.
 
 `/proc/PID/cmdline` and `/proc/PID/environ` are those of the server. Tests that look at them start a real
 process, as do those of `make up`, of workers, of the wheel and of the `cat-herder` command.
@@ -22,6 +23,7 @@ import importlib
 import io
 import json
 import os
+import re
 import runpy
 import select
 import signal
@@ -32,7 +34,7 @@ import tempfile
 import termios
 import threading
 from collections import OrderedDict
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -43,6 +45,11 @@ REPOSITORY = Path(__file__).parents[1]
 PATIENCE = 180.0
 
 _OWN = ("tasks_app", "catherder_site", "tests")
+#: What runs the portal's commands, a script or a module after `-m`, and what it imports itself.
+_COMMANDS: dict[str, list[str]] = {
+    "manage.py": [],
+    "tests.manage_with_fake_agent": ["tasks_app.composition", "tests.agents"],
+}
 _WARM_UP = """
 import django
 django.setup()
@@ -323,8 +330,11 @@ def _environment() -> dict[str, str]:
     return {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
 
 
-def main(listener: socket.socket, alive: int) -> None:
-    """Serve until the starter has gone. Returns in each fork, which then is what was asked for."""
+def main(listener: socket.socket, alive: int, *, import_first: Callable[[Sequence[str]], None]) -> None:
+    """Serve until the starter has gone. Returns in each fork, which then is what was asked for.
+
+    `import_first` is called with the arguments of each process, before it is forked.
+    """
     # Garbage collection would visit every object of these modules in each fork, which copies its memory, and
     # at the end of a fork alone takes 0.4 s of CPU time.
     gc.freeze()
@@ -334,13 +344,24 @@ def main(listener: socket.socket, alive: int) -> None:
         if listener not in ready:
             continue
         connection, _ = listener.accept()
+        order, streams = _received(connection)
+        import_first(order["arguments"])
         if os.fork() == 0:
             listener.close()
             os.close(alive)
-            _serve(connection)
+            _serve(connection, order, streams)
             return
         connection.close()
+        for descriptor in streams:
+            os.close(descriptor)
     sys.exit()
+
+
+def _received(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
+    """Return what a process shall be, and its stdin, stdout and stderr."""
+    _, (file, *streams), _, _ = socket.recv_fds(connection, 1, 4)
+    with os.fdopen(file, "rb") as order:
+        return json.loads(_text(order)), streams
 
 
 def _reap(*_: object) -> None:
@@ -356,7 +377,7 @@ def serve_modules(listener: int, alive: int, modules: str) -> None:
     with contextlib.redirect_stderr(io.StringIO()):  # some modules complain that there are no settings yet
         _import_all(Path(modules).read_text().split())
     gc.enable()
-    main(socket.socket(fileno=listener), alive)
+    main(socket.socket(fileno=listener), alive, import_first=lambda arguments: None)
 
 
 def serve_prepared(address: str) -> None:
@@ -374,7 +395,38 @@ def serve_prepared(address: str) -> None:
     listener.bind(address)
     listener.listen(16)
     os.write(1, b".")
-    main(listener, alive)
+    main(listener, alive, import_first=_import_what_begins_with)
+
+
+def _import_what_begins_with(arguments: Sequence[str]) -> None:
+    """Import what such a process imports first, so that the next one finds it imported.
+
+    What cannot be imported is left to the process, which can say why.
+    """
+    before = len(sys.modules)
+    for name in _imported_first(arguments):
+        with contextlib.suppress(Exception):
+            importlib.import_module(name)
+    if len(sys.modules) > before:
+        gc.freeze()
+
+
+def _imported_first(arguments: Sequence[str]) -> list[str]:
+    """Return the module of a command of the portal, or those of ours that code imports at its beginning."""
+    if arguments[0] == "-c":
+        found = re.findall(r"^(?:from|import) ([a-z_.]+)", arguments[1], re.MULTILINE)
+        return [name for name in found if name.partition(".")[0] in _OWN]
+    program, command, *_ = [*arguments[arguments[0] == "-m" :], ""]
+    if program not in _COMMANDS:
+        return []
+    return [*_COMMANDS[program], f"tasks_app.management.commands.{command}", *_migrations()]
+
+
+@cache
+def _migrations() -> list[str]:
+    """Return the modules of our migrations, which each command compares with those of the database."""
+    folder = REPOSITORY / "tasks_app" / "migrations"
+    return [f"tasks_app.migrations.{file.stem}" for file in folder.glob("[0-9]*.py")]
 
 
 def _modules() -> Path:
@@ -413,13 +465,12 @@ def _import_all(modules: list[str]) -> None:
                 importlib.import_module(name)
 
 
-def _serve(connection: socket.socket) -> None:
+def _serve(connection: socket.socket, order: dict[str, Any], streams: list[int]) -> None:
     """Fork once more: the parent reports how the child ended; the child returns to be what was asked for."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    _, descriptors, _, _ = socket.recv_fds(connection, 1, 4)
     child = os.fork()
     if child:
-        for descriptor in descriptors:
+        for descriptor in streams:
             os.close(descriptor)
         with contextlib.suppress(OSError):
             connection.send(str(child).encode())
@@ -428,9 +479,7 @@ def _serve(connection: socket.socket) -> None:
             connection.send(str(status).encode())
         os._exit(0)
     connection.close()
-    with os.fdopen(descriptors[0], "rb") as file:
-        order = json.loads(_text(file))
-    _become(order, descriptors[1:])
+    _become(order, streams)
 
 
 def _become(order: dict[str, Any], streams: list[int]) -> None:
