@@ -78,7 +78,7 @@ class UpPortal(Installation):
 
     @classmethod
     def migrated(cls, data_dir: Path) -> Self:
-        """Return a portal that need not migrate at its first start, which takes 6 s of CPU time."""
+        """Return a portal that need not migrate at its first start, which takes 3 s of CPU time."""
         copy_migrated(data_dir)
         return cls(data_dir)
 
