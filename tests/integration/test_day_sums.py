@@ -434,10 +434,12 @@ def findings(subject: str) -> list[Finding]:
     return [one for one in database() if one.subject == subject]
 
 
-@pytest.mark.once(on="sqlite")  # PostgreSQL changes tables in place
+@pytest.mark.once(on="sqlite")
 @pytest.mark.django_db(transaction=True)
 def test_a_migration_can_remake_a_table_that_triggers_name() -> None:
     """SQLite renames the table meanwhile, and refuses that while a trigger of another table names it."""
+    if machine.ON_POSTGRES:
+        return  # it changes tables in place
     day_triggers.drop_before_migration(using="default", plan=["a migration"])
     with connection.schema_editor() as editor:
         editor._remake_table(Question)  # type: ignore[attr-defined]
