@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -200,6 +201,57 @@ def test_notices_that_come_twice_late_or_broken_do_no_harm(portal: UpPortal, sig
     expect(page.locator("#connection")).to_be_visible()
     expect(page.locator("#connection")).to_be_hidden()
     assert sockets[1].url.endswith("/ws/live/?after=40")  # the newest of what it heard, whatever the order
+
+
+HEARD = """
+  window.heard = 0; window.told = 0;
+  const parse = JSON.parse;
+  JSON.parse = (text, ...more) => {
+    window.heard += String(text).includes('kinds');
+    return parse(text, ...more);
+  };
+"""
+
+
+def test_the_second_of_several_news_is_told_soon_and_many_are_told_now_and_then(
+    portal: UpPortal, sign_in: SignIn
+) -> None:
+    """W4: what ends a task comes just after what ends its last step. A growing log tells 5 times a second."""
+    task = portal.new_task("# Watched", started=False)
+    page = sign_in(portal)
+    sockets: list[WebSocketRoute] = []
+    page.route_web_socket(SOCKET, lambda socket: sockets.append(socket))
+    page.add_init_script(HEARD)
+    page.goto(f"{portal.url}/tasks/{task}/")
+    expect(page.locator("#connection")).to_be_hidden()
+    page.clock.install()
+    page.clock.pause_at(datetime.now(UTC) + timedelta(hours=1))
+    page.evaluate(f"document.body.addEventListener('catherder:task-{task}-events', () => window.told++)")
+
+    def send(count: int) -> None:
+        heard = page.evaluate("window.heard")
+        for _ in range(count):
+            sockets[0].send(json.dumps({"task": task, "kinds": ["events"], "upto": 1}))
+        wait_until(lambda: page.evaluate("window.heard") == heard + count)
+
+    def told() -> int:
+        count: int = page.evaluate("window.told")
+        return count
+
+    send(1)
+    assert told() == 1, "the first at once"
+    send(1)
+    page.clock.run_for(20)
+    assert told() == 2
+    for _ in range(20):
+        send(5)
+        page.clock.run_for(50)
+    assert told() == 2 + 5
+    send(1)
+    page.clock.run_for(200)
+    assert told() == 2 + 5 + 1, "the last is not lost"
+    page.clock.run_for(1_000)
+    assert told() == 2 + 5 + 1
 
 
 def _disorder(task: int) -> list[str]:

@@ -17,24 +17,35 @@
   const POLL = 5000;
   const LONGEST_WAIT = 15000;
   const SPACING = 200;
+  const SOON = 20;
   const ACTIVITY_SPACING = 2000;
   // `upto`: the newest change that was heard of; what comes after it is asked for when the line is back.
   const state = { socket: null, tries: 0, poll: null, leaving: false, opened: false, upto: null, hello: null };
 
   const tell = (name) => document.body.dispatchEvent(new CustomEvent(`catherder:${name}`));
 
-  // Events of one name are at least `spacing` apart; the first goes out at once, the last is never lost.
+  // Events of one name are `spacing` apart; the first goes out at once, the last is never lost. The second one of
+  // several goes out soon, too: what ends a task comes a few milliseconds after what ends its last step.
   const spaced = new Map();
   function tellSpaced(name, spacing = SPACING) {
     const known = spaced.get(name);
-    if (known) { known.again = true; return; }
-    const entry = { again: false };
+    if (!known) { tellAndWait(name, spacing, spacing > SPACING); return; }
+    known.again = true;
+    if (!known.hurried) { known.hurried = true; known.endIn(SOON); }
+  }
+
+  function tellAndWait(name, spacing, hurried) {
+    const entry = { again: false, hurried, timer: null };
+    entry.endIn = (wait) => {
+      clearTimeout(entry.timer);
+      entry.timer = setTimeout(() => {
+        spaced.delete(name);
+        if (entry.again) tellAndWait(name, spacing, true);
+      }, wait);
+    };
     spaced.set(name, entry);
     tell(name);
-    setTimeout(() => {
-      spaced.delete(name);
-      if (entry.again) tellSpaced(name, spacing);
-    }, spacing);
+    entry.endIn(spacing);
   }
 
   function pass(notice) {
