@@ -58,7 +58,17 @@ async def test_a_notification_of_a_commit_to_a_sqlite_file_wakes(
     sqlite: SqliteDetector, path: Path, wakeup: Wakeup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(detectors, "SQLITE_SECONDS", 3600)
+    looked, look = asyncio.Event(), sqlite._read_version
+
+    def noted() -> int | None:
+        looked.set()
+        return look()
+
+    monkeypatch.setattr(sqlite, "_read_version", noted)
     waiting = asyncio.create_task(sqlite.wait())
+    await (
+        looked.wait()
+    )  # it looks some time after what it found last; a commit before that is found by itself
     await commit_elsewhere(path)
     assert not waiting.done()
     wakeup.notify()
