@@ -37,15 +37,17 @@ class KeptConnections:
 
     def end(self) -> None:
         """Keep none from now on, and close those that are kept."""
-        self.close_all()
-        with self._lock:
-            self._process = 0
+        self._close_all(keep_for=0)
 
     def close_all(self) -> None:
         """Close the connections that are kept."""
+        self._close_all(keep_for=self._process)
+
+    def _close_all(self, *, keep_for: int) -> None:
+        """Close them, and keep those of this process from now on; 0: of none."""
         with self._lock:
             own = self._kept if self._process == os.getpid() else []
-            self._kept = []
+            self._process, self._kept = keep_for, []
         for _, connection in own:
             connection.close()
 
