@@ -33,11 +33,12 @@ gc.set_threshold(50_000, 20, 20)
 # A good hash takes half a second, which is not what is tested.
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 
+# Nobody cuts the power of a test's database.
 if machine.ON_POSTGRES:
     DATABASES["default"] = dj_database_url.parse(machine.POSTGRES, engine="catherder_site.postgresql")
     DATABASES["default"]["TEST"] = {"NAME": f"test_catherder_{uuid4().hex[:12]}"}
-    # Nobody cuts the power of a test's database.
     DATABASES["default"]["OPTIONS"] = {"options": "-c synchronous_commit=off"}
 else:
     # A file, as threads and processes share it in an installation too; a database in memory has no WAL.
     DATABASES["default"]["TEST"] = {"NAME": f"{_data.name}/test.sqlite3"}
+    DATABASES["default"]["OPTIONS"]["init_command"] += " PRAGMA synchronous=OFF;"
