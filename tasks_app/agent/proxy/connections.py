@@ -37,8 +37,8 @@ class Incoming:
         self._is_complete = asyncio.Event()
         self.hung_up = asyncio.Event()
 
-    async def body(self) -> AsyncIterator[bytes]:
-        """Yield the pieces as they arrive. Raises TimeoutError, and Refused if the body is too large."""
+    async def body(self, most: int = REQUEST_BYTES) -> AsyncIterator[bytes]:
+        """Yield the pieces as they arrive. Raises TimeoutError, and Refused for a body over `most`."""
         size, more = 0, True
         while more:
             async with asyncio.timeout(CLIENT_SECONDS):
@@ -48,7 +48,7 @@ class Incoming:
                 raise HungUp
             piece = message.get("body", b"")
             size += len(piece)
-            if size > REQUEST_BYTES:
+            if size > most:
                 raise Refused(413, "request_too_large", "The request is too large.")
             more = message.get("more_body", False)
             if piece:
@@ -108,12 +108,12 @@ class Reply:
             await self._send(message)
 
 
-def check_length(headers: Mapping[str, str]) -> None:
-    """Raise Refused for a request that is compressed, too large, or does not clearly say how long it is."""
+def check_length(headers: Mapping[str, str], most: int = REQUEST_BYTES) -> None:
+    """Raise Refused for a request that is compressed, larger than `most`, or does not say how long it is."""
     length = headers.get("content-length", "")
     if headers.get("content-encoding", "identity") != "identity":
         raise Refused(415, "invalid_request_error", "Requests must not be compressed.")
-    if length and int(length) > REQUEST_BYTES:
+    if length and int(length) > most:
         raise Refused(413, "request_too_large", "The request is too large.")
     if length and "transfer-encoding" in headers:  # two servers could read two different lengths
         raise Refused(400, "invalid_request_error", "The request must say in one way how long it is.")

@@ -1,8 +1,9 @@
 """The proxy's server: on loopback and on a Unix socket, in a thread of the worker.
 
-Each run gets a token. During the run, its requests are sent on to the few paths that an agent needs, with the
-real key, and responses stream back. Bodies are never held as a whole: each piece is passed on as it arrives,
-except the last one, which waits until the whole request was checked.
+Each run gets a token. During the run, its requests are sent on to the few paths that an agent needs, with
+the real key, and responses stream back. Bodies are never held as a whole: each piece is passed on as it
+arrives, except the last one, which waits until the whole request was checked. Spans of a traced run are for
+the portal.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpx2
 
@@ -37,11 +38,18 @@ from tasks_app.agent.proxy.meter import Exchange, Refused, RunLimits, RunMeter
 from tasks_app.agent.proxy.request_reader import BadRequestBody, RequestReader
 from tasks_app.agent.proxy.response_reader import ResponseReader
 
+if TYPE_CHECKING:
+    from tasks_app.agent.proxy.spans import RunSpans
+
 logger = logging.getLogger(__name__)
 
 DEFAULT_UPSTREAM = "https://api.anthropic.com"
 MESSAGES = "/v1/messages"
 PATHS = (MESSAGES, "/v1/messages/count_tokens")
+#: Where a run that is traced may send spans (OTLP).
+TRACES = "/v1/traces"
+#: Largest body of a request with spans: Claude Code sends at most 512 at once, of about 750 bytes each.
+SPANS_BYTES = 1024 * 1024
 #: The header that identifies the run if the CLI holds the credentials itself.
 RUN_HEADER = "x-cat-herder-run"
 #: Seconds without a byte; the model may think for minutes before its first one.
@@ -70,9 +78,10 @@ HOP_HEADERS = {"connection", "transfer-encoding", "keep-alive", "content-length"
 
 @dataclass
 class _Run:
-    """A run that holds a token."""
+    """A run that holds a token. `spans` takes its spans, if the run is traced."""
 
     meter: RunMeter
+    spans: RunSpans | None = None
     slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(PER_RUN))
     waiting: int = 0
     settled: asyncio.Event = field(default_factory=asyncio.Event)
@@ -119,10 +128,15 @@ class ApiKeyProxy:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     @contextmanager
-    def run_token(self, limits: RunLimits | None = None) -> Iterator[tuple[str, RunMeter]]:
-        """Yield a token that is valid until the context ends, and the meter of its requests."""
+    def run_token(
+        self, limits: RunLimits | None = None, spans: RunSpans | None = None
+    ) -> Iterator[tuple[str, RunMeter]]:
+        """Yield a token that is valid until the context ends, and the meter of its requests.
+
+        Without `spans` the run may send no spans.
+        """
         token = f"cat-herder-{secrets.token_urlsafe(24)}"
-        run = _Run(RunMeter(limits or RunLimits()))
+        run = _Run(RunMeter(limits or RunLimits()), spans)
         self._runs[token] = run
         try:
             yield token, run.meter
@@ -168,6 +182,9 @@ class ApiKeyProxy:
         path = scope["raw_path"].decode("latin-1")
         if run is None:
             raise Refused(401, "authentication_error", "This run token is not, or no longer, valid.")
+        if scope["method"] == "POST" and path == TRACES and run.spans is not None:
+            await _take_spans(run.spans, headers, incoming, reply)
+            return
         if scope["method"] != "POST" or path not in PATHS:
             raise Refused(403, "permission_error", f"Agents may not use {path[:200]}.")
         check_length(headers)
@@ -262,6 +279,20 @@ def _make_socket_folder() -> Path:
     folder = Path(tempfile.mkdtemp(prefix="cat-herder-model-", dir=usual if len(usual) < 60 else "/tmp"))  # noqa: S108
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
+
+
+async def _take_spans(spans: RunSpans, headers: Mapping[str, str], incoming: Incoming, reply: Reply) -> None:
+    """Answer at once, without a slot for requests: an agent's program waits for it when it exits."""
+    spans.charge(0)
+    check_length(headers, SPANS_BYTES)
+    body = bytearray()
+    async for piece in incoming.body(SPANS_BYTES):
+        spans.charge(len(piece))
+        body += piece
+    response = spans.take(bytes(body))
+    length = str(len(response)).encode()
+    await reply.begin(200, [(b"content-type", b"application/x-protobuf"), (b"content-length", length)])
+    await reply.send(response, more=False)
 
 
 async def _wait_for_admission(run: _Run, request: RequestReader) -> Exchange:
