@@ -7,19 +7,25 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
+from typing import TYPE_CHECKING
 
 from django.conf import settings
 
 from tasks_app.agent.connection import Connection
 from tasks_app.agent.port import RunOrder
 from tasks_app.agent.proxy import ApiKeyProxy, RunLimits
+from tasks_app.core.trace_context import TraceContext
 from tasks_app.engine.stopping import StopSignal
+from tasks_app.engine.traces.agent_spans import WAITING
 from tasks_app.engine.worker_context import WorkerContext
 from tasks_app.engine.workers.heartbeat import process_name
 from tasks_app.models import paths
 from tasks_app.operations import local_sandbox
 from tasks_app.rehearsal.server import RehearsalServer
 from tasks_app.sandbox import FORWARDED_PORT, Sandbox, delegated_cgroup, prepare_cgroup
+
+if TYPE_CHECKING:
+    from tasks_app.agent.proxy.spans import RunSpans
 
 _proxy_lock = threading.Lock()
 
@@ -67,9 +73,10 @@ def connect(order: RunOrder) -> Iterator[Connection]:
     )
     with _proxy_lock:
         proxy = _proxy()
-    with proxy.run_token(limits) as (token, meter):
+    spans = _spans_of(order)
+    with proxy.run_token(limits, spans) as (token, meter):
         meter.budget_usd = order.budget_usd
-        connection = Connection(api_key=token, base_url=proxy.url, meter=meter)
+        connection = Connection(api_key=token, base_url=proxy.url, meter=meter, takes_spans=spans is not None)
         if not (environment.rehearsal or environment.anthropic_api_key):
             login = environment.claude_oauth_token or ""
             connection = replace(connection, api_key="", oauth_token=login, run_token=token)
@@ -78,6 +85,16 @@ def connect(order: RunOrder) -> Iterator[Connection]:
             url = f"http://127.0.0.1:{FORWARDED_PORT}"
             connection = replace(connection, base_url=url, socket=proxy.socket_path)
         yield connection
+
+
+def _spans_of(order: RunOrder) -> RunSpans | None:
+    """Return what takes the spans of the agent's program; None if they are not wanted or it is not traced."""
+    context = TraceContext.parse(order.traceparent)
+    if context is None or not settings.ENVIRONMENT.takes_agent_spans:
+        return None
+    from tasks_app.agent.proxy.spans import RunSpans  # imported late: see there
+
+    return RunSpans(context, WAITING.put)
 
 
 def worker_context(stop_signal: StopSignal) -> WorkerContext:

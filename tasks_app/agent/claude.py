@@ -248,7 +248,7 @@ class _ClaudeRun:
             # the provider's cache. It would also carry texts from step to step that no log shows.
             "CLAUDE_CODE_DISABLE_AUTO_MEMORY": "1",
             **({"ENABLE_PROMPT_CACHING_1H": "1"} if self._caches_for_an_hour() else {}),
-            # The CLI's own telemetry stays off: it would need the endpoint's credentials in the sandbox.
+            # Its own spans, if they are wanted, continue this context and go to the API key proxy.
             **({"TRACEPARENT": self._order.traceparent} if self._order.traceparent else {}),
             # Checks judge the files as the agent left them, so nothing may go on running in the background.
             "CLAUDE_CODE_DISABLE_BACKGROUND_TASKS": "1",

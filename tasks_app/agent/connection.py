@@ -6,7 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tasks_app.agent.proxy import RunMeter
-from tasks_app.agent.proxy.server import RUN_HEADER
+from tasks_app.agent.proxy.server import RUN_HEADER, TRACES
+
+#: How long, in milliseconds, the CLI may take to send its last spans when it exits.
+LAST_SPANS_MS = 500
 
 
 @dataclass(frozen=True)
@@ -15,7 +18,7 @@ class Connection:
 
     `socket` leads to the model for runs without a network. `run_token` identifies the run to the API key
     proxy if the CLI holds the credentials itself. `meter` counts what the run uses; if it is None, the CLI's
-    own numbers count.
+    own numbers count. With `takes_spans`, the CLI sends the spans of its run to the API key proxy.
     """
 
     api_key: str = ""
@@ -24,6 +27,7 @@ class Connection:
     base_url: str = ""
     socket: Path | None = None
     meter: RunMeter | None = None
+    takes_spans: bool = False
 
     def env(self) -> dict[str, str]:
         named = {
@@ -32,4 +36,22 @@ class Connection:
             "ANTHROPIC_BASE_URL": self.base_url,
             "ANTHROPIC_CUSTOM_HEADERS": f"{RUN_HEADER}: {self.run_token}" if self.run_token else "",
         }
-        return {name: value for name, value in named.items() if value}
+        return {name: value for name, value in {**named, **self._spans_env()}.items() if value}
+
+    def _spans_env(self) -> dict[str, str]:
+        """Return what makes the CLI send spans. It keeps variables named OTEL_ from the agent's shell."""
+        if not self.takes_spans:
+            return {}
+        return {
+            "CLAUDE_CODE_ENABLE_TELEMETRY": "1",
+            "CLAUDE_CODE_ENHANCED_TELEMETRY_BETA": "1",
+            "OTEL_TRACES_EXPORTER": "otlp",
+            "OTEL_METRICS_EXPORTER": "none",
+            "OTEL_LOGS_EXPORTER": "none",
+            "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/protobuf",
+            "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": f"{self.base_url}{TRACES}",
+            "OTEL_EXPORTER_OTLP_TRACES_HEADERS": f"{RUN_HEADER}={self.run_token or self.api_key}",
+            # Usually 2 s and 5 s: an exit must not wait that long for a proxy that does not answer.
+            "CLAUDE_CODE_OTEL_SHUTDOWN_TIMEOUT_MS": str(LAST_SPANS_MS),
+            "CLAUDE_CODE_OTEL_FLUSH_TIMEOUT_MS": str(LAST_SPANS_MS),
+        }

@@ -115,6 +115,9 @@ class Environment(BaseModel):
     otlp_traces_endpoint: TracesUrl | None = Field(None, alias="OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
     otlp_protocol: str = Field("http/protobuf", alias="OTEL_EXPORTER_OTLP_PROTOCOL")
     otel_disabled: bool = Field(False, alias="OTEL_SDK_DISABLED")
+    agent_spans: Literal["yes", "no"] = Field(
+        "no", alias="CATHERDER_AGENT_SPANS", description="Whether spans of Claude Code join those of its run."
+    )
     prompt_cache: Literal["auto", "5m", "1h"] = Field("auto", alias="CATHERDER_PROMPT_CACHE")
     git_memory: int = Field(4096, alias="CATHERDER_GIT_MEMORY", ge=512, le=1_048_576)
     workers: int = Field(4, alias="CATHERDER_WORKERS", ge=1, le=64)
@@ -199,6 +202,11 @@ class Environment(BaseModel):
         return self.otlp_traces_endpoint or base
 
     @property
+    def takes_agent_spans(self) -> bool:
+        """Whether agents' programs may send spans of their own, which are then sent to the endpoint."""
+        return self.agent_spans == "yes" and bool(self.traces_endpoint)
+
+    @property
     def worker_name(self) -> str:
         """The name of this worker host; "" on the portal's own host."""
         token = self.worker_token or ""
@@ -231,6 +239,8 @@ def load(source: Mapping[str, str]) -> Environment:
         errors.append(
             "OTEL_EXPORTER_OTLP_PROTOCOL: must be http/protobuf, for spans are sent so and not by gRPC"
         )
+    if environment.agent_spans == "yes" and not (environment.traces_endpoint or environment.otel_disabled):
+        errors.append("OTEL_EXPORTER_OTLP_ENDPOINT: is needed as well, because CATHERDER_AGENT_SPANS is yes")
     if errors:
         raise BadSetting("\n".join(errors))
     return environment.model_copy(update={"data_dir": _full_path(environment.data_dir)})

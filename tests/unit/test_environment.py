@@ -60,6 +60,7 @@ DEFAULTS = {
     "otlp_traces_endpoint": None,
     "otlp_protocol": "http/protobuf",
     "otel_disabled": False,
+    "agent_spans": "no",
     "prompt_cache": "auto",
     "git_memory": 4096,
     "setup_caches": 10 * 1024**3,
@@ -139,6 +140,7 @@ GOOD = [
     ("CLAUDE_CODE_OAUTH_TOKEN", "token", "claude_oauth_token", "token"),
     ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://tempo:4318/", "traces_endpoint", "http://tempo:4318/v1/traces"),
     ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "https://t/o/", "traces_endpoint", "https://t/o/"),
+    ("CATHERDER_AGENT_SPANS", "no", "takes_agent_spans", False),
     ("CATHERDER_OIDC_NAME", "Our directory", "oidc_name", "Our directory"),
     ("CATHERDER_SSO_SIGNUP", "yes", "sso_signup", "yes"),
 ]
@@ -189,6 +191,7 @@ BAD = [
     ("DATABASE_URL", "/srv/herd.sqlite3", "postgresql:// or sqlite://"),
     ("DATABASE_URL", "postgresql://db:port/herd", "not a database address"),
     ("CATHERDER_SSO_SIGNUP", "true", "'yes' or 'no'"),
+    ("CATHERDER_AGENT_SPANS", "1", "'yes' or 'no'"),
     ("REDIS_URL", "http://cache", "redis://"),
     ("REDIS_URL", "redis://cache:port/0", "not a Redis address"),
     ("OTEL_EXPORTER_OTLP_ENDPOINT", "tempo:4318", "http:// or https://"),
@@ -256,6 +259,21 @@ def test_spans_are_sent_over_http_or_not_at_all() -> None:
     assert "s3cret" not in str(refusal.value)
     assert load({"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}).traces_endpoint == ""
     assert load({**endpoint, "OTEL_SDK_DISABLED": "true"}).traces_endpoint == ""
+
+
+def test_spans_of_agents_need_an_endpoint() -> None:
+    wanted = {"CATHERDER_AGENT_SPANS": "yes"}
+    with pytest.raises(BadSetting) as refusal:
+        load(wanted)
+    assert str(refusal.value) == (
+        "OTEL_EXPORTER_OTLP_ENDPOINT: is needed as well, because CATHERDER_AGENT_SPANS is yes"
+    )
+    endpoint = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://tempo:4318"}
+    assert load({**wanted, **endpoint}).takes_agent_spans
+    assert load({**wanted, "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://tempo:4318/o"}).takes_agent_spans
+    assert not load(endpoint).takes_agent_spans
+    for given in (wanted, {**wanted, **endpoint}):
+        assert not load({**given, "OTEL_SDK_DISABLED": "true"}).takes_agent_spans
 
 
 def test_no_proxy_is_believed_but_where_there_must_be_one() -> None:

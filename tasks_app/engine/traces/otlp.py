@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import requests
@@ -21,6 +21,7 @@ from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import SpanExportResult
 from opentelemetry.sdk.trace.id_generator import IdGenerator
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import NonRecordingSpan, SpanContext, Status, StatusCode, TraceFlags
 from opentelemetry.util.types import AttributeValue
 
@@ -30,10 +31,15 @@ from tasks_app.core.version import version
 from tasks_app.engine.traces.hops import hops_of, questions_of
 from tasks_app.models import Outcome, QuestionKind, Run, Span, SpanKind, Step, Task
 
+if TYPE_CHECKING:
+    from tasks_app.agent.proxy.spans import AgentSpan
+
 Attributes = dict[str, AttributeValue]
 
 #: Outcomes that make a span's status an error.
 _FAILED = frozenset({Phase.FAILED, Outcome.FAILED, Outcome.CRASHED, Outcome.LOST})
+#: The service that spans of agents' programs belong to.
+AGENT_SERVICE = "claude-code"
 
 
 class SpanSender:
@@ -51,12 +57,19 @@ class SpanSender:
         )
         provider.add_span_processor(self._built)
         self._tracer = provider.get_tracer("cat_herder", version())
+        self._agent_resource = Resource.create({"service.name": AGENT_SERVICE})
         self._session = _NotingSession()
         self._exporter = OTLPSpanExporter(settings.ENVIRONMENT.traces_endpoint, session=self._session)
 
     def send(self, spans: Sequence[Span]) -> str:
         """Send the spans. Return "" if the endpoint has taken them, otherwise the reason in words."""
-        built = [self._build(span) for span in spans]
+        return self._export([self._build(span) for span in spans])
+
+    def send_agent_spans(self, spans: Sequence[AgentSpan]) -> str:
+        """Send spans of agents' programs, as a service of their own. Returns the same as `send`."""
+        return self._export([_agent_span(span, self._agent_resource) for span in spans])
+
+    def _export(self, built: Sequence[ReadableSpan]) -> str:
         self._session.problem = ""
         result = self._exporter.export(built)
         if result is SpanExportResult.SUCCESS and not self._session.problem:
@@ -134,6 +147,21 @@ class _NotingSession(requests.Session):
             "" if response.ok and response.status_code < 300 else f"it answers {response.status_code}"
         )
         return response
+
+
+def _agent_span(span: AgentSpan, resource: Resource) -> ReadableSpan:
+    trace_id, flags = int(span.context.trace_id, 16), TraceFlags(TraceFlags.SAMPLED)
+    return ReadableSpan(
+        span.name,
+        context=SpanContext(trace_id, int(span.context.span_id, 16), is_remote=False, trace_flags=flags),
+        parent=SpanContext(trace_id, int(span.parent_id, 16), is_remote=True, trace_flags=flags),
+        resource=resource,
+        attributes=span.attributes,
+        status=Status(StatusCode.ERROR) if span.failed else Status(),
+        start_time=span.start,
+        end_time=span.end,
+        instrumentation_scope=InstrumentationScope(AGENT_SERVICE),
+    )
 
 
 def endpoint_problem(seconds: float) -> str:

@@ -1,4 +1,7 @@
-"""The thread that sends the spans of ended tasks, steps, runs and waits to the endpoint for traces (O3)."""
+"""The thread that sends spans to the endpoint for traces (O3).
+
+They are those of ended tasks, steps, runs and waits, and those of agents' programs.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ from django.db import close_old_connections, connection
 
 from tasks_app.engine.crashpoints import crash_point
 from tasks_app.engine.temporary_faults import temporary_fault
+from tasks_app.engine.traces.agent_spans import WAITING
 from tasks_app.models import Span
 
 if TYPE_CHECKING:
@@ -84,7 +88,7 @@ class SpanExporter(threading.Thread):
     def _round(self, sender: SpanSender) -> None:
         try:
             close_old_connections()
-            self._note(send_ended(sender))
+            self._note(send_ended(sender) or WAITING.send(sender))
         except Exception as error:
             # A temporary fault gets one line without a traceback, as in the sweeper.
             trace = None if temporary_fault(error) else error

@@ -285,7 +285,8 @@ def traces() -> Iterator[Finding]:
             "Correct OTEL_EXPORTER_OTLP_ENDPOINT or its headers. Tasks are worked on all the same.",
         )  # fmt: skip
     else:
-        yield ok("traces", f"{shown_endpoint()} takes spans")
+        too = ", also those of Claude Code" if settings.ENVIRONMENT.takes_agent_spans else ""
+        yield ok("traces", f"{shown_endpoint()} takes spans{too}")
 
 
 def sources(*, remote: bool = False) -> Iterator[Finding]:
