@@ -27,6 +27,7 @@ from tasks_app.engine.traces.otlp import SpanSender
 from tasks_app.engine.traces.span_exporter import SpanExporter, send_ended
 from tasks_app.models import Question, Task, paths
 from tasks_app.operations.doctor import services
+from tests.installation import Installation
 from tests.integration.collectors import Collector, Received, collecting
 from tests.runner import Runner, file_in
 from tests.unit.test_agent_spans import CONTEXT, request, span
@@ -405,3 +406,19 @@ class TestRealProgram:
         task = metered.task(text="# Look\n\nrehearsal: look-around\n")
         assert metered.advance(task).phase == Phase.DONE
         assert waiting.send(SpanSender()) == "" and collector.spans() == []
+
+
+@pytest.mark.bubblewrap
+@pytest.mark.once(on="sqlite")
+def test_o3_a_terminal_sends_them_before_it_ends(installation: Installation, collector: Collector) -> None:
+    """From the variables to the endpoint, in a process of its own."""
+    path = installation.task_file("# Write it\n\nrehearsal: no-questions\n")
+    installation.variables = {
+        "OTEL_EXPORTER_OTLP_ENDPOINT": collector.url,
+        "CATHERDER_AGENT_SPANS": "yes",
+    }
+    ran = installation.manage("run_task", path, "--project", "plain", "--no-input")
+    assert ran.returncode == 0, ran.stderr
+    (run,) = collector.named("invoke_agent claude-code")
+    (interaction,) = collector.named("claude_code.interaction")
+    assert interaction.parent_id == run.span_id and interaction.trace_id == run.trace_id
