@@ -9,7 +9,7 @@ from tasks_app.agent.proxy import RunMeter
 from tasks_app.agent.proxy.server import RUN_HEADER, TRACES
 
 #: How long, in milliseconds, the CLI may take to send its last spans when it exits.
-LAST_SPANS_MS = 500
+LAST_SPANS_MS = 1000
 
 
 @dataclass(frozen=True)

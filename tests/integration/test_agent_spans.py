@@ -367,7 +367,7 @@ class TestRealProgram:
         project = metered.project(NETWORK.format(network=network))
         task = metered.task(text="# Ultramarine\n\nrehearsal: tell-the-trace\n", project=project)
         assert metered.advance(task).phase == Phase.WAITING_FOR_INPUT
-        assert len(received) == 1, "sent when the process exited"
+        assert received, "sent when the process exited"
         metered.answer_all(task, "Leftwards")
         assert metered.advance(task).phase == Phase.DONE
         assert waiting.send(SpanSender()) == send_ended(SpanSender()) == ""
