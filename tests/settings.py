@@ -22,7 +22,7 @@ if "PYTEST_XDIST_WORKER" not in os.environ:
 import dj_database_url  # noqa: E402
 
 from catherder_site.settings import *  # noqa: E402, F403
-from catherder_site.settings import DATABASES  # noqa: E402
+from catherder_site.settings import DATABASES, MIDDLEWARE  # noqa: E402
 
 # Processes that tests start read the installation's settings, in the same data directory.
 os.environ["DJANGO_SETTINGS_MODULE"] = "catherder_site.settings"
@@ -32,6 +32,11 @@ gc.set_threshold(50_000, 20, 20)
 
 # A good hash takes half a second, which is not what is tested.
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+
+# These two serve asynchronous servers only. With them, Django's test client starts an event loop and a thread
+# for each request. Servers that tests start have them.
+_ASYNCHRONOUS = ("servestatic.middleware.ServeStaticMiddleware", "catherder_site.request_slots.request_slots")
+MIDDLEWARE = [name for name in MIDDLEWARE if name not in _ASYNCHRONOUS]
 
 # Nobody cuts the power of a test's database.
 if machine.ON_POSTGRES:

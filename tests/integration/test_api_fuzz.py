@@ -259,9 +259,7 @@ def _failed(project: Project, sequence: Sequence | None = None) -> Task:
 
 
 @pytest.fixture
-def application(settings: Any) -> None:
-    """The portal without static files, whose middleware would send each request through two threads."""
-    settings.MIDDLEWARE = [name for name in settings.MIDDLEWARE if "servestatic" not in name]
+def application() -> None:
     schema.app = get_wsgi_application()
 
 

@@ -222,8 +222,11 @@ def test_odd_parameters_break_no_page(value: str, question: Question) -> None:
 
 
 @pytest.mark.parametrize("path", ["../manage.py", "%2e%2e/manage.py", "catherder/..%2f..%2fmodels/task.py"])
-def test_no_file_but_static_ones_is_served(path: str) -> None:
-    assert browser().get(f"/static/{path}").status_code == 404
+def test_no_file_but_static_ones_is_served(path: str, settings: Any) -> None:
+    settings.MIDDLEWARE = as_installed.MIDDLEWARE
+    client = browser()
+    assert client.get("/static/catherder/catherder.css").status_code == 200
+    assert client.get(f"/static/{path}").status_code == 404
 
 
 @pytest.mark.parametrize("edits", [5, "x", {"a": 1}, [5, None, {"old_string": []}], None])
