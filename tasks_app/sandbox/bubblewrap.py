@@ -17,6 +17,7 @@ from tasks_app.sandbox.limits import (
     NICE,
     NO_LIMITS,
     OOM_SCORE,
+    SESSION_NICE,
     EnforcedLimit,
     Limits,
     enforced_limits,
@@ -204,7 +205,7 @@ class Sandbox:
         # The root itself is a tmpfs. If it were writable, files written there would fill the memory.
         words += ["--remount-ro", "/", "--chdir", str(self.inside(workspace)), "--"]
         limits = rlimits(self.limits, own_users=self._counts_processes)
-        settings = {**limits, "oom_score": OOM_SCORE, "nice": NICE}
+        settings = {**limits, "oom_score": OOM_SCORE, "nice": NICE, "session_nice": SESSION_NICE}
         return [*words, *_RESTRICT, " ".join(f"{name}={value}" for name, value in settings.items())]
 
     def _unsandboxed_limits(self) -> list[str]:

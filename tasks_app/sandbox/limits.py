@@ -26,6 +26,9 @@ _CPU_PERIOD = 100_000
 #: Added to the kernel's score of up to 1,000 when memory runs out: agents are killed before the portal.
 OOM_SCORE = 500
 NICE = 10
+#: The niceness of a sandbox's sessions among all sessions of the machine (`autogroups.py`): a third of the
+#: weight of others, as in a cgroup, so that agents still get on beside what else is done on the machine.
+SESSION_NICE = 5
 #: The name of the limit that bubblewrap enforces, and the value of a limit that is not set.
 TEMPORARY_FILES, UNLIMITED = "Temporary files", "no limit"
 

@@ -45,11 +45,21 @@ def set_limits(limits: dict[str, int]) -> None:
         file.seek(0)
         file.write(str(score))
     os.nice(limits.pop("nice", 0))
+    set_session_niceness(limits.pop("session_nice", 0))
     for name, wanted in limits.items():
         which = getattr(resource, f"RLIMIT_{name}")
         _, hard = resource.getrlimit(which)
         bound = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
         resource.setrlimit(which, (bound, bound))
+
+
+def set_session_niceness(niceness: int) -> None:
+    """Let this session wait for others (`autogroups.py`), if the kernel lets it."""
+    try:
+        with open("/proc/self/autogroup", "w") as file:  # noqa: PTH123
+            file.write(str(niceness))
+    except OSError:  # it has no groups, or another one was changed just now: the portal tries again
+        pass
 
 
 def main(argv: list[str]) -> int:

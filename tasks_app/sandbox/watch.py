@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tasks_app.core.errors import TemporaryFault
+from tasks_app.sandbox.autogroups import lower_autogroups
 from tasks_app.sandbox.limits import Limits, format_size, ran_out_of_memory, ran_out_of_processes
 
 #: Seconds between two checks of processes and free space, and of folders, which take longer.
@@ -53,6 +54,8 @@ class Watch:
         if now < self._next_check:
             return ""
         self._next_check = now + CHECK_SECONDS
+        if self._group is None:
+            lower_autogroups(_descendants(self._pid))
         return self._process_problem() or self._disk_problem(now)
 
     def final_problem(self) -> str:

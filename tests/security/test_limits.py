@@ -18,7 +18,8 @@ from tasks_app.core.errors import TemporaryFault
 from tasks_app.engine.checks import Shell, run_checks
 from tasks_app.operations import local_sandbox
 from tasks_app.sandbox import Limits, Sandbox, SandboxMode, detect, run
-from tasks_app.sandbox.limits import make_cgroup, prepare_cgroup, usable_cgroup
+from tasks_app.sandbox.autogroups import autogroups_enabled
+from tasks_app.sandbox.limits import SESSION_NICE, make_cgroup, prepare_cgroup, usable_cgroup
 from tasks_app.sandbox.watch import Watch, exact_usage_of, size_of_folder, usage_of
 
 MIB = 1024**2
@@ -213,6 +214,18 @@ def test_the_kernel_ends_agents_before_the_portal_and_lets_them_wait(folders: Fo
     script = "cat /proc/self/oom_score_adj; nice; ulimit -c"
     done = run(sandbox.command(["sh", "-c", script], env={}, **folders), timeout=30)
     assert done.output.split() == ["500", str(min(19, os.nice(0) + 10)), "0"]
+
+
+@pytest.mark.bubblewrap
+@pytest.mark.skipif(not autogroups_enabled(), reason="this kernel does not share the CPU among sessions")
+@pytest.mark.parametrize("session", ["", "setsid --wait "])
+def test_sessions_of_agents_wait_for_the_portal(session: str, folders: Folders) -> None:
+    """The kernel shares the CPU among sessions first; an agent's shells have sessions of their own."""
+    waits = f'until grep -q "nice {SESSION_NICE}$" /proc/self/autogroup; do sleep 0.2; done'
+    command = detect(SandboxMode.REQUIRE).command(
+        ["sh", "-c", f"{session}sh -c '{waits}'"], env={}, **folders
+    )
+    assert run(command, timeout=30).exit_code == 0
 
 
 @pytest.mark.bubblewrap
