@@ -9,6 +9,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import tempfile
+import time
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -65,6 +66,7 @@ for run in Run.objects.filter(step__task__project__name='bench', step__task__gt=
         'asked': question and stamp(question.asked_at),
         'answered': question and question.answered_at and stamp(question.answered_at),
         'claimed': [stamp(move.at) for move in run.step.task.transitions.filter(step=None, target='running')],
+        'moved': {{move.target: stamp(move.at) for move in run.step.transitions.order_by('pk')}},
         'first': [stamp(event.at) for event in run.events.order_by('seq')[:1]],
     }})
 """
@@ -73,6 +75,7 @@ MOVES = """
 result = [move.at.timestamp() * 1000 for move in Transition.objects.filter(
     step=None, task__project__name='bench', task__gt={warm_up}, target__in=['waiting_for_input', 'done'])]
 """
+DONE = "result = Transition.objects.filter(task=%d, step=None).latest('pk').at.timestamp() * 1000"
 BYTES = """
 def size(rows, *fields):
     return sum(len(str(value)) for row in rows.values_list(*fields) for value in row)
@@ -171,13 +174,14 @@ def asking_task(then: str = "start_task(task, by=admin)") -> str:
 
 
 def _until_done(portal: UpPortal, number: int) -> float:
-    """Return when the task's last phase was stored, in milliseconds."""
-    wait = (
-        "import time\nwhile (task := Task.objects.get(pk=%d)).phase != 'done':\n"
-        "    assert task.phase != 'failed'\n    time.sleep(0.1)\n"
-        "result = task.transitions.filter(step=None).latest('pk').at.timestamp() * 1000"
-    )
-    moment: float = portal.rows(wait % number)
+    """Return when the task's last phase was stored, in milliseconds.
+
+    No process is started until then: it would use the processors while the agent resumes.
+    """
+    while (phase := portal.phase(number)) != "done":
+        assert phase != "failed"
+        time.sleep(0.1)
+    moment: float = portal.rows(DONE % number)
     return moment
 
 
@@ -263,17 +267,33 @@ class Halts:
             resume.add("(meanwhile: stored → the browser has the response)", before["answered"], confirmed)
             resume.add("stored → claimed by a worker", before["answered"], claimed)
             resume.add("claimed → run stored", claimed, run["started"])
-            sandboxed = self._last_between(self.sandboxed, run["started"], executed)
-            if self.sandboxed is None:
-                resume.add("run stored → program executed", run["started"], executed)
-            else:
-                resume.add("run stored → bubblewrap executed", run["started"], sandboxed)
-                resume.add("bubblewrap executed → program executed", sandboxed, executed)
+            self._add_execution(resume, run["started"], executed)
             resume.add("program executed → first message stored", executed, self._first(run["first"], 0))
             resume.add(
                 "first message → answer is the tool's result", self._first(run["first"], 0), run["told"]
             )
-        return [*halt.metrics, *resume.metrics]
+        return [*halt.metrics, *resume.metrics, *self._hops_of_next_step().metrics]
+
+    def _hops_of_next_step(self) -> _Hops:
+        """Return where the time between two steps goes."""
+        change = _Hops("next step")
+        for before, run in self._pairs("first"):
+            executed = self._first(self.executed, before["ended"])
+            done, begun = before["moved"].get("done"), run["moved"].get("running")
+            change.add("the agent has exited → its step is done", before["ended"], done)
+            change.add("step done → next step begun", done, begun)
+            change.add("step begun → its run stored", begun, run["started"])
+            self._add_execution(change, run["started"], executed)
+        return change
+
+    def _add_execution(self, hops: _Hops, stored: float, executed: float | None) -> None:
+        """Add what passes between a stored run and the execution of its program."""
+        if self.sandboxed is None:
+            hops.add("run stored → program executed", stored, executed)
+            return
+        sandboxed = self._last_between(self.sandboxed, stored, executed)
+        hops.add("run stored → bubblewrap executed", stored, sandboxed)
+        hops.add("bubblewrap executed → program executed", sandboxed, executed)
 
     def _asking(self) -> list[dict[str, Any]]:
         return [run for run in self.runs if run["question"]]
