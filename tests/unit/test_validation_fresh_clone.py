@@ -172,6 +172,18 @@ def test_a_setup_that_installs_the_version_is_in_order(tmp_path: Path) -> None:
     assert len(told(tmp_path, **{"cat-herder.yaml": "setup: npm ci\n"})) == 1
 
 
+def test_m5_a_file_that_tells_caches_apart_must_be_committed(tmp_path: Path) -> None:
+    """With a wrong name, all tasks would begin with what the first one installed, for ever."""
+    cache = "  cache:\n    key: [package-lock.json, sub/uv.lock]\n    paths: [~/.npm]\n"
+    config = f"setup:\n  run: npm ci\n{cache}"
+    (line,) = told(tmp_path, **{"cat-herder.yaml": config, "package-lock.json": ""})
+    assert line == (
+        'cat-herder.yaml:4: setup.cache.key[1] names "sub/uv.lock", which is no committed file: the cache'
+        " stays the same, whatever changes"
+    )
+    assert told(tmp_path, **{"sub/uv.lock": ""}) == []
+
+
 def test_only_committed_files_count(tmp_path: Path) -> None:
     """A task's clone has no others; what is committed in node_modules, it has."""
     files = {".nvmrc": "20", ".gitmodules": _MODULES, "package.json": "{}", "package-lock.json": ""}

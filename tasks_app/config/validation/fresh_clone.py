@@ -83,6 +83,7 @@ def fresh_clone_findings(settings: SettingsFile, context: RepositoryContext) -> 
         yield from _large_files(context)
     if not settings.values.get("setup"):
         yield from _not_installed(context)
+    yield from _missing_keys(settings, context)
     yield from _versions(settings, context)
     yield from _missing_toolchains(settings, context)
     yield from _missing_folders(settings, context)
@@ -162,6 +163,20 @@ def _is_installable(project: Mapping[str, object]) -> bool:
     """Return whether a pyproject.toml describes something to install, and not only settings of tools."""
     tools = project.get("tool")
     return "project" in project or (isinstance(tools, dict) and "poetry" in tools)
+
+
+def _missing_keys(settings: SettingsFile, context: RepositoryContext) -> Iterator[Finding]:
+    """Warnings about files that tell caches of the setup apart, and that no task's clone has."""
+    place = ("setup", "cache", "key")
+    setup = settings.values.get("setup")
+    cache = setup.get("cache") if isinstance(setup, dict) else None
+    names = as_list(cache.get("key")) if isinstance(cache, dict) else None
+    for index, name in enumerate(names if isinstance(names, list) else ()):
+        if isinstance(name, str) and not context.has(name):
+            message = (
+                f"names {shown(name)}, which is no committed file: the cache stays the same, whatever changes"
+            )
+            yield Finding(CONFIG_FILE, settings.problem((*place, index), message), Severity.WARNING)
 
 
 def _versions(settings: SettingsFile, context: RepositoryContext) -> Iterator[Finding]:
