@@ -34,7 +34,7 @@ from catherder_site.worker_hosts.git_service import (
 from catherder_site.worker_hosts.slow_threads import Busy, SlowThreads
 from tasks_app.core.environment import queue_secret
 from tasks_app.core.errors import BadInput, LeaseLost, WorkspaceError
-from tasks_app.models import WorkerToken
+from tasks_app.models import Installation, WorkerToken
 from tasks_app.services.workers.hosts import (
     HeldTask,
     ensure_base_ref,
@@ -114,7 +114,8 @@ class WorkerHosts:
     async def _serve(self, worker: WorkerToken, scope: Message, receive: Receive, send: Send) -> None:
         path, method = scope["path"].removeprefix(PREFIX), scope["method"]
         if (method, path) == ("GET", "hello"):
-            await answer(scope, send, 200, json.dumps(portal_description()).encode())
+            described = await _in_a_thread(portal_description)
+            await answer(scope, send, 200, json.dumps(described).encode())
             await self._remove_old_transfers()
             return
         found = _TASK.fullmatch(path)
@@ -202,8 +203,10 @@ class WorkerHosts:
 def portal_description() -> dict[str, Any]:
     """Return what a worker host must know of its portal."""
     environment = settings.ENVIRONMENT
+    installation = Installation.objects.first()
     return {
         "data_dir": str(settings.DATA_DIR),
+        "installation": str(installation) if installation else None,
         "rehearsal": environment.rehearsal,
         "git_filters": [name for name, _ in environment.git_filters],
         "sandbox": environment.sandbox,

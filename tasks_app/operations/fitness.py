@@ -14,7 +14,7 @@ from huey.contrib.djhuey import HUEY
 
 from tasks_app.agent.program import bundled_cli
 from tasks_app.core.errors import SandboxUnavailable, TemporaryFault
-from tasks_app.models import paths
+from tasks_app.models import Installation, paths
 from tasks_app.operations import local_sandbox
 from tasks_app.operations.health import applied_migrations, needed_migrations
 from tasks_app.sandbox import Placement, SandboxMode
@@ -23,7 +23,7 @@ from tasks_app.services.workers.installation_limits import follow_portal
 
 
 def worker_problem() -> str:
-    """Return in a sentence why it cannot work, or "". One query, and on a worker host one request."""
+    """Return in a sentence why it cannot work, or "". One query; on a worker host two, and a request."""
     return _program_problem() or _disk_problem() or _schema_problem() or portal_problem()
 
 
@@ -82,6 +82,11 @@ def portal_problem() -> str:
 
 def _mismatch(told: Mapping[str, Any]) -> str:
     environment = settings.ENVIRONMENT
+    if _is_of_other_database(told):
+        return (
+            f"The portal at {environment.address} uses another database than DATABASE_URL of this host: they "
+            "are two installations."
+        )
     if told["rehearsal"] != environment.rehearsal:
         if environment.rehearsal:
             return "The portal uses a real model, but this host has no ANTHROPIC_API_KEY."
@@ -93,6 +98,15 @@ def _mismatch(told: Mapping[str, Any]) -> str:
             "is recorded would depend on the host otherwise."
         )
     return _sandbox_problem(told) or _placement_problem(Path(told["data_dir"]))
+
+
+def _is_of_other_database(told: Mapping[str, Any]) -> bool:
+    """Return whether the portal uses another database than this host. An earlier version does not say."""
+    try:
+        own = Installation.objects.first()
+    except DatabaseFault:
+        return False  # then nothing can be taken, and every thread says so
+    return own is not None and told.get("installation") not in (None, str(own))
 
 
 def _sandbox_problem(told: Mapping[str, Any]) -> str:

@@ -55,7 +55,7 @@ TOKEN = f"cathw_build-2.{43 * 'A'}"
 
 
 @pytest.fixture
-def on_worker_host(settings: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+def on_worker_host(settings: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, db: None) -> Iterator[Any]:
     """This process is on the worker host `build-2` now."""
     values = {"worker_token": TOKEN, "url": "https://herder.example.org", "data_dir": tmp_path / "data"}
     settings.ENVIRONMENT = settings.ENVIRONMENT.model_copy(update=values)
@@ -143,11 +143,13 @@ def facts(settings: Any, **others: Any) -> dict[str, Any]:
     [
         ({"rehearsal": False}, "no ANTHROPIC_API_KEY"),
         ({"git_filters": ["lfs"]}, "Git filters"),
+        ({"installation": "0b8f7a3e-0000-4000-8000-000000000000"}, "another database than DATABASE_URL"),
     ],
 )
 def test_a_worker_host_that_does_not_go_with_its_portal_takes_nothing(
     on_worker_host: Any, monkeypatch: pytest.MonkeyPatch, others: dict[str, Any], said: str
 ) -> None:
+    Installation.objects.get_or_create()
     monkeypatch.setattr(Portal, "hello", lambda self: facts(on_worker_host, **others))
     assert said in fitness.portal_problem()
     (finding,) = data.installation()
@@ -264,7 +266,7 @@ def test_m6_an_older_portal_that_tells_no_limits_leaves_those_of_the_host(
     older = {
         name: value
         for name, value in facts(on_worker_host).items()
-        if name not in ("sandbox", "network", "tasks_per_person")
+        if name not in ("installation", "sandbox", "network", "tasks_per_person")
     }
     changed = {"network": "model", "tasks_per_person": 9}
     on_worker_host.ENVIRONMENT = on_worker_host.ENVIRONMENT.model_copy(update=changed)
