@@ -129,6 +129,14 @@ def test_m3_a_first_beat_that_fails_does_not_keep_the_drain_of_an_earlier_proces
         beating.join(30)
 
 
+def test_m6_the_log_says_once_why_no_tasks_are_taken(caplog: pytest.LogCaptureFixture) -> None:
+    """Whoever starts a worker with a token that is not accepted looks at its terminal first."""
+    worker_intake = Intake(STARTING)
+    for problem in ("", "No disk.", "No disk.", "", ""):
+        worker_intake.set_problem(problem)
+    assert caplog.messages == ["This worker takes no tasks: No disk.", "This worker takes tasks again."]
+
+
 @pytest.mark.django_db
 def test_m6_a_worker_that_takes_nothing_publishes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []

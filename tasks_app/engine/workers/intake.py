@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from typing import Any, Protocol
 
 from huey.consumer import Consumer, Worker
+
+logger = logging.getLogger(__name__)
 
 #: Seconds until a thread that takes nothing, or has heard nothing, looks again.
 LOOK_AGAIN_SECONDS = 0.5
@@ -34,9 +37,13 @@ class Intake:
         return not self.problem
 
     def set_problem(self, problem: str) -> None:
-        """Close with a reason, or open with an empty one."""
+        """Close with a reason, or open with an empty one. The log has each change, once."""
         with self._lock:
-            self._problem = problem
+            former, self._problem = self._problem, problem
+        if problem and problem != former:
+            logger.warning("This worker takes no tasks: %s", problem)
+        elif former and not problem and former != STARTING:
+            logger.warning("This worker takes tasks again.")
         if not problem:
             self._has_opened.set()
 
