@@ -6,11 +6,13 @@ import time
 from typing import Any
 
 from django.core.management.base import CommandError, CommandParser, OutputWrapper
+from django.db.models import Q
 
 from tasks_app.engine.workers.heartbeat import host_name
 from tasks_app.management.preconditions import database_errors_as_sentences
 from tasks_app.models import WorkerBeat
 from tasks_app.models.worker import BEAT_SECONDS
+from tasks_app.services.workers.hosts import owner_prefix
 
 #: Seconds between two looks at the workers.
 LOOK_SECONDS = BEAT_SECONDS / 3
@@ -63,7 +65,9 @@ def drain_or_take_again(
 def _store_order(name: str, *, draining: bool) -> list[WorkerBeat]:
     """Store the order for the workers of this name and return them. Raises CommandError if there is none."""
     host, _, pid = name.rpartition(":") if name.rpartition(":")[2].isdecimal() else (name, "", "")
-    found = WorkerBeat.objects.alive().filter(host=host or host_name())
+    # People know a worker host by the name of its token.
+    named = Q(host=host) | Q(host__startswith=owner_prefix(host)) if host else Q(host=host_name())
+    found = WorkerBeat.objects.alive().filter(named)
     workers = list(found.filter(pid=int(pid)) if pid else found)
     if not workers:
         others = ", ".join(str(one) for one in WorkerBeat.objects.alive()) or "none"

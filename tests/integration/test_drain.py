@@ -239,6 +239,14 @@ class TestCommand:
         two.refresh_from_db()
         assert not two.draining
 
+    def test_m3_a_worker_host_is_named_by_its_token(self, capsys: pytest.CaptureFixture[str]) -> None:
+        mine = WorkerBeatFactory.create(host="build-2@vm", pid=1)
+        for host in ("build-20@vm", "vm", "other@build-2"):
+            WorkerBeatFactory.create(host=host)
+        call_command("worker", "--drain", "build-2", "--no-wait")
+        assert capsys.readouterr().out == "build-2@vm:1 takes no more tasks.\n"
+        assert list(WorkerBeat.objects.filter(draining=True)) == [mine]
+
     @pytest.mark.parametrize(
         ("options", "words"),
         [
