@@ -92,7 +92,7 @@ def enforced_limits(
         (TEMPORARY_FILES, format_size(limits.tmp), limits.tmp, in_tmpfs),
         ("Free disk kept", format_size(limits.free_disk), limits.free_disk, "watched once a second"),
         ("CPU cores", f"{limits.cpus:g}", limits.cpus, group),
-        ("CPU", "after the portal", 1, group or f"niceness {NICE}"),
+        ("CPU", "after the portal", 1, group or (f"niceness {NICE}" if sandboxed else "")),
     ]
     return tuple(
         EnforcedLimit(name, value if is_set else UNLIMITED, by if is_set else "")

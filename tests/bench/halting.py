@@ -32,7 +32,8 @@ pipelines:
     - {name: second, command: second}
 """
 WATCH = """() => {
-  window.seen = {}; window.sent = {}; window.news = []; window.fetched = []; window.confirmed = {};
+  window.seen = {}; window.painted = {}; window.sent = {}; window.confirmed = {};
+  window.news = []; window.fetched = [];
   document.body.addEventListener('catherder:state', () => window.news.push(Date.now()));
   document.body.addEventListener('htmx:beforeSwap', () => window.fetched.push(Date.now()));
   document.body.addEventListener('htmx:beforeOnLoad', (event) => {
@@ -40,7 +41,12 @@ WATCH = """() => {
     if (sent) window.confirmed[sent[1]] = Date.now();
   });
   const look = () => document.querySelectorAll('[data-question][data-state=open]').forEach(
-    (card) => { window.seen[card.dataset.question] ??= Date.now(); });
+    (card) => {
+      if (window.seen[card.dataset.question]) return;
+      window.seen[card.dataset.question] = Date.now();
+      // What comes after a frame's callbacks comes after its painting.
+      requestAnimationFrame(() => setTimeout(() => { window.painted[card.dataset.question] = Date.now(); }));
+    });
   new MutationObserver(look).observe(document.body, {childList: true, subtree: true, attributes: true});
   document.addEventListener('submit', (event) => {
     const card = event.target.closest('[data-question]');
@@ -151,9 +157,12 @@ def _one_task(page: Page, portal: UpPortal, known: Browser) -> int:
     card.locator("textarea").first.press("Control+Enter")
     done = _until_done(portal, number)
     page.wait_for_function("(done) => window.news.some((moment) => moment >= done)", arg=done)
-    names = ("seen", "sent", "news", "fetched", "confirmed")
-    seen, sent, news, fetched, confirmed = page.evaluate(f"() => [{', '.join(f'window.{n}' for n in names)}]")
+    names = ("seen", "painted", "sent", "news", "fetched", "confirmed")
+    seen, painted, sent, news, fetched, confirmed = page.evaluate(
+        f"() => [{', '.join(f'window.{name}' for name in names)}]"
+    )
     known.seen.update(seen)
+    known.painted.update(painted)
     known.sent.update(sent)
     known.news.extend(news)
     known.fetched.extend(fetched)
@@ -207,10 +216,12 @@ def _waiting(portal: UpPortal) -> list[Metric]:
 class Browser:
     """Moments in the browser: news and fetched parts in order; the others by question.
 
-    `seen` is the card, `sent` the answer, and `confirmed` the response to it.
+    `seen` is the card in the page, `painted` the frame with it, `sent` the answer, and `confirmed` the
+    response to it.
     """
 
     seen: dict[str, float] = field(default_factory=dict)
+    painted: dict[str, float] = field(default_factory=dict)
     sent: dict[str, float] = field(default_factory=dict)
     confirmed: dict[str, float] = field(default_factory=dict)
     news: list[float] = field(default_factory=list)
@@ -230,7 +241,7 @@ class Halts:
     sandboxed: list[float] | None = None
 
     def metrics(self, floors: Floors) -> list[Metric]:
-        card = Metric("tool call read → card visible in the browser", "ms", "× 1.5")
+        card = Metric("tool call read → card in the page", "ms", "× 1.5")
         card.floor = [floors.halted, floors.message]
         process = Metric("answer submitted → the next agent is executed", "ms", "80")
         told = Metric("answer submitted → answer is the tool's result", "ms", "× 1.25")
@@ -256,7 +267,9 @@ class Halts:
             halt.add("deferral read → question stored", run["deferred"], run["asked"])
             halt.add("question stored → the browser knows", run["asked"], known)
             halt.add("the browser knows → card fetched", known, self._first(self.browser.fetched, known))
-            halt.add("card fetched → visible", self._first(self.browser.fetched, known), self._seen(run))
+            halt.add("card fetched → in the page", self._first(self.browser.fetched, known), self._seen(run))
+            painted = self.browser.painted.get(str(run["question"]))
+            halt.add("in the page → painted", self._seen(run), painted)
             halt.add("(meanwhile: question stored → the agent has exited)", run["asked"], run["ended"])
         resume = _Hops("resume")
         for before, run in self._pairs("answer"):
