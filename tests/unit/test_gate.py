@@ -174,8 +174,11 @@ class TestTheProgram:
     def test_it_loads_little_and_compiles_nothing(self, run_dir: Path) -> None:
         """F: each call that it judges waits for it."""
         loaded = self.ask(run_dir, json.dumps(ASKED), "-v").stderr
-        for slow in ("typing", "dataclasses", "inspect", "pathlib"):
+        for slow in ("typing", "dataclasses", "inspect", "pathlib", "tasks_app.agent.gate.patterns"):
             assert f"import '{slow}'" not in loaded
+        orders = json.loads((run_dir / "orders.json").read_text())
+        (run_dir / "orders.json").write_text(json.dumps({**orders, "ask_before": ["Bash(git push*)"]}))
+        loaded = self.ask(run_dir, json.dumps(bash("npm test")), "-v").stderr
         for part in ("patterns", "possible_commands", "shell_reader"):
             assert f"code object from '{run_dir}/tasks_app/agent/gate/{part}.pyc'" in loaded
 
