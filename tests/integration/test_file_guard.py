@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tasks_app.agent.fake_script import Act, End, Turn, say, shell, write
 from tasks_app.agent.port import Ending
 from tasks_app.core.phases import Phase
+from tasks_app.git.clone import Workspace
+from tasks_app.git.recording import Snapshot
 from tasks_app.models import Run
 from tests import machine
 from tests.agents import real_bench
@@ -122,6 +125,31 @@ pipelines:
       check: {type: shell, command: "echo x > report.out; test -e made.txt"}
       retry: 1
 """
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(
+    ("check", "recordings"),
+    [
+        ("{type: none}", 1),
+        ("{type: fileExists, path: notes.md}", 1),
+        ("{type: shell, command: 'true'}", 2),
+    ],
+)
+def test_the_files_are_recorded_again_only_if_a_check_ran_a_command(
+    check: str, recordings: int, runner: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, real = [], Workspace.snapshot
+
+    def snapshot(self: Workspace, **how: Any) -> Snapshot:
+        made.append(how["label"])
+        return real(self, **how)
+
+    monkeypatch.setattr(Workspace, "snapshot", snapshot)
+    play = [Turn(calls=(write("notes.md", "x"),)), say("Done.")]
+    task = runner.task(play, project=runner.project(f"{GUARDED}      check: {check}\n"))
+    assert runner.advance(task).phase == Phase.DONE, task.failure
+    assert len(made) == recordings
 
 
 @pytest.mark.django_db(transaction=True)
