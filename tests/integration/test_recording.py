@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import subprocess
@@ -20,7 +21,7 @@ from tasks_app.core.phases import Phase
 from tasks_app.engine.workspaces.cleaning import clean_workspaces
 from tasks_app.git import recording
 from tasks_app.git.recording import record
-from tasks_app.git.unchanged import fingerprint
+from tasks_app.git.unchanged import Remembered, fingerprint
 from tasks_app.models import Event, Run, Task, paths
 from tasks_app.reporting.schemas.tasks import TaskOut
 from tasks_app.sandbox import Sandbox
@@ -483,6 +484,31 @@ def test_a_recording_that_the_repository_has_lost_is_made_again(
     task = two_runs(runner, Turn(calls=(write("a.txt", "one"), ask("Red?"))))
     assert task.phase == Phase.DONE, task.failure
     assert len(recordings) == 2 and "+one" in diff_of(task)
+
+
+def test_few_objects_are_kept_of_a_recorded_workspace(
+    runner: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker keeps a thousand of them."""
+    remembered: Remembered[Any] = Remembered()
+    monkeypatch.setattr(recording, "_remembered", remembered)
+    task = runner.advance(runner.task([say("I only looked.")]))
+    if not remembers(task):
+        pytest.skip("this file system may not set the times of changes")
+    (entry,) = remembered._results.items()
+    assert len(objects_with_parts(entry)) <= 5  # the entry, its value, the recording, the snapshot
+
+
+def objects_with_parts(whole: object) -> list[object]:
+    """Return what the garbage collector would look at: the object, and all that it has, without types."""
+    found: dict[int, object] = {}
+    waiting = [whole]
+    while waiting:
+        one = waiting.pop()
+        if gc.is_tracked(one) and not isinstance(one, type) and id(one) not in found:
+            found[id(one)] = one
+            waiting += gc.get_referents(one)
+    return list(found.values())
 
 
 #: The listing of a folder in the newest commit is replaced by the changed one, under the same id: then git
