@@ -15,6 +15,7 @@ class TasksConfig(AppConfig):
     def ready(self) -> None:
         """Connect services with the queue and the live pages, which are in higher layers."""
         from tasks_app import tasks
+        from tasks_app.core import allocator
         from tasks_app.git import program
         from tasks_app.history import day_triggers
         from tasks_app.reporting.search import schema
@@ -22,6 +23,7 @@ class TasksConfig(AppConfig):
         from tasks_app.web.accounts import signals  # noqa: F401 - connects receivers
         from tasks_app.web.live import notifier
 
+        allocator.use_one_heap()
         worker_notifier.register(tasks.notify_worker, later=tasks.notify_worker_later)
         notifier.notify_on_commit()
         program.memory_limit = settings.ENVIRONMENT.git_memory * 1024**2
