@@ -10,6 +10,7 @@ from datetime import timedelta
 
 from django.db import close_old_connections
 
+from tasks_app.core.allocator import return_free_memory
 from tasks_app.core.labels import Labels
 from tasks_app.engine.logs.compaction import compact_due_runs
 from tasks_app.engine.logs.removal import remove_due_logs
@@ -106,6 +107,7 @@ class Sweeper(threading.Thread):
                 compact_due_runs,
                 remove_due_logs,
                 close_old_connections,
+                return_free_memory,
             )
             for part in parts:
                 attempt(part)

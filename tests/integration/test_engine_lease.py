@@ -269,6 +269,18 @@ def test_a_sweep_forgets_old_notices_but_not_the_newest(runner: Runner, fault: s
     assert list(Change.objects.values_list("pk", flat=True)) == [newest]
 
 
+def test_after_a_sweep_free_memory_goes_back_to_the_system(
+    runner: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    returned: list[str] = []
+    monkeypatch.setattr("tasks_app.engine.sweeper.return_free_memory", lambda: returned.append("returned"))
+    running = Sweeper(lambda task_id: None, pending=int)
+    running.start()
+    running.stop()
+    running.join()
+    assert returned == ["returned"]
+
+
 CHECKED = """\
 pipelines:
   default:
