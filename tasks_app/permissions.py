@@ -267,6 +267,11 @@ def require_site_admin(principal: Principal, to: str) -> None:
 # Rules about the user's own account and tokens.
 
 
+def may_see_budget_of(principal: Principal, user: User) -> bool:
+    """Return whether the amounts of the user's budget may be shown: to them and to site admins."""
+    return principal.user.pk == user.pk or principal.is_site_admin
+
+
 def require_unrestricted(principal: Principal, to: str) -> None:
     """Raise NotAllowed for a token that is restricted to some projects."""
     if principal.project_ids is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Collection
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
@@ -19,6 +20,7 @@ from tasks_app.models import Task, WorkerBeat
 from tasks_app.models.task import TaskQuerySet
 from tasks_app.permissions import Principal, tasks_visible_to
 from tasks_app.reporting.search.paging import rows_in_order
+from tasks_app.services.costs.budgets import budgets_of_tasks
 from tasks_app.services.wait_sentences import fault_words
 from tasks_app.services.workers.scheduling import (
     DueTask,
@@ -163,7 +165,9 @@ class Queue:
         waiting = _waiting(tasks_visible_to(principal)).order_by("queued_at", "pk")
         ids = sorted(waiting.values_list("pk", flat=True), key=self._place_in_list)[:most]
         rows = Task.objects.select_related("project", "created_by", "sequence").defer("text", "body")
-        return [self.entry(task) for task in rows_in_order(rows, ids)]
+        tasks = rows_in_order(rows, ids)
+        spent = _spent_budgets(tasks, principal)
+        return [self.entry(task, spent.get(task.pk, "")) for task in tasks]
 
     def has_in_line(self, task: Task) -> bool:
         return task.pk in self._due
@@ -175,10 +179,11 @@ class Queue:
     def count_seen_by(self, principal: Principal) -> int:
         return _waiting(tasks_visible_to(principal)).count()
 
-    def entry(self, task: Task) -> QueuedTask:
+    def entry(self, task: Task, spent_budgets: str) -> QueuedTask:
+        """Return where the task stands. `spent_budgets` says which ones are spent, if it waits for them."""
         position, due = self._due.get(task.pk, (None, None))
         if due is None:
-            return QueuedTask(task, None, *_not_due(task))
+            return QueuedTask(task, None, *_not_due(task, spent_budgets))
         waits_for, words = self._what(task, due)
         return QueuedTask(task, position, waits_for, f"{_position_in_words(position or 1)}: {words}.")
 
@@ -211,15 +216,24 @@ class Queue:
         return WaitsFor.WORKER, f"waits for a free worker{what}"
 
 
-def queue_sentence(task: Task) -> str:
-    """Return where a task stands in the queue and what it waits for; "" if it does not wait there."""
+def queue_sentence(task: Task, viewer: Principal | None = None) -> str:
+    """Return where a task stands in the queue and what it waits for; "" if it does not wait there.
+
+    Without a viewer it has nothing that only some may see.
+    """
     if not _waiting(Task.objects.filter(pk=task.pk)).exists():
         return ""
     queue = Queue()
     if not queue.has_in_line(task) and Task.objects.due().filter(pk=task.pk).exists():
         LINE.forget()  # it became due since others looked
         queue = Queue()
-    return queue.entry(task).sentence
+    return queue.entry(task, _spent_budgets([task], viewer).get(task.pk, "")).sentence
+
+
+def _spent_budgets(tasks: Collection[Task], viewer: Principal | None) -> dict[int, str]:
+    """Return which budgets are spent, in words for the viewer, by the ids of the tasks that wait for them."""
+    waiting = [task for task in tasks if task.phase == Phase.WAITING_FOR_RESET and task.waits_for_budget]
+    return {task_id: budgets.problem(viewer) for task_id, budgets in budgets_of_tasks(waiting).items()}
 
 
 def _waiting(tasks: TaskQuerySet) -> TaskQuerySet:
@@ -238,14 +252,15 @@ def _position_in_words(position: int) -> str:
     return f"{_ORDINALS[position - 1] if position <= len(_ORDINALS) else f'Number {position}'} in line"
 
 
-def _not_due(task: Task) -> tuple[WaitsFor, str]:
+def _not_due(task: Task, spent_budgets: str) -> tuple[WaitsFor, str]:
     """Return what a task waits for that cannot begin now."""
     if fault := fault_words(task):
         return WaitsFor.FAULT, fault
     if task.phase == Phase.WAITING_FOR_RESET and task.resets_at:
         until = f"until {task.resets_at:%Y-%m-%d %H:%M} UTC"
         if task.waits_for_budget:
-            return WaitsFor.BUDGET, f"Waits for a budget, {until} or until it is raised."
+            what = f"{spent_budgets} Waits {until}," if spent_budgets else f"Waits for a budget, {until}"
+            return WaitsFor.BUDGET, f"{what} or until it is raised."
         return WaitsFor.RESET, f"Waits for the usage limit to reset, {until}."
     if task.undo_until and task.undo_until > timezone.now():
         return WaitsFor.MOMENT, "Goes on within seconds, when its answer can no longer be taken back."

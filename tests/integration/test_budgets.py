@@ -14,6 +14,8 @@ from tasks_app.core.phases import Phase
 from tasks_app.engine.sweeper import sweep
 from tasks_app.history.day_sums import AGE, add_up_days
 from tasks_app.models import ModelUsage, Project, Reason, Role, Run, Task, User
+from tasks_app.permissions import Principal
+from tasks_app.reporting.queue import Queue, queue_sentence
 from tasks_app.services.costs.budgets import (
     Budget,
     Budgets,
@@ -26,7 +28,8 @@ from tasks_app.services.costs.budgets import (
 )
 from tests.api import Script
 from tests.browser import signed_in
-from tests.factories import MembershipFactory, ProjectFactory, RunFactory, TaskFactory
+from tests.factories import MembershipFactory, ProjectFactory, RunFactory, TaskFactory, UserFactory
+from tests.integration.test_forecast import past
 from tests.runner import TWO_STEPS, Runner, runs, step
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -108,7 +111,8 @@ def test_a_task_waits_for_the_budget_of_the_person_who_created_it(runner: Runner
     waiting = runner.advance(task)
     assert (waiting.phase, runs(task), due()) == (Phase.WAITING_FOR_RESET, [], [])
     reason = waiting.transitions.filter(step=None).order_by("-pk")[0].reason
-    assert reason == "The person who created the task has spent their budget for this month ($0.00)."
+    owner = task.created_by.shown_name
+    assert reason == f"The budget of {owner} for {timezone.now():%B} is spent.", "others read it, too"
     assert budgets_of_task(task.pk).left == 0
     User.objects.filter(pk=task.created_by.pk).update(monthly_budget_usd=5)
     assert due() == [task.pk] and runner.advance(task).phase == Phase.DONE
@@ -185,7 +189,8 @@ def test_pages_and_api_say_what_it_waits_for(waiting: Task) -> None:
     user = MembershipFactory.create(project=waiting.project).user
     client = signed_in(user)
     page = client.get(f"/tasks/{waiting.pk}/").text
-    assert "waiting for budget" in page and "has spent its budget for this month" in page
+    spent = f"The budget of {waiting.project.name} for {timezone.now():%B} is spent: $2.50 of $2.00."
+    assert "waiting for budget" in page and spent in page
     assert "Usage limit" not in page
     assert "waiting for budget" in client.get("/search/", {"q": waiting.title}).text
     page = client.get(f"/projects/{waiting.project_id}/").text
@@ -194,6 +199,136 @@ def test_pages_and_api_say_what_it_waits_for(waiting: Task) -> None:
     assert (shown["phase"], shown["waits_for_budget"]) == ("waiting_for_reset", True)
     budget(waiting.project, None)
     assert "spent this month" not in client.get(f"/projects/{waiting.project_id}/").text
+
+
+@pytest.fixture
+def of_owner(waiting: Task) -> Task:
+    """The task waits for the budget of the person who created it instead."""
+    budget(waiting.project, None)
+    owner = MembershipFactory.create(project=waiting.project, user__first_name="Ann").user
+    Task.objects.update(created_by=owner)
+    User.objects.filter(pk=owner.pk).update(monthly_budget_usd=0.5)
+    return Task.objects.get(pk=waiting.pk)
+
+
+def test_m8_only_they_and_site_admins_learn_the_amounts_of_a_person_s_budget(of_owner: Task) -> None:
+    owner, month = of_owner.created_by, f"{timezone.now():%B}"
+    assert owner
+    colleague = MembershipFactory.create(project=of_owner.project).user
+    said = {
+        owner: f"Your budget for {month} is spent: $2.50 of $0.50.",
+        colleague: f"The budget of Ann for {month} is spent.",
+        UserFactory.create(is_superuser=True): f"The budget of Ann for {month} is spent: $2.50 of $0.50.",
+    }
+    for viewer, sentence in said.items():
+        client = signed_in(viewer)
+        for place in (f"/tasks/{of_owner.pk}/", "/queue/", "/queue/waiting/"):
+            page = client.get(place).text
+            assert sentence in page, place
+            assert ("$0.50" in page) == (viewer != colleague), place
+        script = Script(viewer)
+        assert script.get("/queue").json()["items"][0]["sentence"].startswith(sentence)
+        assert "$0.50" not in script.get(f"/tasks/{of_owner.pk}").text, "the API says it of the queue alone"
+
+
+def test_m8_the_queue_says_whose_budgets_are_spent_and_until_when(of_owner: Task) -> None:
+    budget(of_owner.project, 2)
+    month, again = f"{timezone.now():%B}", f"{next_month(timezone.now()):%Y-%m-%d}"
+    assert queue_sentence(Task.objects.get(pk=of_owner.pk)) == (
+        f"The budget of {of_owner.project.name} for {month} is spent: $2.50 of $2.00. "
+        f"The budget of Ann for {month} is spent. Waits until {again} 00:00 UTC, or until it is raised."
+    )
+
+
+def test_m8_the_queue_asks_as_often_for_many_that_wait_for_budgets_as_for_one(of_owner: Task) -> None:
+    viewer = Principal.unrestricted(UserFactory.create(is_superuser=True))
+
+    def queries() -> int:
+        with CaptureQueriesContext(connection) as asked:
+            assert all("is spent" in entry.sentence for entry in Queue().seen_by(viewer))
+        return len(asked)
+
+    one = queries()
+    for _ in range(3):
+        other = TaskFactory.create(
+            phase=of_owner.phase, waits_for_budget=True, resets_at=of_owner.resets_at,
+            created_by=UserFactory.create(monthly_budget_usd=0),
+        )  # fmt: skip
+        budget(other.project, 1)
+        spend(other.project, 2)
+    assert queries() <= one + 3, "those of projects are asked for, too, however many they are"
+    few = queries()
+    other = TaskFactory.create(phase=of_owner.phase, waits_for_budget=True, resets_at=of_owner.resets_at)
+    budget(other.project, 0.01)
+    spend(other.project, 2)
+    assert queries() == few
+
+
+class TestWhatIsLeft:
+    """The form for a new task and the usage page show it to whom it concerns."""
+
+    @pytest.fixture
+    def user(self, runner: Runner) -> User:
+        project = runner.project("pipelines: {known: [{name: a, command: self}]}\n")
+        return MembershipFactory.create(project=project, role=Role.MEMBER).user
+
+    @pytest.fixture
+    def project(self, user: User) -> Project:
+        return user.memberships.get().project
+
+    def pages(self, user: User, project: Project) -> list[str]:
+        """The form for a new task: the page, and the part of it that follows the choice of a project."""
+        client, places = signed_in(user), ("/tasks/new/", "/tasks/new/project/")
+        return [client.get(place, {"project": project.pk}).text for place in places]
+
+    def test_m8_without_a_budget_nothing_is_said(self, user: User, project: Project) -> None:
+        assert not any("Left this month" in page for page in self.pages(user, project))
+        assert "Your budget" not in signed_in(user).get("/usage/").text
+
+    def test_m8_a_new_task_shows_what_is_left_of_both_budgets(self, user: User, project: Project) -> None:
+        budget(project, 40)
+        spend(project, 27.5)
+        assert all("Left this month (UTC): $12.50 of the project’s $40.00." in page
+                   for page in self.pages(user, project))  # fmt: skip
+        User.objects.filter(pk=user.pk).update(monthly_budget_usd=3)
+        for page in self.pages(user, project):
+            assert "$12.50 of the project’s $40.00 · $3.00 of your $3.00." in page
+            assert "No run begins" not in page
+        budget(project, None)
+        assert all("Left this month (UTC): $3.00 of your $3.00." in page
+                   for page in self.pages(user, project))  # fmt: skip
+
+    def test_m8_a_new_task_says_that_it_would_wait(self, user: User, project: Project) -> None:
+        budget(project, 2)
+        spend(project, 2.5)
+        for page in self.pages(user, project):
+            assert "nothing of the project’s $2.00." in page
+            assert "No run begins until next month, or until the budget is raised." in page
+
+    def test_m8_a_forecast_that_exceeds_what_is_left_is_marked(self, user: User, project: Project) -> None:
+        past(project, *range(1, 11), pipeline="known")
+        Run.objects.update(started_at=month_start(timezone.now()) - timedelta(days=1))
+        warned = "The median is more than what is left this month"
+        budget(project, 5.5)
+        assert not any(warned in page for page in self.pages(user, project)), "it is just enough"
+        User.objects.filter(pk=user.pk).update(monthly_budget_usd=5.49)
+        assert all(warned in page for page in self.pages(user, project))
+        User.objects.filter(pk=user.pk).update(monthly_budget_usd=0)
+        assert not any(warned in page for page in self.pages(user, project)), "it says that nothing is left"
+
+    def test_m8_the_usage_page_shows_one_s_own_budget(self, user: User, project: Project) -> None:
+        task = TaskFactory.create(project=project, created_by=user, phase=Phase.DONE)
+        RunFactory.create(task=task, cost_usd=1.25)
+        User.objects.filter(pk=user.pk).update(monthly_budget_usd=20)
+        month, client = f"{timezone.now():%B}", signed_in(user)
+        page = client.get("/usage/").text
+        assert f"Your budget for {month} (UTC): $18.75 of $20.00 left." in page
+        other = MembershipFactory.create(project=project).user
+        assert "Your budget" not in signed_in(other).get("/usage/").text
+        User.objects.filter(pk=user.pk).update(monthly_budget_usd=1)
+        page = client.get("/usage/").text
+        assert f"Your budget for {month} is spent: $1.25 of $1.00." in page
+        assert "No run of your tasks begins until next month, or until a site admin raises it." in page
 
 
 def test_a_sweep_asks_as_often_for_many_spent_budgets_as_for_one(waiting: Task) -> None:

@@ -156,7 +156,7 @@ def _fail_if_cost_limit_reached(step: Step, lease: Lease) -> bool:
 
 def _wait_if_budget_used_up(step: Step, lease: Lease) -> bool:
     """Let the task wait if a budget for this month is spent. Return whether it waits."""
-    problem = budgets_of_task(step.task_id).problem
+    problem = budgets_of_task(step.task_id).problem()
     if not problem:
         return False
     now = timezone.now()

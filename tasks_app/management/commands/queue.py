@@ -51,7 +51,7 @@ examples:
         if priority is not None:
             change_priority(task, priority, by=principal)
             task.refresh_from_db()
-        words = queue_sentence(task) or "It does not wait in the queue."
+        words = queue_sentence(task, principal) or "It does not wait in the queue."
         self.stderr.write(f"Task {task.pk}, {task.get_priority_display()} priority. {words}")
 
     def _show_queue(self, principal: Principal, *, no_color: bool) -> None:

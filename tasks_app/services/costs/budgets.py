@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -16,6 +16,7 @@ from tasks_app.core.dollars import dollars
 from tasks_app.core.phases import Phase
 from tasks_app.history.days import split_days
 from tasks_app.models import ModelUsage, PersonUsage, Project, Run, Task, User
+from tasks_app.permissions import Principal, may_see_budget_of
 
 #: Sums of the same costs in another order differ by less than this.
 _ROUNDING = 1e-6
@@ -23,10 +24,11 @@ _ROUNDING = 1e-6
 
 @dataclass(frozen=True)
 class Budget:
-    """The dollars of a project or a person for this month, and how many of them are spent."""
+    """The dollars of a project or a person, its `owner`, for this month, and how many of them are spent."""
 
     dollars: float
     spent: float
+    owner: Project | User | None = field(default=None, compare=False)
 
     @property
     def is_used_up(self) -> bool:
@@ -37,6 +39,25 @@ class Budget:
     def left(self) -> float:
         """Dollars that are left; negative if more was spent."""
         return self.dollars - self.spent
+
+    @property
+    def month(self) -> str:
+        """The name of this month."""
+        return f"{timezone.now():%B}"
+
+    def spent_in_words(self, viewer: Principal | None) -> str:
+        """Return a sentence that it is spent, with the amounts if the viewer may see them.
+
+        Everybody who sees a task sees the budget of its project. Without a viewer everybody reads it.
+        """
+        if isinstance(self.owner, User):
+            is_own = viewer is not None and viewer.user.pk == self.owner.pk
+            name = "Your budget" if is_own else f"The budget of {self.owner.shown_name}"
+            shows_amounts = viewer is not None and may_see_budget_of(viewer, self.owner)
+        else:
+            name, shows_amounts = f"The budget of {self.owner}", True
+        amounts = f": {dollars(self.spent)} of {dollars(self.dollars)}" if shows_amounts else ""
+        return f"{name} for {self.month} is spent{amounts}."
 
 
 @dataclass(frozen=True)
@@ -52,14 +73,17 @@ class Budgets:
         return min((one.left for one in (self.project, self.person) if one), default=None)
 
     @property
-    def problem(self) -> str:
-        """Which budget is spent, in a sentence; empty if runs may begin."""
-        if self.project and self.project.is_used_up:
-            return f"The project has spent its budget for this month ({dollars(self.project.dollars)})."
-        if self.person and self.person.is_used_up:
-            spent = dollars(self.person.dollars)
-            return f"The person who created the task has spent their budget for this month ({spent})."
-        return ""
+    def is_used_up(self) -> bool:
+        """Whether no run may begin."""
+        return bool(self._used_up)
+
+    @property
+    def _used_up(self) -> list[Budget]:
+        return [one for one in (self.project, self.person) if one and one.is_used_up]
+
+    def problem(self, viewer: Principal | None = None) -> str:
+        """Return which budgets are spent, in sentences for the viewer; empty if runs may begin."""
+        return " ".join(one.spent_in_words(viewer) for one in self._used_up)
 
 
 def month_start(at: datetime) -> datetime:
@@ -82,7 +106,8 @@ def budget_of(owner: Project | User) -> Budget | None:
 
 def _budgets(owners: Iterable[Project | User], *, of_projects: bool) -> dict[int, Budget]:
     """Return the budgets of those who have one by their ids. Three queries, or none if nobody has."""
-    limits = {one.pk: float(one.monthly_budget_usd) for one in owners if one.monthly_budget_usd is not None}
+    having = {one.pk: one for one in owners if one.monthly_budget_usd is not None}
+    limits = {pk: float(one.monthly_budget_usd or 0) for pk, one in having.items()}
     if not limits:
         return {}
     days = split_days(month_start(timezone.now()).date())
@@ -98,7 +123,7 @@ def _budgets(owners: Iterable[Project | User], *, of_projects: bool) -> dict[int
         of_owners = rows.filter(**{f"{owner}__in": limits}).order_by().values_list(owner)
         for pk, cost in of_owners.annotate(Sum("cost_usd")):
             spent[pk] += cost
-    return {pk: Budget(dollars=limit, spent=spent[pk]) for pk, limit in limits.items()}
+    return {pk: Budget(dollars=limit, spent=spent[pk], owner=having[pk]) for pk, limit in limits.items()}
 
 
 def budgets_of(project: Project, user: User | None) -> Budgets:
@@ -110,6 +135,15 @@ def budgets_of_task(task_id: int) -> Budgets:
     """Return the budgets of a task, read anew: somebody may have changed them since it was read."""
     task = Task.objects.select_related("project", "created_by").only("project", "created_by").get(pk=task_id)
     return budgets_of(task.project, task.created_by)
+
+
+def budgets_of_tasks(tasks: Collection[Task]) -> dict[int, Budgets]:
+    """Return the budgets of each task by its id. Six queries at most for tasks with project and creator."""
+    projects = _budgets({task.project for task in tasks}, of_projects=True)
+    users = _budgets({task.created_by for task in tasks if task.created_by}, of_projects=False)
+    return {
+        task.pk: Budgets(projects.get(task.project_id), users.get(task.created_by_id or 0)) for task in tasks
+    }
 
 
 def end_waits_for_budgets() -> None:

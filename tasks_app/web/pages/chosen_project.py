@@ -11,9 +11,10 @@ from django.conf import settings
 from tasks_app.config.repository_settings import DEFAULT_TASK_FOLDER
 from tasks_app.config.threshold import resolve_threshold
 from tasks_app.core.errors import BadInput, CatHerderError
-from tasks_app.models import Project
+from tasks_app.models import Project, User
 from tasks_app.reporting.forecast import FEWEST, Forecast, forecasts
 from tasks_app.reporting.task_files import RepositoryTaskFiles
+from tasks_app.services.costs.budgets import Budgets, budgets_of
 from tasks_app.web.pages.project_at_head import ProjectAtHead, ShownPipeline, at_head
 
 _LISTED = 50
@@ -35,10 +36,11 @@ class Listing:
 class ChosenProject:
     """A project in the form, at the newest fetched commit.
 
-    `query` is what was searched for, `folder` the folder that is looked into.
+    `user` fills in the form, `query` is what was searched for, `folder` the folder that is looked into.
     """
 
     project: Project
+    user: User
     query: str = ""
     folder: str = ""
 
@@ -58,6 +60,16 @@ class ChosenProject:
         """The pipelines, each with what a task of it is likely to cost and to take."""
         found = forecasts(self.project)
         return [(one, found.get(one.name, Forecast())) for one in self.pipelines]
+
+    @cached_property
+    def budgets(self) -> Budgets:
+        """The budgets that limit what the task may cost."""
+        return budgets_of(self.project, self.user)
+
+    @property
+    def left(self) -> float | None:
+        """Dollars that a task may cost this month; None if nothing limits them or nothing is left."""
+        return None if self.budgets.is_used_up else self.budgets.left
 
     @property
     def tasks_for_forecast(self) -> int:

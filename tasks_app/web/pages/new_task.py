@@ -79,10 +79,11 @@ def _chosen_project(request: HttpRequest) -> ChosenProject | None:
         project = projects.filter(pk=number).first()
     else:
         project = projects.first()
+    if project is None:
+        return None
     given = request.POST if request.method == "POST" else request.GET
-    return (
-        ChosenProject(project, query=given.get("q", ""), folder=given.get("folder", "")) if project else None
-    )
+    user, query, folder = current_user(request), given.get("q", ""), given.get("folder", "")
+    return ChosenProject(project, user, query=query, folder=folder)
 
 
 def _initial(request: HttpRequest) -> dict[str, Any]:
@@ -116,7 +117,9 @@ def _render_page(request: HttpRequest, form: NewTaskForm, *, status: int = 200) 
     context: dict[str, Any] = {
         "form": form,
         "may_see_any": projects_visible_to(principal).exists(),
-        "chosen": ChosenProject(chosen, query=request.GET.get("q", ""), folder=form["folder"].value() or "")
+        "chosen": ChosenProject(
+            chosen, principal.user, query=request.GET.get("q", ""), folder=form["folder"].value() or ""
+        )
         if chosen
         else None,
         "pipeline": form["pipeline"].value() or "",

@@ -15,7 +15,7 @@ from tasks_app.models import DecisionEvent, Question, Review, ReviewThread, Sequ
 from tasks_app.services.difference import difference_of
 from tasks_app.services.results import PassedCheck, closing_message, passed_checks
 from tasks_app.services.reviews.reviews import approvals_of
-from tasks_app.web.pages.access import may_act, task_or_404
+from tasks_app.web.pages.access import may_act, principal_of, task_or_404
 from tasks_app.web.pages.task_details import TaskDetails
 from tasks_app.web.rendering.diff import in_one_line
 from tasks_app.web.rendering.words import headline
@@ -107,7 +107,7 @@ def task_result(request: HttpRequest, task_id: int) -> HttpResponse:
     context: dict[str, Any] = {
         "task": task,
         "result": result_of(task),
-        "details": TaskDetails(task),
+        "details": TaskDetails(task, principal_of(request)),
         "may_act": may_act(request, task.project),
     }
     return render(request, "tasks/_result.html", context)

@@ -10,7 +10,7 @@ from django.shortcuts import render
 from tasks_app.config.threshold import LEVELS
 from tasks_app.models import SHOWN_WITH, Task
 from tasks_app.models.task import Priority
-from tasks_app.web.pages.access import may_act, task_or_404
+from tasks_app.web.pages.access import may_act, principal_of, task_or_404
 from tasks_app.web.pages.activity import activities
 from tasks_app.web.pages.cards import cards_of
 from tasks_app.web.pages.results import result_of
@@ -67,7 +67,7 @@ def task_history(request: HttpRequest, task_id: int) -> HttpResponse:
 def _context(request: HttpRequest, task: Task) -> dict[str, Any]:
     return {
         "task": task,
-        "details": TaskDetails(task),
+        "details": TaskDetails(task, principal_of(request)),
         "may_act": may_act(request, task.project),
     }
 

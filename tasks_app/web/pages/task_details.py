@@ -19,6 +19,7 @@ from tasks_app.core.types import Usage
 from tasks_app.history import statistics
 from tasks_app.history.transitions import cancellation_of
 from tasks_app.models import Outcome, PullRequest, Run, Setup, SetupOutcome, Step, Task, Transition
+from tasks_app.permissions import Principal
 from tasks_app.reporting.commands import fetch_command
 from tasks_app.reporting.queue import queue_sentence
 from tasks_app.services.costs.budgets import budgets_of_task
@@ -129,9 +130,10 @@ class SetupDetails:
 
 @dataclass(frozen=True)
 class TaskDetails:
-    """A task. Each value is computed when a part of the page first needs it."""
+    """A task, for a viewer. Each value is computed when a part of the page first needs it."""
 
     task: Task
+    viewer: Principal
 
     @cached_property
     def step_rows(self) -> list[Step]:
@@ -214,14 +216,14 @@ class TaskDetails:
         if self.phase is not Phase.WAITING_FOR_RESET:
             return ""
         if self.task.waits_for_budget:
-            return budgets_of_task(self.task.pk).problem
+            return budgets_of_task(self.task.pk).problem(self.viewer)
         return reset_words(self.task.resets_at, now=timezone.now())
 
     @cached_property
     def queue(self) -> str:
         """Return where the task stands in the queue and what it waits for; "" if it does not wait there."""
         waits = self.phase is Phase.PENDING and not self.task.waits_for_retry
-        return queue_sentence(self.task) if waits else ""
+        return queue_sentence(self.task, self.viewer) if waits else ""
 
     @property
     def planned(self) -> Step | None:

@@ -31,6 +31,7 @@ from tasks_app.reporting.usage import (
     usage_in_period,
     waiting_times,
 )
+from tasks_app.services.costs.budgets import budget_of
 from tasks_app.web.pages.access import principal_of
 from tasks_app.web.rendering.chart import Chart, Say, stacked
 from tasks_app.web.rendering.words import amount_of_dollars, count
@@ -99,6 +100,7 @@ def usage(request: HttpRequest) -> HttpResponse:
     series = _series(options, used)
     context = {
         "choice": options,
+        "budget": budget_of(principal.user),
         "used": used,
         "change": _change_in_words(used, options.measure),
         "waiting": waiting_times(principal, options.period, options.project),
