@@ -16,16 +16,17 @@ from pydantic import ConfigDict, Field, create_model
 from tasks_app.config.fields import FileModel
 from tasks_app.config.pipeline import ProjectConfig
 from tasks_app.config.repository_settings import RepositorySettings
-from tasks_app.config.setting import COUNT, DOLLARS, FLAG, Setting
+from tasks_app.config.setting import BUDGET, COUNT, FLAG, Setting
 
 #: Settings that only the portal has: whoever can commit to the repository must not be able to change them.
 PORTAL_SETTINGS = (
     Setting(
         name="monthly_budget_usd",
-        kind=DOLLARS,
+        kind=BUDGET,
         label="Dollars a month",
         help="Once the project has cost this in a calendar month (UTC), no run begins: tasks wait for the "
-        "next month, or until this is raised. A change applies at once, also to existing tasks.",
+        "next month, or until this is raised. 0: no run begins. A change applies at once, also to existing "
+        "tasks.",
     ),
     Setting(
         name="max_running_tasks",

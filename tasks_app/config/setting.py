@@ -255,6 +255,12 @@ DOLLARS_OR_NONE = Kind(
     from_text=_decimal_number,
     in_words=lambda value: "none" if value == 0 else value_in_words(value),
 )
+#: Here 0 means that nothing may be spent.
+BUDGET = Kind(
+    stored=Annotated[float, Strict(), Field(ge=0, le=1_000_000, allow_inf_nan=False)] | None,
+    widget="number",
+    from_text=_decimal_number,
+)
 DURATION = Kind(
     stored=Annotated[int, Strict(), Field(ge=1, le=LONGEST_SECONDS)] | None,
     widget="line",

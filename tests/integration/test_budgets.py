@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from django.core.exceptions import ValidationError
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
@@ -29,6 +30,7 @@ from tasks_app.services.costs.budgets import (
 from tests.api import Script
 from tests.browser import signed_in
 from tests.factories import MembershipFactory, ProjectFactory, RunFactory, TaskFactory, UserFactory
+from tests.integration.conftest import Manage
 from tests.integration.test_forecast import past
 from tests.runner import TWO_STEPS, Runner, runs, step
 
@@ -134,6 +136,38 @@ def test_it_goes_on_by_itself_when_the_budget_is_raised_or_removed(
     assert runner.advance(waiting).phase == Phase.DONE
     assert [run.reason for run in runs(waiting)] == [Reason.FIRST]
     assert waiting.paused_seconds > 0
+
+
+def test_m8_zero_dollars_a_month_mean_for_projects_and_people_that_no_run_begins(
+    runner: Runner, manage: Manage
+) -> None:
+    """By form, API, command and admin page; less than that is refused in words."""
+    task = runner.task([say("Done.")])
+    project, client = task.project, signed_in(UserFactory.create(is_superuser=True, is_staff=True))
+    maintainer = MembershipFactory.create(project=project, role=Role.MAINTAINER).user
+    url, script = f"/projects/{project.pk}/settings/", Script(maintainer)
+    command = ["project", "settings", project.name, "--as", maintainer.username]
+    page = client.post(url, {"monthly_budget_usd": "-1"})
+    assert page.status_code == 400 and "must be at least 0, not -1" in page.text
+    assert (
+        script.send("patch", f"/projects/{project.name}/settings", {"monthly_budget_usd": -1}).status_code
+        == 400
+    )
+    assert "must be at least 0, not -1" in manage(*command, "--monthly-budget-usd=-1")[2]
+    for change in (
+        lambda: client.post(url, {"monthly_budget_usd": "0"}),
+        lambda: script.send("patch", f"/projects/{project.name}/settings", {"monthly_budget_usd": 0}),
+        lambda: manage(*command, "--monthly-budget-usd=0"),
+    ):
+        budget(project, None)
+        change()
+        assert budget_of(Project.objects.get(pk=project.pk)) == Budget(dollars=0, spent=0)
+    assert "$0.00 of $0.00 spent" in client.get(f"/projects/{project.pk}/").text
+    assert 'value="0' in client.get(url).text
+    assert runner.advance(task).phase == Phase.WAITING_FOR_RESET and runs(task) == []
+    with pytest.raises(ValidationError, match="greater than or equal to 0"):
+        User(monthly_budget_usd=-1).clean_fields(exclude=["username", "password"])
+    User(monthly_budget_usd=0).clean_fields(exclude=["username", "password"])
 
 
 def test_a_raise_that_is_too_small_changes_nothing(waiting: Task) -> None:

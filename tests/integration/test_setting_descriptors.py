@@ -40,6 +40,7 @@ EXAMPLES: Mapping[int, tuple[object, str]] = {
     id(kinds.COUNT): (7, "7"),
     id(kinds.DOLLARS): (2.5, "2.5"),
     id(kinds.DOLLARS_OR_NONE): (1.5, "1.5"),
+    id(kinds.BUDGET): (0, "0"),
     id(kinds.DURATION): (900, "15m"),
     id(kinds.LABELS): ("gpu, linux", "gpu,linux"),
     id(kinds.CALL_PATTERNS): ("Bash(git push*)\nWebFetch", "Bash(git push*)\r\nWebFetch\r\n"),
