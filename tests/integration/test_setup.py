@@ -36,6 +36,10 @@ pipelines:
   default:
     - {name: do, command: self, fileAccess: {allowWrite: ["work*"]}}
 """
+SAME_COMMANDS = (
+    "“Resume” runs the same commands, those that were committed when the task was created: what was corrected"
+    " in cat-herder.yaml since then has no effect on it. “Duplicate” begins a new task with the new commands."
+)
 DONE = [Turn(calls=(write("work.txt", "done\n"),)), say("Done.")]
 
 
@@ -81,7 +85,9 @@ def test_a_setup_that_fails_fails_the_task_in_plain_words_and_a_retry_runs_it_ag
     assert line == (
         f"The setup of the workspace failed: `seq 100; test -e {marker} || exit 7` failed with exit 7."
     )
-    assert rest.split("\n")[1:] == ["The last lines of its output:", *map(str, range(91, 101))]
+    lines, advice = rest.removeprefix("\n").split("\n\n")
+    assert lines.split("\n") == ["The last lines of its output:", *map(str, range(91, 101))]
+    assert advice == SAME_COMMANDS
     assert [len(commands) for _, commands in setups(task)] == [2]
     marker.touch()
     resume_task(task, by=acting(runner.user))
@@ -262,6 +268,7 @@ def test_w2_the_page_shows_the_setup_and_gives_its_log(runner: Runner, client: C
     assert "no such package" in page and "failed with exit 4" in page
     assert "The setup of the workspace failed." in page and "Failed in step" not in page
     why = client.get(reverse("task_result", args=[task.pk])).content.decode()
+    assert SAME_COMMANDS in why
     assert "no such package\n" in why or "no such package<" in why
     url = reverse("setup_log", args=[task.pk])
     assert url in page

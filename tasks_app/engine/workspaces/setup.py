@@ -67,6 +67,11 @@ _WHICH_PROGRAMS = (
     " toolchains that cat-herder.yaml names (toolchains). Install it on the machine of the worker, or name a"
     " label of a worker that has it (runsOn)."
 )
+_SAME_COMMANDS = (
+    "\n\n“Resume” runs the same commands, those that were committed when the task was created: what was"
+    " corrected in cat-herder.yaml since then has no effect on it. “Duplicate” begins a new task with the"
+    " new commands."
+)
 
 
 def setup_folders(task: Task) -> tuple[Path, ...]:
@@ -284,7 +289,7 @@ def _failure(report: CheckReport) -> str:
     output = "\n".join(lines)
     said = f"\n\nThe last lines of its output:\n{output}" if output else "\nIt printed nothing."
     advice = _WHICH_PROGRAMS if report.exit_code == _NOT_FOUND else ""
-    return f"The setup of the workspace failed: {report.problem}{said}{advice}"
+    return f"The setup of the workspace failed: {report.problem}{said}{advice}{_SAME_COMMANDS}"
 
 
 def _tick(lease: Lease, context: WorkerContext) -> None:
