@@ -15,6 +15,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from tasks_app.core.errors import InUse, LeaseLost, TemporaryFault, WorkspaceError
+from tasks_app.git import authorities
 from tasks_app.git.exchange_faults import (
     FINAL_STATUSES,
     ExchangeRefused,
@@ -194,12 +195,14 @@ class Portal:
                 ("GIT_CONFIG_VALUE_0", f"Authorization: Bearer {self.token}"),
                 ("GIT_CONFIG_KEY_1", f"http.{self.url}/.extraHeader"),
                 ("GIT_CONFIG_VALUE_1", f"{URL_HEADER}: {self.url}"),
+                *authorities.of_portal().variables_of_git,
             ),
         )
 
     def _call(self, method: str, path: str, *, may_lack: bool = False, **values: Any) -> Response:
         import requests  # every process imports this module, and few of them are on a worker host
 
+        trusted = authorities.of_portal()
         try:
             answer = requests.request(
                 method,
@@ -207,11 +210,11 @@ class Portal:
                 auth=self._sign,
                 timeout=_TIMEOUT,
                 allow_redirects=False,
+                verify=str(trusted.path),
                 **values,
             )
-        except requests.RequestException as error:
-            reason = type(error).__name__
-            raise TemporaryFault(f"The portal at {self.url} cannot be reached ({reason})") from error
+        except (requests.RequestException, OSError) as error:  # OSError: the list of authorities is missing
+            raise TemporaryFault(authorities.reason_of_failure(self.url, error, trusted)) from error
         if answer.status_code == 401:
             raise TokenRefused(f"The portal at {self.url} does not accept CATHERDER_WORKER_TOKEN")
         if answer.status_code == 403:

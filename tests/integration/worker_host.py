@@ -31,16 +31,22 @@ async def no_page(scope: Any, receive: Any, send: Any) -> None:
 
 
 @contextmanager
-def serving(application: Application | None = None) -> Iterator[str]:
-    """Serve `/worker/`, or an application, in a thread of this process, which has the test's database."""
+def serving(application: Application | None = None, *, certificate: Path | None = None) -> Iterator[str]:
+    """Serve `/worker/`, or an application, in a thread of this process, which has the test's database.
+
+    With a key and a `certificate` for `localhost` in one file: over https.
+    """
     listener = socket.create_server(("127.0.0.1", 0))
     application = application or WorkerHosts(no_page)
-    config = uvicorn.Config(application, lifespan="off", log_level="warning", ws="none")
+    config = uvicorn.Config(
+        application, lifespan="off", log_level="warning", ws="none", ssl_certfile=certificate
+    )
     server = uvicorn.Server(config)
     thread = threading.Thread(target=lambda: asyncio.run(server.serve([listener])))
     thread.start()
     try:
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        port = listener.getsockname()[1]
+        yield f"https://localhost:{port}" if certificate else f"http://127.0.0.1:{port}"
     finally:
         server.should_exit = True
         thread.join()

@@ -21,7 +21,7 @@ from redis.exceptions import RedisError
 
 from tasks_app.core.environment import misspelt_variables
 from tasks_app.core.errors import CatHerderError
-from tasks_app.git import inspect_source
+from tasks_app.git import authorities, inspect_source
 from tasks_app.git.source import is_url
 from tasks_app.history import day_triggers
 from tasks_app.models import Project, WorkerBeat
@@ -187,8 +187,13 @@ def _weak_protection(worker: WorkerBeat) -> Iterator[Finding]:
 def web() -> Iterator[Finding]:
     """Check the portal at its public URL, including a proxy."""
     url = settings.ENVIRONMENT.address
+    trusted = authorities.of_portal() if url.startswith("https:") else None
+    if trusted and (text := trusted.problem()):
+        yield problem("web server", text, "Correct it.")
+        return
+    context = trusted.tls_context() if trusted else None
     try:
-        with urllib.request.urlopen(f"{url}/healthz", timeout=TIMEOUT_SECONDS) as response:  # noqa: S310 - http(s)
+        with urllib.request.urlopen(f"{url}/healthz", timeout=TIMEOUT_SECONDS, context=context) as response:  # noqa: S310 - http(s)
             whole = response.read(100) == b"ok\n"
     except urllib.error.HTTPError as error:
         yield problem("web server", f"{url} answers {error.code}", "Is it the portal that is there?")
@@ -196,7 +201,8 @@ def web() -> Iterator[Finding]:
     except (OSError, http.client.HTTPException, ValueError) as error:
         reason = getattr(error, "reason", error)
         if isinstance(reason, ssl.SSLError):
-            yield problem("web server", f"{url}: {reason}", "Give the proxy a certificate that is valid.")
+            hint = "Give the proxy a certificate that is valid, or name its authority's in SSL_CERT_FILE."
+            yield problem("web server", f"{url}: {reason}", hint)
         else:
             yield warning("web server", f"{url} does not answer: {reason}", "Start it with make up.")
         return
