@@ -208,6 +208,7 @@ def portal_description() -> dict[str, Any]:
         "data_dir": str(settings.DATA_DIR),
         "installation": str(installation) if installation else None,
         "rehearsal": environment.rehearsal,
+        "redis": environment.redis_url is not None,
         "git_filters": [name for name, _ in environment.git_filters],
         "sandbox": environment.sandbox,
         "network": environment.network,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 from collections.abc import Mapping
@@ -21,10 +22,49 @@ from tasks_app.sandbox import Placement, SandboxMode
 from tasks_app.sandbox.limits import format_size
 from tasks_app.services.workers.installation_limits import follow_portal
 
+logger = logging.getLogger(__name__)
+
+#: On a worker host: whether the portal uses Redis. None: it has not said so; an earlier version does not.
+_portal_uses_redis: bool | None = None
+#: The difference that the log of this worker has already.
+_logged_difference = ""
+
 
 def worker_problem() -> str:
-    """Return in a sentence why it cannot work, or "". One query; on a worker host two, and a request."""
-    return _program_problem() or _disk_problem() or _schema_problem() or portal_problem()
+    """Return in a sentence why it cannot work, or "". One query; on a worker host two, and a request.
+
+    What makes a worker host slower, but keeps nothing from it, is logged once.
+    """
+    found = _program_problem() or _disk_problem() or _schema_problem() or portal_problem()
+    _log_difference()
+    return found
+
+
+def redis_difference() -> str:
+    """Return what is slower because only one of this worker host and its portal uses Redis, or "".
+
+    As of the last look at the portal. Nothing is lost: jobs and notices are hints, the sweeper of each worker
+    finds due tasks every 10 s, and web processes look for changes every 2 s.
+    """
+    uses_redis = settings.ENVIRONMENT.redis_url is not None
+    if _portal_uses_redis in (None, uses_redis):
+        return ""
+    if uses_redis:
+        return (
+            "This host has a REDIS_URL, but the portal uses no Redis: this host finds tasks up to 10 seconds "
+            "later. Set REDIS_URL on the portal's host, too."
+        )
+    return (
+        "The portal uses Redis, but this host has no REDIS_URL: it finds tasks up to 10 seconds later, and "
+        "open pages show up to 2 seconds later what it does. Set the portal's REDIS_URL on this host."
+    )
+
+
+def _log_difference() -> None:
+    global _logged_difference
+    former, _logged_difference = _logged_difference, redis_difference()
+    if _logged_difference and _logged_difference != former:
+        logger.warning("%s", _logged_difference)
 
 
 def _program_problem() -> str:
@@ -66,6 +106,7 @@ def portal_problem() -> str:
     Once they do, this process uses the portal's key for the queue and keeps to the portal's limits, and its
     sandboxes show the data directory under the path that it has on the portal's host.
     """
+    global _portal_uses_redis
     portal = paths.portal_of_worker_host()
     if portal is None:
         return ""
@@ -76,6 +117,7 @@ def portal_problem() -> str:
     if problem := _mismatch(told):
         return problem
     follow_portal(told)
+    _portal_uses_redis = told.get("redis")
     HUEY.serializer = type(HUEY.serializer)(secret=told["queue_secret"])
     return ""
 

@@ -62,6 +62,8 @@ def on_worker_host(settings: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     settings.DATA_DIR = tmp_path / "data"
     settings.DATA_DIR.mkdir()
     monkeypatch.setattr(paths, "_portals_data_dir", None)
+    monkeypatch.setattr(fitness, "_portal_uses_redis", None)
+    monkeypatch.setattr(fitness, "_logged_difference", "")
     yield settings
     follow_portal({})
 
@@ -154,6 +156,58 @@ def test_a_worker_host_that_does_not_go_with_its_portal_takes_nothing(
     assert said in fitness.portal_problem()
     (finding,) = data.installation()
     assert finding.level is Level.PROBLEM and said in finding.text
+
+
+REDIS = "redis://127.0.0.1:6379/0"
+
+
+@pytest.mark.parametrize(
+    ("own", "portals", "said"),
+    [
+        (None, True, "The portal uses Redis, but this host has no REDIS_URL"),
+        (REDIS, False, "This host has a REDIS_URL, but the portal uses no Redis"),
+    ],
+)
+def test_a_worker_host_whose_portal_differs_in_redis_works_on_and_says_so_once(
+    on_worker_host: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    own: str | None,
+    portals: bool,
+    said: str,
+) -> None:
+    """Nothing is lost: jobs and notices are hints. What they hint at is only found later."""
+    changed = on_worker_host.ENVIRONMENT.model_copy(update={"redis_url": own})
+    on_worker_host.ENVIRONMENT = changed
+    told = facts(on_worker_host, redis=portals)
+    monkeypatch.setattr(Portal, "hello", lambda self: told)
+    assert [fitness.worker_problem() for _ in range(3)] == ["", "", ""]
+    assert len(caplog.messages) == 1 and caplog.messages[0].startswith(said)
+    belongs, warned = data.installation()
+    assert belongs.level is Level.OK
+    assert warned.level is Level.WARNING and warned.text.startswith(said)
+    told["redis"] = not portals
+    assert fitness.worker_problem() == "" and len(caplog.messages) == 1
+    assert len(list(data.installation())) == 1
+
+
+@pytest.mark.parametrize("own", [None, REDIS])
+def test_an_older_portal_does_not_say_whether_it_uses_redis(
+    on_worker_host: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, own: str | None
+) -> None:
+    changed = on_worker_host.ENVIRONMENT.model_copy(update={"redis_url": own})
+    on_worker_host.ENVIRONMENT = changed
+    told = facts(on_worker_host)
+    del told["redis"]
+    monkeypatch.setattr(Portal, "hello", lambda self: told)
+    assert fitness.worker_problem() == "" and caplog.messages == []
+
+
+def test_a_portal_says_whether_it_uses_redis(on_worker_host: Any) -> None:
+    for url in (None, REDIS):
+        changed = on_worker_host.ENVIRONMENT.model_copy(update={"redis_url": url})
+        on_worker_host.ENVIRONMENT = changed
+        assert portal_description()["redis"] is (url is not None)
 
 
 PORTALS = Path("/srv/cat-herder/data")
@@ -266,7 +320,7 @@ def test_m6_an_older_portal_that_tells_no_limits_leaves_those_of_the_host(
     older = {
         name: value
         for name, value in facts(on_worker_host).items()
-        if name not in ("installation", "sandbox", "network", "tasks_per_person")
+        if name not in ("installation", "sandbox", "network", "tasks_per_person", "redis")
     }
     changed = {"network": "model", "tasks_per_person": 9}
     on_worker_host.ENVIRONMENT = on_worker_host.ENVIRONMENT.model_copy(update=changed)

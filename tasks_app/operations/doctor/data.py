@@ -19,7 +19,7 @@ from tasks_app.engine.workers.toolchains import toolchains_of_machine
 from tasks_app.git.repairing import is_readable
 from tasks_app.models import Project, Task, paths
 from tasks_app.operations.doctor.finding import Finding, ok, problem, warning
-from tasks_app.operations.fitness import portal_problem
+from tasks_app.operations.fitness import portal_problem, redis_difference
 from tasks_app.operations.repositories import commits_in
 from tasks_app.services.data_directory import Verdict, data_dir_problems, ownership
 from tasks_app.services.projects.fetching import check_repository, repair_repository
@@ -102,6 +102,8 @@ def installation() -> Iterator[Finding]:
             yield problem("worker host", text, "The worker of this host takes no tasks until then.")
         else:
             yield ok("worker host", f"{name} belongs to the portal at {settings.ENVIRONMENT.address}")
+            if text := redis_difference():
+                yield warning("worker host", text)
         return
     try:
         if finding := _UNDECIDED.get(ownership().verdict):
