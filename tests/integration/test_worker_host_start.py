@@ -46,6 +46,7 @@ from tasks_app.services.workers.installation_limits import follow_portal
 from tasks_app.services.workers.scheduling import tasks_worked_on
 from tasks_app.tasks import look_at
 from tests.factories import ProjectFactory
+from tests.forkserver import PATIENCE
 from tests.installation import Installation as Portals
 from tests.integration.conftest import Manage
 from tests.people import acting
@@ -114,6 +115,26 @@ class TestCommands:
         )
         done = there.manage("worker")
         assert done.returncode == 2 and "is the data directory of a portal" in done.stderr
+
+    def test_m6_a_worker_host_that_takes_nothing_does_not_say_that_it_works(
+        self, installation: Portals, tmp_path: Path
+    ) -> None:
+        installation.manage("status")
+        url = f"sqlite:///{installation.data_dir / 'catherder.sqlite3'}"
+        away = {"CATHERDER_URL": "http://127.0.0.1:1", "CATHERDER_WORKER_TOKEN": TOKEN}
+        lines = []
+        with Portals(tmp_path / "there", DATABASE_URL=url, **away).popen("worker") as process:
+            assert process.stdout is not None
+            watch = threading.Timer(PATIENCE, process.kill)
+            watch.start()
+            for line in process.stdout:
+                lines.append(line)
+                if "takes no tasks" in line:
+                    process.terminate()
+            watch.cancel()
+        assert process.returncode == 0
+        assert "cannot be reached (ConnectionError)" in "".join(lines)
+        assert "works on tasks" not in "".join(lines)
 
     def test_a_token_is_printed_once_listed_by_name_and_revoked(self, installation: Portals) -> None:
         made = installation.manage("worker_token", "build-2")

@@ -83,10 +83,10 @@ class Command(BaseCommand):
         )
         heartbeat.start()
         if settings.ENVIRONMENT.worker_token:
-            self._say_what_is_left_to_the_portal()
             if not has_opened(intake):  # jobs are signed with a key that the portal gives to this host
                 heartbeat.stop()
                 return
+            self._say_what_is_left_to_the_portal()
         others: list[Dispatcher | Publisher | Housekeeper] = (
             [] if settings.ENVIRONMENT.worker_token else [Dispatcher(), Publisher(intake)]
         )
@@ -108,7 +108,7 @@ class Command(BaseCommand):
     def _say_what_is_left_to_the_portal(self) -> None:
         environment = settings.ENVIRONMENT
         self.stdout.write(
-            f"Worker host {environment.worker_name} of the portal at {environment.address}: works on tasks. "
+            f"Worker host {environment.worker_name} of the portal at {environment.address} works on tasks. "
             "Publishing, pull requests and notifications need the installation's secret key and are left to "
             "the worker of the portal's host."
         )
