@@ -9,7 +9,14 @@ from functools import partial
 from django.db import connection
 from django.utils import timezone
 
-from tasks_app.core.errors import CatHerderError, IllegalMove, InUse, LeaseLost, SubmodulesUnavailable
+from tasks_app.core.errors import (
+    CatHerderError,
+    IllegalMove,
+    InUse,
+    LeaseLost,
+    SubmodulesUnavailable,
+    TemporaryFault,
+)
 from tasks_app.core.phases import Phase
 from tasks_app.core.trace_context import log_context, log_for
 from tasks_app.engine.crashpoints import crash_point
@@ -113,7 +120,9 @@ def _work(lease: Lease, context: WorkerContext) -> None:
         retry_during_faults(partial(_accept_other_phase, lease, error))
     except Exception as error:
         if fault := temporary_fault(error):
-            logger.warning("task %s is postponed: %s (%s)", lease.task_id, fault, error)
+            # Our own fault is the sentence already; of others the log has the library's words, too.
+            cause = "" if isinstance(error, TemporaryFault) else f" ({error})"
+            logger.warning("task %s is postponed: %s%s", lease.task_id, fault, cause)
             faults = 1 if isinstance(error, InUse) else None
             retry_during_faults(partial(_put_off, lease, fault, faults))
         elif isinstance(error, SubmodulesUnavailable):

@@ -607,6 +607,18 @@ def test_m6_a_worker_host_that_loses_its_portal_fails_no_task(
     assert task.fault.startswith("The portal at http://127.0.0.1:1 cannot be reached")
 
 
+def test_the_log_gives_the_reason_of_a_postponed_task_once(
+    runner: Runner, settings: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    task = runner.task(PLAY)
+    monkeypatch.setattr(mirror, "_FETCH_PAUSES", ())
+    values = {"worker_token": TOKEN, "url": "http://127.0.0.1:1"}
+    settings.ENVIRONMENT = settings.ENVIRONMENT.model_copy(update=values)
+    runner.advance(task)
+    reason = "The portal at http://127.0.0.1:1 cannot be reached (ConnectionError)"
+    assert f"task {task.pk} is postponed: {reason}" in caplog.messages
+
+
 def test_a_task_that_is_removed_before_its_files_are_fetched_is_left_alone(
     runner: Runner, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
