@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Self
 
 from django.db import models
-from django.db.models import Exists
+from django.db.models import Exists, Q
 from django.db.models.functions import Now
 
 from tasks_app.core.labels import labels_in_words
@@ -17,6 +17,8 @@ from tasks_app.sandbox import EnforcedLimit
 BEAT_SECONDS = 3.0
 #: A worker without a heartbeat for this long is taken as dead. The supervisor restarts one sooner.
 ALIVE_PERIOD = timedelta(seconds=15)
+#: A worker without a heartbeat for this long is not awaited any longer: an update or a reboot takes less.
+KNOWN_PERIOD = timedelta(minutes=10)
 KEPT = timedelta(days=1)
 PROBLEM_LENGTH = 300
 
@@ -31,6 +33,11 @@ class WorkerBeatQuerySet(models.QuerySet["WorkerBeat"]):
 
     def alive(self) -> Self:
         return self.seen_recently().filter(ended=False)
+
+    def known(self) -> Self:
+        """Return workers that take tasks or may soon: also drained ones and those that may be restarting."""
+        seen = self.filter(seen_at__gt=Now() - KNOWN_PERIOD, seen_at__lt=Now() + ALIVE_PERIOD)
+        return seen.filter(Q(problem="") | Q(draining=True))
 
     def idle(self) -> Self:
         """Return workers that run but take no tasks."""

@@ -189,6 +189,10 @@ class Queue:
 
     def _what(self, task: Task, due: DueTask) -> tuple[WaitsFor, str]:
         labels = due.labels
+        if due.awaited_hosts:
+            where, cannot = " or ".join(due.awaited_hosts), " and ".join(task.left_by)
+            words = f"waits for a worker on {where}, which takes no tasks now"
+            return WaitsFor.WORKER, f"{words}; {cannot} cannot fetch its submodules"
         if not self._taking or not can_be_taken(labels, [frozenset(one.labels) for one in self._taking]):
             return self._which_worker(labels, task.left_by)
         turns, left = self._turns

@@ -4,24 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from django.test import Client
 from django.urls import reverse
+from django.utils import timezone
 
 from tasks_app.agent.fake_script import Act, Turn, say, shell, write
 from tasks_app.core.phases import Phase
 from tasks_app.engine.advance import advance
 from tasks_app.engine.turns import QueueNotifier, take_turns
 from tasks_app.engine.workers import heartbeat, leaving
+from tasks_app.engine.workers.intake import DRAINED
 from tasks_app.models import Project, Task, Transition, WorkerBeat, paths
+from tasks_app.models.worker import KNOWN_PERIOD
 from tasks_app.reporting.queue import queue_sentence
 from tasks_app.sandbox import SandboxMode, detect
 from tasks_app.services.projects.projects import add_project, remove_project
 from tasks_app.services.retries import retry_from
 from tasks_app.services.tasks import resume_task
+from tasks_app.services.workers.scheduling import next_turns
 from tests.factories import WorkerBeatFactory
 from tests.integration.git_repository import GitRepository
 from tests.people import acting
@@ -233,8 +238,63 @@ def test_m6_a_submodule_that_no_host_can_fetch_fails_the_task(
     assert "The submodule lib cannot be fetched" in task.failure and task.left_by == []
     resume_task(task, by=acting(runner.user))
     assert on_host(monkeypatch, "second", runner, task).phase == Phase.PENDING
-    WorkerBeat.objects.filter(host="first").update(ended=True)
+    gone = timezone.now() - KNOWN_PERIOD - timedelta(seconds=1)
+    WorkerBeat.objects.filter(host="first").update(seen_at=gone, ended=True)
     assert on_host(monkeypatch, "second", runner, task).phase == Phase.FAILED, "nobody else is left"
+
+
+@pytest.mark.parametrize(
+    "away",
+    [
+        {"draining": True, "problem": DRAINED},
+        {"ended": True},
+        {"ended": True, "draining": True, "problem": DRAINED},
+        {"seconds_ago": 60},
+    ],
+    ids=["draining", "restarting", "drained and restarting", "killed"],
+)
+def test_m6_a_task_waits_for_a_host_that_is_known_and_takes_no_tasks_now(
+    runner: Runner, settings: Any, monkeypatch: pytest.MonkeyPatch, away: dict[str, Any]
+) -> None:
+    """Others of its project go on meanwhile, also with a limit. Once that host is back, it has its turn."""
+    seen_at = timezone.now() - timedelta(seconds=away.get("seconds_ago", 0))
+    task = runner.task(DONE, project=made(runner))
+    Project.objects.update(max_running_tasks=1)
+    WorkerBeatFactory.create(host="first", busy=0)
+    fields = {name: value for name, value in away.items() if name != "seconds_ago"}
+    WorkerBeatFactory.create(host="second", busy=0, seen_at=seen_at, **fields)
+    unreachable(settings)
+    assert on_host(monkeypatch, "first", runner, task).phase == Phase.PENDING and task.left_by == ["first"]
+    assert queue_sentence(task) == (
+        "Next in line: waits for a worker on second, which takes no tasks now; "
+        "first cannot fetch its submodules."
+    )
+    epoch = task.lease_epoch
+    assert on_host(monkeypatch, "first", runner, task).lease_epoch == epoch, "it does not try again"
+    other = runner.task(DONE, project=task.project)
+    assert [due.task_id for due in next_turns(of=frozenset())] == [other.pk]
+    assert "will take it within seconds" in queue_sentence(other)
+    WorkerBeat.objects.filter(host="second").update(
+        ended=False, draining=False, problem="", seen_at=timezone.now()
+    )
+    assert [due.task_id for due in next_turns(of=frozenset())] == [task.pk]
+    unreachable(settings, listed=(str(runner.folder / "git"),))
+    assert on_host(monkeypatch, "second", runner, task).phase == Phase.DONE, task.failure
+
+
+def test_m6_a_task_that_waited_for_a_host_in_vain_is_tried_again_and_fails(
+    runner: Runner, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = runner.task(DONE, project=made(runner))
+    WorkerBeatFactory.create(host="first", busy=0)
+    WorkerBeatFactory.create(host="second", ended=True)
+    unreachable(settings)
+    assert on_host(monkeypatch, "first", runner, task).phase == Phase.PENDING
+    assert next_turns(of=frozenset()) == []
+    gone = timezone.now() - KNOWN_PERIOD - timedelta(seconds=1)
+    WorkerBeat.objects.filter(host="second").update(seen_at=gone)
+    assert [due.task_id for due in next_turns(of=frozenset())] == [task.pk]
+    assert on_host(monkeypatch, "first", runner, task).phase == Phase.FAILED and task.left_by == []
 
 
 def test_r4_an_agent_cannot_have_the_portal_fetch_from_elsewhere(runner: Runner) -> None:

@@ -11,7 +11,7 @@ from tasks_app.engine.workers.heartbeat import host_name
 from tasks_app.engine.workers.machine import missing_here
 from tasks_app.history.transitions import move
 from tasks_app.models import Step, Task
-from tasks_app.services.workers.scheduling import labels_of_next_step, labels_of_step, other_hosts_for
+from tasks_app.services.workers.scheduling import KnownHosts, labels_of_next_step, labels_of_step
 
 
 def is_left_to_others(task_id: int, context: WorkerContext) -> bool:
@@ -23,7 +23,7 @@ def is_left_to_others(task_id: int, context: WorkerContext) -> bool:
     if not needed <= context.labels or missing_here(needed, context.sandbox):
         return True
     left_by = _left_by(task_id)
-    return host_name() in left_by and bool(other_hosts_for(needed, without=left_by))
+    return host_name() in left_by and bool(KnownHosts().others(needed, left_by))
 
 
 def hosts_that_left(task_id: int) -> list[str]:
@@ -52,14 +52,15 @@ def leave_to_other_worker(step: Step, lease: Lease, context: WorkerContext) -> b
 def leave_to_other_host(lease: Lease, context: WorkerContext, error: SubmodulesUnavailable) -> bool:
     """Put the task back if another host may reach its submodules. Return whether one may.
 
-    Each host tries once. If none is left, the task fails, and all may try when it is resumed.
+    One that takes no tasks now, but may soon, is awaited. Each host tries once. If none is left, the task
+    fails, and all may try when it is resumed.
     """
     with lease.fenced() as task:
         step = task.steps.filter(phase=Phase.RUNNING).first()
         tried = sorted({*task.left_by, host_name()})
         if context.labels is None or step is None:
             return False
-        others = other_hosts_for(labels_of_step(step), without=tried)
+        others = KnownHosts().others(labels_of_step(step), tried)
         task.left_by = tried if others else []
         task.save(update_fields=["left_by"])
         if not others:

@@ -7,10 +7,11 @@ conditional UPDATE. What is read here is a moment's view; only `limits_allow` is
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import cached_property
 from typing import Any
 
 from django.db.models import (
@@ -42,9 +43,13 @@ SHARES_OVER = timedelta(hours=1)
 
 @dataclass(frozen=True)
 class DueTask(WaitingTask):
-    """A due task, with what it needs of a worker. One without its worker is running: limits count it."""
+    """A due task, with what it needs of a worker. One without its worker is running: limits count it.
+
+    `awaited_hosts` are those that may take it when they take tasks again, if no other may now.
+    """
 
     labels: Labels = frozenset()
+    awaited_hosts: tuple[str, ...] = ()
     project_limit: int | None = None
     is_running: bool = False
 
@@ -81,23 +86,30 @@ class TaskCounts:
 def due_tasks() -> list[DueTask]:
     """Return the due tasks, in no particular order."""
     rows = Task.objects.due().annotate(**_next_needs()).order_by()
+    hosts = KnownHosts()
     return [
-        DueTask(
-            task_id=row["pk"],
-            person=row["created_by_id"],
-            project=row["project_id"],
-            since=row["queued_at"] or row["created_at"],
-            priority=row["priority"],
-            started=row["started_at"] is not None,
-            labels=_labels_in(row),
-            project_limit=row["project__max_running_tasks"],
-            is_running=row["phase"] == Phase.RUNNING,
-        )
+        _due_task(row, hosts)
         for row in rows.values(
             "pk", "created_by_id", "project_id", "queued_at", "created_at", "priority", "started_at", "phase",
-            "project__max_running_tasks", *_NEEDS_OF_TASK, *_next_needs(),
+            "project__max_running_tasks", "left_by", *_NEEDS_OF_TASK, *_next_needs(),
         )
     ]  # fmt: skip
+
+
+def _due_task(row: Mapping[str, Any], hosts: KnownHosts) -> DueTask:
+    labels = _labels_in(row)
+    return DueTask(
+        task_id=row["pk"],
+        person=row["created_by_id"],
+        project=row["project_id"],
+        since=row["queued_at"] or row["created_at"],
+        priority=row["priority"],
+        started=row["started_at"] is not None,
+        labels=labels,
+        awaited_hosts=hosts.awaited(labels, row["left_by"]) if row["left_by"] else (),
+        project_limit=row["project__max_running_tasks"],
+        is_running=row["phase"] == Phase.RUNNING,
+    )
 
 
 def next_labels() -> Any:
@@ -199,7 +211,7 @@ def within_limits(
     """
 
     def may_begin(task: DueTask) -> bool:
-        return can_be_taken(task.labels, workers) and counts.take(task)
+        return not task.awaited_hosts and can_be_taken(task.labels, workers) and counts.take(task)
 
     return in_turn(tasks, used, may_begin)
 
@@ -243,10 +255,29 @@ def labels_of_workers() -> list[Labels]:
     return [frozenset(worker.labels) for worker in WorkerBeat.objects.alive().filter(problem="")]
 
 
-def other_hosts_for(labels: Labels, *, without: Collection[str]) -> list[str]:
-    """Return the other hosts on which a worker with all of these labels takes tasks."""
-    rows = WorkerBeat.objects.alive().filter(problem="").exclude(host__in=without)
-    return sorted({worker.host for worker in rows if labels <= frozenset(worker.labels)})
+class KnownHosts:
+    """The hosts of workers at one moment. They are read when they are first needed."""
+
+    @cached_property
+    def _known(self) -> list[WorkerBeat]:
+        return list(WorkerBeat.objects.known())
+
+    @cached_property
+    def _taking(self) -> list[WorkerBeat]:
+        return list(WorkerBeat.objects.alive().filter(problem=""))
+
+    def others(self, labels: Labels, left_by: Collection[str]) -> tuple[str, ...]:
+        """Return the other hosts with a worker with all of these labels that takes tasks or may soon."""
+        return _hosts_with(labels, self._known, left_by)
+
+    def awaited(self, labels: Labels, left_by: Collection[str]) -> tuple[str, ...]:
+        """Return the other hosts with such a worker, if none of them takes tasks now."""
+        return () if _hosts_with(labels, self._taking, left_by) else self.others(labels, left_by)
+
+
+def _hosts_with(labels: Labels, workers: Iterable[WorkerBeat], without: Collection[str]) -> tuple[str, ...]:
+    found = {worker.host for worker in workers if labels <= frozenset(worker.labels)}
+    return tuple(sorted(found.difference(without)))
 
 
 def some_worker_has(labels: Labels, *, without: Collection[str] = ()) -> bool:
