@@ -288,7 +288,8 @@ def test_the_page_of_a_project_lists_the_limits_and_warns_of_those_that_nothing_
     assert "3 GiB" in rows["Memory"] and "watched once a second" in rows["Memory"]
     assert "5 MiB" in rows["Temporary files"] and "tone-bad" in rows["Temporary files"]
     assert "not set" in rows["Files"]
-    assert section.count("tone-bad") == 1
+    assert "after the portal" in rows["CPU"] and "tone-bad" in rows["CPU"]
+    assert section.count("tone-bad") == 2
 
 
 @pytest.mark.django_db(transaction=True)
