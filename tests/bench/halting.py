@@ -244,6 +244,7 @@ class Halts:
         card = Metric("tool call read → card in the page", "ms", "× 1.5")
         card.floor = [floors.halted, floors.message]
         process = Metric("answer submitted → the next agent is executed", "ms", "80")
+        process.floor = [floors.commit, floors.sandbox]
         told = Metric("answer submitted → answer is the tool's result", "ms", "× 1.25")
         told.floor = [floors.resumed]
         next_step = Metric("agent exit → the next step's agent is executed", "ms", "25; × 2")
