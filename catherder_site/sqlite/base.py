@@ -82,7 +82,7 @@ class WaitingCursor(base.SQLiteCursorWrapper):
             try:
                 return statement()
             except sqlite3.OperationalError as error:
-                # Within a transaction a lock that is refused will not come: others have written meanwhile.
+                # As in SQLite, nobody waits within a transaction: what it has read may be outdated by then.
                 if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or self.connection.in_transaction:
                     raise
                 now = time.monotonic()

@@ -12,7 +12,7 @@ import ssl
 from dataclasses import dataclass
 from pathlib import Path
 
-#: The variables that name the list, the first one that is set counts.
+#: The variables that name the list. The first one that is set counts.
 _VARIABLES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")
 #: Where systems have their list whose folder has no names that OpenSSL finds (Red Hat, SUSE).
 _SYSTEM_FILES = (

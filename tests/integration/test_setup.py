@@ -85,7 +85,7 @@ def test_a_setup_that_fails_fails_the_task_in_plain_words_and_a_retry_runs_it_ag
     assert line == (
         f"The setup of the workspace failed: `seq 100; test -e {marker} || exit 7` failed with exit 7."
     )
-    lines, advice = rest.removeprefix("\n").split("\n\n")
+    advice, lines = rest.removeprefix("\n").split("\n\n")
     assert lines.split("\n") == ["The last lines of its output:", *map(str, range(91, 101))]
     assert advice == SAME_COMMANDS
     assert [len(commands) for _, commands in setups(task)] == [2]

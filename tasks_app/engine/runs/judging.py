@@ -88,8 +88,8 @@ def _run_guard_and_checks(run: Run, lease: Lease, context: WorkerContext) -> Non
     )
     ticker.raise_problem()
     recorder.tick()
-    ran = any(isinstance(check, Shell) for check in checks)  # others only look
-    if ran and (problem := record_after_checks(run, lease, context)):
+    has_run_commands = any(isinstance(check, Shell) for check in checks)
+    if has_run_commands and (problem := record_after_checks(run, lease, context)):
         reports = (*reports, _recording_failed("What the checks left", problem))
     _store_reports(run, (*guard_reports, *reports), lease, recorder)
 

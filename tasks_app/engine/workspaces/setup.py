@@ -285,11 +285,12 @@ def _as_json(command: str, report: CheckReport, *, seconds: float) -> dict[str, 
 
 
 def _failure(report: CheckReport) -> str:
+    """Return why the setup failed. The output is last: what comes after it would look like a part of it."""
     lines = report.output[-_LAST_CHARACTERS:].strip().split("\n")[-_LAST_LINES:]
     output = "\n".join(lines)
-    said = f"\n\nThe last lines of its output:\n{output}" if output else "\nIt printed nothing."
+    said = f"The last lines of its output:\n{output}" if output else "It printed nothing."
     advice = _WHICH_PROGRAMS if report.exit_code == _NOT_FOUND else ""
-    return f"The setup of the workspace failed: {report.problem}{said}{advice}{_SAME_COMMANDS}"
+    return f"The setup of the workspace failed: {report.problem}{advice}{_SAME_COMMANDS}\n\n{said}"
 
 
 def _tick(lease: Lease, context: WorkerContext) -> None:
