@@ -18,9 +18,12 @@ from pathlib import Path
 PORTAL_GROUP = "portal"
 _RUN_GROUP = "sandbox-"
 _CONTROLLERS = ("memory", "pids", "cpu")
+#: Without this one agents have limits all the same; the kernel then goes by niceness for disks, too.
+_CONTROLLER_OF_DISKS = "io"
 _MOUNTS = Path("/proc/self/mountinfo")
-#: From 1 to 10,000; the portal's own cgroup has 100. So agents wait for the pages, and not the reverse.
-_CPU_WEIGHT = 30
+#: Of processors and disks, from 1 to 10,000; the portal's own cgroup has 100. So agents wait for the pages,
+#: and not the reverse.
+_WEIGHT = 30
 #: Microseconds of the period in which a cgroup gets its processor time.
 _CPU_PERIOD = 100_000
 #: Added to the kernel's score of up to 1,000 when memory runs out: agents are killed before the portal.
@@ -162,6 +165,9 @@ def prepare_cgroup(group: Path | None) -> Path | None:
         (group / "cgroup.subtree_control").write_text(" ".join(f"+{name}" for name in _CONTROLLERS))
     except OSError:
         return None
+    if _CONTROLLER_OF_DISKS in (group / "cgroup.controllers").read_text().split():
+        with suppress(OSError):
+            (group / "cgroup.subtree_control").write_text(f"+{_CONTROLLER_OF_DISKS}")
     return group
 
 
@@ -187,7 +193,9 @@ def make_cgroup(parent: Path, limits: Limits) -> Path:
             (group / "memory.swap.max").write_text("0")
     if limits.processes:
         (group / "pids.max").write_text(str(limits.processes))
-    (group / "cpu.weight").write_text(str(_CPU_WEIGHT))
+    (group / "cpu.weight").write_text(str(_WEIGHT))
+    if (group / "io.weight").exists():
+        (group / "io.weight").write_text(str(_WEIGHT))
     if limits.cpus:
         (group / "cpu.max").write_text(f"{round(limits.cpus * _CPU_PERIOD)} {_CPU_PERIOD}")
     return group

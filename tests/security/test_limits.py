@@ -262,12 +262,33 @@ class TestCgroup:
         (group / "cgroup.subtree_control").write_text("")
         return group
 
-    def test_a_delegated_group_is_divided(self, delegated: Path) -> None:
+    @pytest.fixture
+    def handed_on(self, delegated: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+        """What is written one after the other to say which controllers the groups below get."""
+        written: list[str] = []
+        write = Path.write_text
+
+        def note(path: Path, text: str, *words: Any, **options: Any) -> int:
+            if path == delegated / "cgroup.subtree_control":
+                written.append(text)
+            return write(path, text, *words, **options)
+
+        monkeypatch.setattr(Path, "write_text", note)
+        return written
+
+    def test_a_delegated_group_is_divided(self, delegated: Path, handed_on: list[str]) -> None:
         assert usable_cgroup(delegated) == delegated
         assert not (delegated / "portal").exists(), "who only looks moves no process"
         assert prepare_cgroup(usable_cgroup(delegated)) == delegated
         assert (delegated / "portal").is_dir()
-        assert (delegated / "cgroup.subtree_control").read_text() == "+memory +pids +cpu"
+        assert handed_on == ["+memory +pids +cpu", "+io"]
+
+    def test_a_kernel_that_cannot_weigh_disks_limits_agents_all_the_same(
+        self, delegated: Path, handed_on: list[str]
+    ) -> None:
+        (delegated / "cgroup.controllers").write_text("cpu memory pids")
+        assert prepare_cgroup(usable_cgroup(delegated)) == delegated
+        assert handed_on == ["+memory +pids +cpu"]
 
     def test_a_restarted_worker_in_the_portals_group_finds_its_parent(self, delegated: Path) -> None:
         prepare_cgroup(usable_cgroup(delegated))
@@ -296,6 +317,19 @@ class TestCgroup:
     def test_what_is_not_limited_is_not_written(self, delegated: Path) -> None:
         group = make_cgroup(delegated, Limits())
         assert [file.name for file in group.iterdir()] == ["cpu.weight"]
+
+    def test_where_the_kernel_weighs_disks_the_agent_comes_after_the_portal(
+        self, delegated: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        as_folder = Path.mkdir
+
+        def as_kernel(group: Path, *words: Any, **options: Any) -> None:
+            as_folder(group, *words, **options)
+            (group / "io.weight").write_text("default 100")
+
+        monkeypatch.setattr(Path, "mkdir", as_kernel)
+        group = make_cgroup(delegated, Limits())
+        assert ((group / "io.weight").read_text(), (group / "cpu.weight").read_text()) == ("30", "30")
 
     def test_groups_of_the_past_are_removed(self, delegated: Path) -> None:
         old = delegated / "sandbox-1-old"

@@ -64,6 +64,13 @@ def test_the_web_service_and_the_worker_service_share_their_data_and_start_one_w
     assert web.data_dir.is_relative_to(volume.partition(":")[2])
 
 
+def test_the_web_server_goes_before_workers_and_agents() -> None:
+    web, work = (dict(unit_lines(unit)) for unit in UNITS)
+    assert {name: int(web[name]) for name in ("CPUWeight", "IOWeight")} == {"CPUWeight": 300, "IOWeight": 300}
+    assert not {"CPUWeight", "IOWeight"} & set(work), "the kernel gives 100"
+    assert SERVICES["web"]["cpu_shares"] == 3 * 1024 and "cpu_shares" not in SERVICES["worker"]
+
+
 def test_up_without_a_worker_starts_the_web_server_alone() -> None:
     with socket.socket() as listener:
         assert [child.name for child in up.children(listener)] == ["web server", "worker"]
