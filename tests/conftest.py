@@ -9,6 +9,7 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import TypeVar
 
+import hypothesis
 import pytest
 from django.core.cache import cache
 from django.test import TransactionTestCase
@@ -27,6 +28,12 @@ Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
 
 TransactionTestCase._fixture_teardown = databases.empty_tables  # type: ignore[attr-defined] # private, without a stub
 ServeStaticMiddleware.add_files_from_finders = static_files.add_known_files
+
+# No test fails because the machine is busy.
+hypothesis.settings.register_profile(
+    "untimed", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("untimed")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime
 
 from django.utils import timezone
 
@@ -20,6 +21,7 @@ from tasks_app.core.errors import AnswerRefused, BadInput, NotOpen
 from tasks_app.core.phases import ENDED, Phase
 from tasks_app.models import Channel, Question, Task
 from tasks_app.permissions import Principal
+from tasks_app.services.costs.budgets import budgets_of_task
 from tasks_app.services.questions.answers import answer_question, decide
 from tasks_app.services.wait_sentences import fault_words, reset_words
 
@@ -70,6 +72,8 @@ class TaskSession:
         self._progress = Progress(task, screen, self._printer)
         self._keyboard = Keyboard()
         self._last_note = ""
+        #: Until when it waits for a budget, and whose budget is spent, in words.
+        self._spent_budget: tuple[datetime | None, str] = (None, "")
         #: Whether the person pressed Ctrl+C, even if the task has ended meanwhile.
         self.left = False
 
@@ -163,7 +167,7 @@ class TaskSession:
             text = fault
         elif phase is Phase.WAITING_FOR_RESET and task.resets_at:
             words = reset_words(task.resets_at, now=timezone.now())
-            limit = "The budget for this month is spent." if task.waits_for_budget else "Usage limit reached."
+            limit = self._spent_budget_words() if task.waits_for_budget else "Usage limit reached."
             text = f"{limit} {words} The task then resumes by itself."
         elif held and not is_this_process(task.lease_owner):
             text = (
@@ -173,6 +177,13 @@ class TaskSession:
         if text and text != self._last_note:
             self._screen.say_with_mark("·", text, style="dim")
             self._last_note = text
+
+    def _spent_budget_words(self) -> str:
+        """Say whose budget is spent. It takes sums over the month, so they are made once for each wait."""
+        if self._spent_budget[0] != self._task.resets_at:
+            words = budgets_of_task(self._task.pk).problem(self._principal)
+            self._spent_budget = self._task.resets_at, words or "A budget was spent."
+        return self._spent_budget[1]
 
     def _exit_code(self, phase: Phase) -> Exit:
         """Return the code of the outcome. Scripts must not take a task that was finished early for done."""

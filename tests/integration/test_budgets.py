@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 from datetime import UTC, datetime, timedelta
+from unittest.mock import Mock
 
 import pytest
 from django.core.exceptions import ValidationError
@@ -11,6 +13,10 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from tasks_app.agent.fake_script import Limit, Turn, ask, say
+from tasks_app.cli import task_session
+from tasks_app.cli.ctrl_c import CtrlC
+from tasks_app.cli.screen import Screen
+from tasks_app.cli.task_session import TaskSession
 from tasks_app.core.phases import Phase
 from tasks_app.engine.sweeper import sweep
 from tasks_app.history.day_sums import AGE, add_up_days
@@ -125,6 +131,25 @@ def test_no_run_begins_once_the_budget_is_spent(waiting: Task) -> None:
     assert waiting.waits_for_budget and waiting.resets_at == next_month(timezone.now())
     assert runs(waiting) == [] and due() == []
     assert "$2.00" in waiting.transitions.filter(step=None).order_by("-pk")[0].reason
+
+
+def test_a_terminal_that_follows_it_says_once_whose_budget_is_spent(
+    waiting: Task, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses = []
+
+    def leave_at_the_third(ctrl_c: CtrlC, seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(CtrlC, "pause", leave_at_the_third)
+    monkeypatch.setattr("tasks_app.cli.task_session.budgets_of_task", Mock(wraps=budgets_of_task))
+    said, viewer = io.StringIO(), Principal.unrestricted(UserFactory.create(is_superuser=True))
+    TaskSession(waiting, viewer, Screen(said), may_prompt=False).run()
+    budget_is_spent = f"The budget of {waiting.project} for {timezone.now():%B} is spent: $2.50 of $2.00."
+    assert said.getvalue().count(budget_is_spent) == 1
+    assert task_session.budgets_of_task.call_count == 1  # type: ignore[attr-defined] # the mock
 
 
 @pytest.mark.parametrize("raised", [4.0, None])

@@ -137,6 +137,16 @@ def test_m6_the_log_says_once_why_no_tasks_are_taken(caplog: pytest.LogCaptureFi
     assert caplog.messages == ["This worker takes no tasks: No disk.", "This worker takes tasks again."]
 
 
+def test_a_disk_with_a_little_less_space_each_time_is_one_line_of_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    worker_intake = Intake()
+    for free in ("1.2", "1.1", "0.9"):
+        worker_intake.set_problem(f"Only {free} GiB are free.")
+    assert worker_intake.problem == "Only 0.9 GiB are free."
+    assert caplog.messages == ["This worker takes no tasks: Only 1.2 GiB are free."]
+
+
 @pytest.mark.django_db
 def test_m6_a_worker_that_takes_nothing_publishes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import threading
 from typing import Any, Protocol
 
@@ -37,10 +38,14 @@ class Intake:
         return not self.problem
 
     def set_problem(self, problem: str) -> None:
-        """Close with a reason, or open with an empty one. The log has each change, once."""
+        """Close with a reason, or open with an empty one.
+
+        The log has each change, once. Another number in the same words is none: a disk that is nearly full
+        has a little more or less free space each time.
+        """
         with self._lock:
             former, self._problem = self._problem, problem
-        if problem and problem != former:
+        if problem and _without_numbers(problem) != _without_numbers(former):
             logger.warning("This worker takes no tasks: %s", problem)
         elif former and not problem and former != STARTING:
             logger.warning("This worker takes tasks again.")
@@ -50,6 +55,10 @@ class Intake:
     def wait_until_opened(self) -> None:
         """Wait until nothing was in the way for the first time."""
         self._has_opened.wait()
+
+
+def _without_numbers(words: str) -> str:
+    return re.sub(r"\d[\d.,]*", "0", words)
 
 
 class Listener(Protocol):
