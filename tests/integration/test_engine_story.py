@@ -24,15 +24,17 @@ from tasks_app.agent.fake_script import (
     shell,
     write,
 )
-from tasks_app.agent.port import Ending, RunResult
+from tasks_app.agent.port import AgentEvent, Ending, RunResult
 from tasks_app.core.phases import Phase
 from tasks_app.core.types import Ask, AskItem
 from tasks_app.engine.lease import Lease
+from tasks_app.engine.runs import run_recorder
 from tasks_app.engine.runs.conclude import halt, items_json
 from tasks_app.engine.runs.run_recorder import RunRecorder
 from tasks_app.engine.stopping import StopReason, never
 from tasks_app.history.events.logs import LogKind, render_log
-from tasks_app.models import Change, Outcome, Question, Reason, Run, SessionEntry, Transition, paths
+from tasks_app.models import Change, Event, Outcome, Question, Reason, Run, SessionEntry, Transition, paths
+from tests.factories import RunFactory
 from tests.people import acting
 from tests.runner import TWO_STEPS, Runner, diff_of, file_in, results, runs, step
 
@@ -115,6 +117,21 @@ def test_a_halt_is_one_transaction(runner: Runner) -> None:
     assert Question.objects.get().is_open
     assert Transition.objects.count() == before[1] + 2
     assert Change.objects.count() > before[0]
+
+
+def test_a_message_of_many_parts_does_not_keep_others_from_writing_until_all_are_stored(
+    transactional_db: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """F: batches are bounded. Each transaction is retried alone, so nothing is stored twice."""
+    monkeypatch.setattr(run_recorder, "EVENTS_AT_ONCE", 2)
+    run = RunFactory.create()
+    lease = Lease.claim(run.step.task_id, owner="tester")
+    assert lease is not None
+    recorder = RunRecorder(lease, run, stop_signal=never, timeout=60)
+    with CaptureQueriesContext(connection) as queries:
+        recorder.record([AgentEvent("text", {"text": str(number)}, timezone.now()) for number in range(5)])
+    assert [query["sql"] for query in queries].count("COMMIT") == 3
+    assert [event.payload["text"] for event in Event.objects.order_by("seq")] == list("01234")
 
 
 def test_a_halt_that_cannot_be_stored_leaves_nothing_of_itself(runner: Runner) -> None:

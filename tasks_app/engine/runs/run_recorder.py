@@ -25,6 +25,9 @@ from tasks_app.history.events.append import NewEvent, append
 from tasks_app.models import EventKind, Run, SessionEntry
 from tasks_app.services.costs.run_budget import dollars_for_run
 
+#: Events of one message in one transaction, which nobody else can write meanwhile on SQLite.
+EVENTS_AT_ONCE = 200
+
 T = TypeVar("T")
 
 
@@ -75,7 +78,14 @@ class RunRecorder(DatabaseTranscriptStore):
         return {**event.payload, "turned_down": refusal} if refused else event.payload
 
     def write(self, *events: NewEvent) -> None:
-        """Store events, of the agent or of the portal. Waits while the database is locked or away."""
+        """Store events, of the agent or of the portal. Waits while the database is locked or away.
+
+        A message of thousands of parts is stored in several transactions: others write between them.
+        """
+        for first in range(0, len(events), EVENTS_AT_ONCE):
+            self._write_at_once(events[first : first + EVENTS_AT_ONCE])
+
+    def _write_at_once(self, events: Sequence[NewEvent]) -> None:
         try:
             self._seq = self._write(events)
         except IntegrityError:  # whoever took an answer back has noted it in this run
