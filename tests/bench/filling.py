@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import sys
 import time
 import uuid
@@ -75,6 +76,7 @@ def main() -> None:
     import django
 
     django.setup()
+    require_migrated(chosen.database)
     from tasks_app.models import Task
 
     if Task.objects.exists():
@@ -87,6 +89,18 @@ def main() -> None:
 
     for line in lines():
         print(line)
+
+
+def require_migrated(database: str) -> None:
+    """End with a message if the database cannot be used or lacks migrations."""
+    from tasks_app.cli.command import require_tables
+    from tasks_app.core.errors import BadInput
+
+    try:
+        require_tables()
+    except BadInput as error:
+        command = f"DATABASE_URL={shlex.quote(database)} python manage.py migrate"
+        sys.exit(f"{error}\nTo migrate this database: {command}")
 
 
 def fill(amounts: Amounts) -> Iterator[str]:
