@@ -42,7 +42,7 @@ def main() -> None:
     chosen = parser.parse_args()
     machine = f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, SQLite"
     print(machine)
-    print(f"{'':<66} {'median':>10} {'':<6} {'least to most':<22} {'':<6} {'floor × times':<16} wanted")
+    print(f"{'':<66} {'median':>10} {'':<6} {'least to most':<22} {'':<6} {'floor ×, rate ÷':<18} wanted")
     found = [metric for part in chosen.only for metric in show(PARTS[part](chosen))]
     if chosen.json:
         figures = {"machine": machine, "metrics": [metric.as_json() for metric in found]}

@@ -20,7 +20,7 @@ from playwright.sync_api import Page, sync_playwright
 from tasks_app.agent.program import bundled_cli
 from tests import machine
 from tests.bench.executions import Executions
-from tests.bench.floors import Floors
+from tests.bench.floors.halting import Floors
 from tests.bench.metrics import Metric
 from tests.portal import PASSWORD, UpPortal
 

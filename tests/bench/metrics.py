@@ -14,7 +14,7 @@ class Metric:
     """Samples of one quantity; `wanted` is what the specification asks for.
 
     `floor` is what the same would take without the portal, measured in turns with it: the sum of the medians
-    of these metrics.
+    of these metrics. Of a rate (`/s`), where more is better, it is the most that would be possible.
     """
 
     name: str
@@ -36,9 +36,22 @@ class Metric:
 
     @property
     def ratio(self) -> float | None:
-        """How many times the floor it is."""
+        """The figure divided by its floor, so below 1 for a rate that the portal slows down."""
         floor = self.floor_median
         return self.median / floor if floor and self.samples else None
+
+    @property
+    def is_rate(self) -> bool:
+        return self.unit.startswith("/")
+
+    @property
+    def times(self) -> str:
+        """The floor, and what it is multiplied with; of a rate, what it is divided by. "" without a floor."""
+        if not self.ratio:
+            return ""
+        if self.is_rate:
+            return f"{self.floor_median:,.1f} ÷ {1 / self.ratio:.2f}"
+        return f"{self.floor_median:,.1f} × {self.ratio:.2f}"
 
     @property
     def line(self) -> str:
@@ -46,8 +59,7 @@ class Metric:
             return f"{self.name:<66} nothing was measured"
         spread = f"{min(self.samples):,.1f} to {max(self.samples):,.1f}"
         count = f"n={len(self.samples)}"
-        floor = "" if self.ratio is None else f"{self.floor_median:,.1f} × {self.ratio:.2f}"
-        row = f"{self.name:<66} {self.median:>10,.1f} {self.unit:<6} {spread:<22} {count:<6} {floor:<16}"
+        row = f"{self.name:<66} {self.median:>10,.1f} {self.unit:<6} {spread:<22} {count:<6} {self.times:<18}"
         return f"{row} {self.wanted}".rstrip()
 
     def as_json(self) -> dict[str, Any]:
@@ -69,7 +81,7 @@ def quantile(samples: Sequence[float], share: float) -> float:
 
 
 def show(metrics: list[Metric]) -> list[Metric]:
-    """Print a line each: median, least and most, how many, the floor and how many times it, what is wanted.
+    """Print a line each: median, least and most, how many, the floor and its ratio, what is wanted.
 
     Return them.
     """

@@ -1,4 +1,4 @@
-"""What this machine needs without the portal for parts of what the portal does: the floors of its figures."""
+"""What a halt and a resume need without the portal: the agent's program, a sandbox, a row, a message."""
 
 from __future__ import annotations
 
@@ -29,6 +29,12 @@ def took():
 took()
 result = [took() for _ in range(3)]
 """
+
+
+def commits(portal: UpPortal) -> list[float]:
+    """Return the milliseconds of transactions of one row each. The project `bench` must have a task."""
+    took: list[float] = portal.rows(COMMITS)
+    return took
 
 
 class Floors:
@@ -66,7 +72,7 @@ class Floors:
                 self.sandbox.samples.append(_took(shown))
         with ThreadPoolExecutor(1) as thread:  # in this one, the browser's event loop runs
             self.message.samples.append(thread.submit(lambda: asyncio.run(_message())).result())
-        self.commit.samples += self._portal.rows(COMMITS)
+        self.commit.samples += commits(self._portal)
 
     def stop(self) -> None:
         self._server.stop()
