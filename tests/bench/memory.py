@@ -15,6 +15,7 @@ from pathlib import Path
 
 from tests.bench import processes
 from tests.bench.fake_portal import FakePortal, fake_portal
+from tests.bench.floors import bare_python
 from tests.bench.metrics import Metric, show
 from tests.bench.services import own_services
 from tests.bench.starting import SETTLING
@@ -63,13 +64,18 @@ def _at_rest(running: FakePortal, when: str, *, looked: bool) -> Sequence[Metric
             client.get(page)
     time.sleep(SETTLING)
     (worker,) = running.workers
-    return [
+    found = [
         Metric(f"memory of the {name} {when}, its own", "MB", wanted, [processes.own_memory(pid) / 1000])
         for name, pid, wanted in (
             ("web server", running.web_server, ""),
             ("worker", worker, "" if looked else "below 100"),
         )
     ]
+    floor = Metric("  floor: Python with Django and the portal's models", "MB")
+    floor.samples = [bare_python.memory(running.portal, bare_python.WITH_DJANGO)]
+    for metric in found:
+        metric.floor = [floor]
+    return [*found, floor]
 
 
 if __name__ == "__main__":

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import tempfile
 import time
 import urllib.request
 from pathlib import Path
 
 from tests.bench import processes
+from tests.bench.floors import bare_python
 from tests.bench.metrics import Metric
-from tests.forkserver import REPOSITORY
 from tests.portal import UpPortal
 
 #: Seconds after which a started portal is at rest.
@@ -23,27 +21,31 @@ def measure(rounds: int) -> list[Metric]:
     page = Metric("`up` → its first page", "ms", "2,000")
     django = Metric("floor: Python imports Django and the portal's models", "ms")
     page.floor = [django]
+    with_django = Metric("floor: memory of Python with Django and the portal's models", "MB")
+    python = Metric("floor: memory of Python alone", "MB")
     memory = {
-        word: Metric(f"memory of the {name} at rest, its own", "MB", wanted)
-        for word, name, wanted in (
-            ("uvicorn", "web server", ""),
-            ("worker", "worker", "below 100"),
-            ("", "supervisor", ""),
+        word: Metric(f"memory of the {name} at rest, its own", "MB", wanted, floor=[floor])
+        for word, name, wanted, floor in (
+            ("uvicorn", "web server", "", with_django),
+            ("worker", "worker", "below 100", with_django),
+            ("", "supervisor", "", python),
         )
     }
     with tempfile.TemporaryDirectory() as folder:
         portal = UpPortal(Path(folder) / "data").start()
         portal.stop()
         for _ in range(rounds):
-            django.samples.append(_import_django(portal))
+            django.samples.append(bare_python.import_ms(portal))
             page.samples.append(_start(portal))
             assert portal.process
             time.sleep(SETTLING)
             for word, metric in memory.items():
                 pid = processes.child(portal.process.pid, word) if word else portal.process.pid
                 metric.samples.append(processes.own_memory(pid) / 1000)
+            with_django.samples.append(bare_python.memory(portal, bare_python.WITH_DJANGO))
+            python.samples.append(bare_python.memory(portal, bare_python.ALONE))
             portal.stop()
-    return [page, django, *memory.values()]
+    return [page, django, *memory.values(), with_django, python]
 
 
 def _start(portal: UpPortal) -> float:
@@ -51,12 +53,4 @@ def _start(portal: UpPortal) -> float:
     portal.start()
     with urllib.request.urlopen(f"{portal.url}/login/", timeout=60) as page:
         page.read()
-    return (time.perf_counter() - began) * 1000
-
-
-def _import_django(portal: UpPortal) -> float:
-    code = "import django; django.setup()"
-    env = {**portal.env(), "DJANGO_SETTINGS_MODULE": "catherder_site.settings"}
-    began = time.perf_counter()
-    subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, env=env, check=True)
     return (time.perf_counter() - began) * 1000

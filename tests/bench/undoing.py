@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
+from tests.bench.floors.halting import commits
 from tests.bench.halting import asking_repository, asking_task
 from tests.bench.metrics import Metric
 from tests.installation import answering
@@ -28,6 +29,8 @@ result = (claims.latest('at').at - question.answered_at).total_seconds()
 def measure(tasks: int) -> list[Metric]:
     """Answer the question of one task after the other in a portal with the default time for undo."""
     late = Metric("the time for undo is over → task claimed by a worker", "ms", "50")
+    commit = Metric("floor: one row in one transaction", "ms")
+    late.floor = [commit]
     with tempfile.TemporaryDirectory() as folder:
         portal = UpPortal(Path(folder) / "data", CATHERDER_UNDO_SECONDS=str(SECONDS)).start()
         repository = asking_repository(Path(folder) / "repository")
@@ -37,6 +40,7 @@ def measure(tasks: int) -> list[Metric]:
                 task = portal.rows(asking_task())
                 portal.python(answering(portal.rows(WAITING % task), "Left.", by="admin"))
                 late.samples.append((portal.rows(CLAIMED % (task, task)) - SECONDS) * 1000)
+                commit.samples += commits(portal)
         finally:
             portal.stop()
-    return [late]
+    return [late, commit]
