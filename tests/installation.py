@@ -139,8 +139,12 @@ class Installation:
         assert found is not None, sql
         return tuple(found)
 
+    @property
+    def database_url(self) -> str:
+        return self.variables.get("DATABASE_URL", f"sqlite:///{self.data_dir / 'catherder.sqlite3'}")
+
     def _found(self, sql: str, values: tuple[Any, ...]) -> tuple[Any, ...] | None:
-        url = self.variables.get("DATABASE_URL", f"sqlite:///{self.data_dir / 'catherder.sqlite3'}")
+        url = self.database_url
         if not url.startswith("sqlite"):
             with psycopg.connect(url) as postgres:
                 return postgres.execute(sql.replace("?", "%s"), values).fetchone()

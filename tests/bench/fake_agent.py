@@ -1,7 +1,8 @@
 """A fake agent for benchmarks that does what a line of the task's text says.
 
 `bench: 2.5` waits as many seconds, and then writes a file. `bench: ask` asks a question.
-`bench: write 500 60 50` writes 500 events a second for 60 seconds, 50 in each message.
+`bench: write 500 60 50` writes 500 events a second for 60 seconds, 50 in each message. With a fourth number
+it writes nothing for so many seconds afterwards.
 """
 
 from __future__ import annotations
@@ -20,6 +21,10 @@ from tasks_app.agent.port import AgentEvent, Recorder, RunOrder, RunResult
 #: Seconds between two looks whether the run must end, as the real agent has them.
 TICK_SECONDS = 1.0
 WORDS = "word " * 40
+MESSAGE = {
+    "type": "assistant",
+    "message": {"role": "assistant", "content": [{"type": "text", "text": WORDS}]},
+}
 
 
 def script(prompt: str) -> Sequence[Act]:
@@ -43,10 +48,18 @@ class WritingAgent(FakeAgent):
 
     def run(self, order: RunOrder, recorder: Recorder) -> RunResult:
         if found := re.search(
-            r"^bench: write ([0-9.]+) ([0-9.]+) ([0-9]+)$", order.prompt or "", re.MULTILINE
+            r"^bench: write ([0-9.]+) ([0-9.]+) ([0-9]+)(?: ([0-9.]+))?$", order.prompt or "", re.MULTILINE
         ):
             _Writing(recorder, float(found[1]), float(found[2]), int(found[3])).run()
+            _rest(recorder, float(found[4] or 0))
         return super().run(order, recorder)
+
+
+def _rest(recorder: Recorder, seconds: float) -> None:
+    until = time.monotonic() + seconds
+    while (left := until - time.monotonic()) > 0:
+        time.sleep(min(left, TICK_SECONDS))
+        recorder.tick()
 
 
 @dataclass
@@ -72,5 +85,4 @@ class _Writing:
 
     @staticmethod
     def _event() -> AgentEvent:
-        message = {"role": "assistant", "content": [{"type": "text", "text": WORDS}]}
-        return AgentEvent("text", {"text": WORDS}, timezone.now(), {"type": "assistant", "message": message})
+        return AgentEvent("text", {"text": WORDS}, timezone.now(), MESSAGE)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -12,7 +10,8 @@ from contextlib import closing
 from http.client import HTTPConnection
 from pathlib import Path
 
-from tests.bench.metrics import Metric
+from tests.bench.floors.plain_database import RUN, PlainDatabase, PlainWriter
+from tests.bench.metrics import Metric, quantile
 from tests.forkserver import REPOSITORY
 from tests.portal import UpPortal
 
@@ -40,44 +39,45 @@ for number in range(%d):
     result.append(Run.objects.create(step=step, number=1, reason='first', session_id=uuid.uuid4()).pk)
 """
 SECONDS = 5.0
-PLAIN_SECONDS = 1.0
+#: Seconds for which the floor is written, and how often a page is asked for while nobody writes.
+PLAIN_SECONDS, QUIET_REQUESTS = 1.0, 20
+#: Seconds between two requests.
+BETWEEN = 0.05
 
 
 def measure(rounds: int, *, agents: int = 20, batch: int = 50) -> list[Metric]:
     """`agents` writers, each a process, for SECONDS; pages of the portal are asked for meanwhile."""
     stored = Metric(f"events stored by {agents} agents at once", "/s", "10,000")
     pages = Metric("dashboard meanwhile", "ms", "p99 below 100")
-    floor = Metric("floor: the same rows into an SQLite file, one writer", "/s")
-    stored.floor = [floor]
+    floor = Metric("floor: the same rows by one writer without Django", "/s")
+    quiet = Metric("floor: dashboard while nobody writes", "ms")
+    stored.floor, pages.floor = [floor], [quiet]
     with tempfile.TemporaryDirectory() as folder:
         portal = UpPortal(Path(folder) / "data").start()
         try:
-            runs = portal.rows(SEED % agents)
-            for _ in range(rounds):
-                floor.samples.append(_plain_rows_per_second(Path(folder) / "plain.sqlite3", batch))
-                stored.samples.append(_round(portal, runs, batch, pages))
+            runs, (task, run) = portal.rows(SEED % agents), portal.rows(RUN)
+            with closing(PlainDatabase(portal.database_url)) as database:
+                plain = PlainWriter(database, task=task, run=run, batch=batch, payload={"text": "word " * 40})
+                for _ in range(rounds):
+                    floor.samples.append(plain.write(PLAIN_SECONDS).per_second)
+                    quiet.samples += _quiet(client_of(portal))
+                    stored.samples.append(_round(portal, runs, batch, pages))
         finally:
             portal.stop()
-    pages.samples.sort()
-    worst = Metric("dashboard meanwhile, p99", "ms", "below 100")
-    worst.samples = pages.samples[int(len(pages.samples) * 0.99) :][:1]
-    return [stored, floor, pages, worst]
+    worst = Metric("dashboard meanwhile, p99", "ms", "below 100", [quantile(pages.samples, 0.99)])
+    quiet_worst = Metric("floor: dashboard while nobody writes, p99", "ms")
+    quiet_worst.samples = [quantile(quiet.samples, 0.99)]
+    worst.floor = [quiet_worst]
+    return [stored, floor, pages, quiet, worst, quiet_worst]
 
 
-def _plain_rows_per_second(file: Path, batch: int) -> float:
-    """Insert rows like those of events in transactions of `batch`, written through like the portal's own."""
-    row = (1, "text", json.dumps({"text": "word " * 40}), "2026-01-01 00:00:00")
-    with closing(sqlite3.connect(file, isolation_level=None)) as database:
-        database.execute("PRAGMA journal_mode = WAL")
-        database.execute("PRAGMA synchronous = FULL")
-        database.execute("CREATE TABLE IF NOT EXISTS event (run, kind, payload, at)")
-        count, until = 0, time.monotonic() + PLAIN_SECONDS
-        while time.monotonic() < until:
-            database.execute("BEGIN IMMEDIATE")
-            database.executemany("INSERT INTO event VALUES (?, ?, ?, ?)", [row] * batch)
-            database.execute("COMMIT")
-            count += batch
-    return count / PLAIN_SECONDS
+def _quiet(client: Client) -> list[float]:
+    """Return the milliseconds of requests for the dashboard."""
+    took = []
+    for _ in range(QUIET_REQUESTS):
+        took.append(client.timed("/"))
+        time.sleep(BETWEEN)
+    return took
 
 
 def _round(portal: UpPortal, runs: list[int], batch: int, pages: Metric) -> float:
@@ -94,10 +94,8 @@ def _round(portal: UpPortal, runs: list[int], batch: int, pages: Metric) -> floa
     ]
     client = client_of(portal)
     while any(writer.poll() is None for writer in writers):
-        began = time.perf_counter()
-        client.get("/")
-        pages.samples.append((time.perf_counter() - began) * 1000)
-        time.sleep(0.05)
+        pages.samples.append(client.timed("/"))
+        time.sleep(BETWEEN)
     return sum(int(writer.communicate()[0]) for writer in writers) / SECONDS
 
 
@@ -114,6 +112,12 @@ class Client:
         body = answer.read()
         assert answer.status == 200, f"{path}: {answer.status}"
         return body
+
+    def timed(self, path: str) -> float:
+        """Return the milliseconds until the whole page was there."""
+        began = time.perf_counter()
+        self.get(path)
+        return (time.perf_counter() - began) * 1000
 
 
 def client_of(portal: UpPortal) -> Client:

@@ -10,19 +10,25 @@ from __future__ import annotations
 import argparse
 import tempfile
 import time
-from contextlib import ExitStack
+from collections.abc import Sequence
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 from tests.bench import processes
+from tests.bench.fake_agent import MESSAGE, WORDS
 from tests.bench.fake_portal import FakePortal, fake_portal
+from tests.bench.floors.plain_database import RUN, PlainDatabase, PlainWriter
 from tests.bench.metrics import Metric, quantile, show
 from tests.bench.services import own_services
-from tests.bench.storing import client_of
+from tests.bench.storing import BETWEEN, PLAIN_SECONDS, client_of
 
 AGENTS, WORKERS = 20, 4
-#: Seconds that each round lasts, that its agents begin before it and end after it, and between two requests.
-SECONDS, AROUND, BETWEEN = 15.0, 5.0, 0.05
-EVENTS = "SELECT count(*) FROM tasks_app_event WHERE kind = 'text'"
+#: Seconds that each round lasts, that its agents begin before it and stop writing after it, and for which the
+#: same pages are asked for afterwards, when nobody writes. The agents end later than that.
+SECONDS, AROUND, QUIET_SECONDS = 15.0, 5.0, 5.0
+REST = 2 * AROUND + QUIET_SECONDS
+#: Those of agents. The floor writes to a run of its own.
+EVENTS = "SELECT count(*) FROM tasks_app_event WHERE kind = 'text' AND run_id <> ?"
 
 
 def main() -> None:
@@ -41,43 +47,79 @@ def measure(rounds: int, *, rate: int = 10_000, batch: int = 50, **services: str
     stored = Metric(
         f"events through {WORKERS} workers with {AGENTS} agents, {rate:,} offered", "/s", f"{rate:,}"
     )
+    plain = Metric("  floor: the same rows by one writer without Django", "/s")
     used = Metric("  CPU time of the workers for 1,000 events", "ms")
-    pages = {name: Metric(f"  {name} meanwhile", "ms") for name in ("dashboard", "page of a task")}
-    high = {name: Metric(f"  {name} meanwhile, p99", "ms", "below 100") for name in pages}
+    plain_used = Metric("  floor: CPU time of the writer without Django for 1,000 events", "ms")
+    stored.floor, used.floor = [plain], [plain_used]
+    pages = [_Page("dashboard"), _Page("page of a task")]
     slots = {"CATHERDER_WORKERS": str(AGENTS // WORKERS)}
     with (
         tempfile.TemporaryDirectory() as folder,
         fake_portal(Path(folder), {**slots, **services}, workers=WORKERS) as running,
+        ExitStack() as cleanup,
     ):
+        task, run = running.portal.rows(RUN)
+        database = cleanup.enter_context(closing(PlainDatabase(running.portal.database_url)))
+        writer = PlainWriter(database, task=task, run=run, batch=batch, payload={"text": WORDS}, raw=MESSAGE)
         for _ in range(rounds):
+            written = writer.write(PLAIN_SECONDS)
+            plain.samples.append(written.per_second)
+            plain_used.samples.append(written.cpu_ms_per_thousand)
             # They end by themselves: if they write all that the database takes, nobody else can cancel them.
-            tasks = running.start_tasks(AGENTS, f"write {rate / AGENTS:g} {SECONDS + 2 * AROUND:g} {batch}")
+            what = f"write {rate / AGENTS:g} {SECONDS + 2 * AROUND:g} {batch} {REST:g}"
+            tasks = running.start_tasks(AGENTS, what)
             running.until_in("running", tasks)
             time.sleep(AROUND)
-            cpu, before, began = _cpu(running), _events(running), time.monotonic()
-            _ask_for(running, {"dashboard": "/", "page of a task": f"/tasks/{tasks[0]}/"}, pages)
-            took, written = time.monotonic() - began, _events(running) - before
-            stored.samples.append(written / took)
-            used.samples.append((_cpu(running) - cpu) / written * 1_000_000)
+            cpu, before, began = _cpu(running), _events(running, run), time.monotonic()
+            addresses = ("/", f"/tasks/{tasks[0]}/")
+            _ask_for(running, addresses, [page.meanwhile for page in pages], SECONDS)
+            took, count = time.monotonic() - began, _events(running, run) - before
+            stored.samples.append(count / took)
+            used.samples.append((_cpu(running) - cpu) / count * 1_000_000)
+            _until_nobody_writes(running, run)
+            _ask_for(running, addresses, [page.quiet for page in pages], QUIET_SECONDS)
             running.until_in("done", tasks)
-    for name, metric in pages.items():
-        high[name].samples = [quantile(metric.samples, 0.99)]
-    return [stored, used, *(one for name in pages for one in (pages[name], high[name]))]
+    return [stored, plain, used, plain_used, *(metric for page in pages for metric in page.metrics)]
 
 
-def _ask_for(running: FakePortal, addresses: dict[str, str], pages: dict[str, Metric]) -> None:
-    """Ask for the pages in turns, over one connection that stays open, until the round is over."""
-    client, until = client_of(running.portal), time.monotonic() + SECONDS
+class _Page:
+    """How long a page takes while agents write, and while nobody does."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self.meanwhile = Metric(f"  {name} meanwhile", "ms")
+        self.quiet = Metric(f"  floor: {name} while nobody writes", "ms")
+        self.meanwhile.floor = [self.quiet]
+
+    @property
+    def metrics(self) -> list[Metric]:
+        """The medians, and the 99th percentiles."""
+        high = Metric(f"  {self._name} meanwhile, p99", "ms", "below 100")
+        quiet = Metric(f"  floor: {self._name} while nobody writes, p99", "ms")
+        high.floor = [quiet]
+        high.samples = [quantile(self.meanwhile.samples, 0.99)]
+        quiet.samples = [quantile(self.quiet.samples, 0.99)]
+        return [self.meanwhile, self.quiet, high, quiet]
+
+
+def _ask_for(running: FakePortal, addresses: Sequence[str], metrics: list[Metric], seconds: float) -> None:
+    """Ask for the pages in turns, over one connection that stays open, for so many seconds."""
+    client, until = client_of(running.portal), time.monotonic() + seconds
     while time.monotonic() < until:
-        for name, address in addresses.items():
-            began = time.perf_counter()
-            client.get(address)
-            pages[name].samples.append((time.perf_counter() - began) * 1000)
+        for address, metric in zip(addresses, metrics, strict=True):
+            metric.samples.append(client.timed(address))
             time.sleep(BETWEEN)
 
 
-def _events(running: FakePortal) -> int:
-    return int(running.row(EVENTS)[0])
+def _until_nobody_writes(running: FakePortal, run: int) -> None:
+    before = -1
+    while before != (before := _events(running, run)):
+        time.sleep(1)
+
+
+def _events(running: FakePortal, floor: int) -> int:
+    """Return how many events there are, but for those of the floor's run."""
+    return int(running.row(EVENTS, floor)[0])
 
 
 def _cpu(running: FakePortal) -> float:
