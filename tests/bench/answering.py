@@ -3,7 +3,8 @@
 The questions are of tasks that halted; their agent is the fake one. When all of them are open, four other
 tasks take the worker's four slots, and their agents write events as busy agents do. Then each question is
 answered by the form of its card, as a browser sends it: 20 people with a session each, and for each answer a
-connection that is open already.
+connection that is open already. The floor is the same request to an application that stores as many rows in
+one transaction of the same database, while the same agents run.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import argparse
 import asyncio
 import tempfile
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +21,7 @@ from urllib.parse import urlencode
 
 from tests.bench import processes
 from tests.bench.fake_portal import FakePortal, fake_portal
+from tests.bench.floors.bare_server import BareServer
 from tests.bench.metrics import Metric, quantile, show
 from tests.bench.services import own_services
 
@@ -53,6 +56,19 @@ for question in Question.objects.filter(pk__in=%r):
     events = question.run.events.filter(kind=EventKind.ANSWER)
     result[str(question.pk)] = [question.answer_text, entries.count(), events.count()]
 """
+#: The task of a question, and how many rows an answer to it inserts, changes and removes.
+ROWS = """
+from django.db import transaction
+from tasks_app.permissions import Principal
+from tasks_app.services.questions.answers import Reply, answer_question
+from tests.bench.floors.statements import counting_rows
+question = Question.objects.get(pk=%d)
+admin = Principal.unrestricted(User.objects.get(username="admin"))
+with transaction.atomic(), counting_rows() as counted:
+    answer_question(question, Reply.to(question, "Left."), by=admin, via=Channel.WEB)
+    transaction.set_rollback(True)
+result = [question.task_id, sum(counted)]
+"""
 TOKEN = "t" * 32
 
 
@@ -68,29 +84,69 @@ def main() -> None:
 
 
 def measure(rounds: int, *, answers: int = 200, **services: str) -> list[Metric]:
-    alone = Metric(f"one answer alone while {AGENTS} agents run: stored and shown", "ms")
-    each = Metric(f"{answers} answers at once while {AGENTS} agents run: stored and shown", "ms")
-    high = Metric("  p95 of a round", "ms", "200")
-    last = Metric("  the last one of a round", "ms")
-    used = Metric("  CPU time of the web server for each", "ms")
-    written = Metric("  events of the agents meanwhile", "/s")
+    found = _Figures(answers)
     with tempfile.TemporaryDirectory() as folder, fake_portal(Path(folder), services) as running:
         sessions = running.portal.rows(SESSIONS % PEOPLE)
         for _ in range(rounds):
             posts = _opened(running, sessions, FIRST + ALONE + answers)
-            for number, post in enumerate(posts[: FIRST + ALONE]):
-                took = _posted([post], running)
-                alone.samples += took if number >= FIRST else []
-            events, cpu, began = _events(running), processes.cpu_seconds(running.web_server), time.monotonic()
-            took = _posted(posts[FIRST + ALONE :], running)
-            used.samples.append((processes.cpu_seconds(running.web_server) - cpu) / answers * 1000)
-            written.samples.append((_events(running) - events) / (time.monotonic() - began))
-            each.samples += took
-            high.samples.append(quantile(took, 0.95))
-            last.samples.append(max(took))
+            task, rows = running.portal.rows(ROWS % posts[0].question)
+            with BareServer.storing(running.portal.database_url, task=task, rows=rows) as bare:
+                found.rows = rows
+                _round(running, bare, posts, found)
             _require_stored_once(running, posts)
             running.cancel_all()
-    return [alone, each, high, last, used, written]
+    return found.metrics
+
+
+def _round(running: FakePortal, bare: BareServer, posts: Sequence[_Post], found: _Figures) -> None:
+    portal = _Answerer(running.portal.url.removeprefix("http://"), running.web_server)
+    floor = _Answerer(bare.address, bare.pid)
+    for number, post in enumerate(posts[: FIRST + ALONE]):
+        for answerer, metrics in ((portal, found.portal), (floor, found.floor)):
+            took = answerer.post([post])
+            metrics.alone.samples += took if number >= FIRST else []
+    events, began = _events(running), time.monotonic()
+    portal.post_at_once(posts[FIRST + ALONE :], found.portal)
+    found.written.samples.append((_events(running) - events) / (time.monotonic() - began))
+    floor.post_at_once(posts[FIRST + ALONE :], found.floor)
+
+
+class _Took:
+    """How long answers take: `alone`, and `each` of many at once with what follows from it."""
+
+    def __init__(self, alone: Metric, each: Metric, indent: str = "  ") -> None:
+        self.alone, self.each = alone, each
+        self.high = Metric(f"{indent}p95 of a round", "ms", "")
+        self.last = Metric(f"{indent}the last one of a round", "ms")
+        self.used = Metric(f"{indent}CPU time of the web server for each", "ms")
+
+    @property
+    def all(self) -> list[Metric]:
+        return [self.alone, self.each, self.high, self.last, self.used]
+
+
+class _Figures:
+    """What is measured, with the floors. `rows` is what an answer stores, once that is known."""
+
+    rows = 0
+
+    def __init__(self, answers: int) -> None:
+        running = f"while {AGENTS} agents run"
+        self.portal = _Took(
+            Metric(f"one answer alone {running}: stored and shown", "ms"),
+            Metric(f"{answers} answers at once {running}: stored and shown", "ms"),
+        )
+        self.portal.high.wanted = "200"
+        self.floor = _Took(Metric("", "ms"), Metric("", "ms"), "  floor: ")
+        for metric, floor in zip(self.portal.all, self.floor.all, strict=True):
+            metric.floor = [floor]
+        self.written = Metric("  events of the agents meanwhile", "/s")
+
+    @property
+    def metrics(self) -> list[Metric]:
+        what = f"floor: {{}} without the portal, {self.rows} rows each"
+        self.floor.alone.name, self.floor.each.name = what.format("one POST"), what.format("as many POSTs")
+        return [*self.portal.all, self.written, *self.floor.all]
 
 
 def _opened(running: FakePortal, sessions: list[str], count: int) -> list[_Post]:
@@ -137,12 +193,27 @@ class _Post:
         return cls(question, answer, head.encode() + body)
 
 
-def _posted(posts: list[_Post], running: FakePortal) -> list[float]:
-    """Send all of them at once; return the milliseconds until the whole response of each was there."""
-    return asyncio.run(_post_all(posts, running.portal.url.removeprefix("http://")))
+@dataclass(frozen=True)
+class _Answerer:
+    """A web server that takes answers: its address and its process."""
+
+    address: str
+    pid: int
+
+    def post(self, posts: Sequence[_Post]) -> list[float]:
+        """Send all of them at once; return the milliseconds until the whole response of each was there."""
+        return asyncio.run(_post_all(posts, self.address))
+
+    def post_at_once(self, posts: Sequence[_Post], found: _Took) -> None:
+        cpu = processes.cpu_seconds(self.pid)
+        took = self.post(posts)
+        found.used.samples.append((processes.cpu_seconds(self.pid) - cpu) / len(posts) * 1000)
+        found.each.samples += took
+        found.high.samples.append(quantile(took, 0.95))
+        found.last.samples.append(max(took))
 
 
-async def _post_all(posts: list[_Post], address: str) -> list[float]:
+async def _post_all(posts: Sequence[_Post], address: str) -> list[float]:
     host, _, port = address.rpartition(":")
     connections = [await asyncio.open_connection(host, int(port)) for _ in posts]
     try:
