@@ -13,12 +13,14 @@ import tempfile
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tests.bench.floors.plain_database import PlainDatabase
+from tests.bench.floors.statements import statements_of
 from tests.bench.metrics import Metric, show
 from tests.bench.storing import client_of
 from tests.integration.redis_server import redis_server
@@ -124,16 +126,27 @@ def _asked_for(
     portal: UpPortal, addresses: dict[str, str], month: str, requests: int, of: str
 ) -> Iterator[Metric]:
     client = client_of(portal)
-    for name, address in addresses.items():
-        metric = Metric(name, "ms", WANTED.get(name, ""))
-        path = address.format(month=month)
-        body = client.get(path)
-        for _ in range(requests):
-            began = time.perf_counter()
-            client.get(path)
-            metric.samples.append((time.perf_counter() - began) * 1000)
-        metric.name = f"page {of}: {name}, {len(body) / 1000:,.0f} kB"
-        yield metric
+    paths = {name: address.format(month=month) for name, address in addresses.items()}
+    statements = statements_of(portal, "admin", list(paths.values()))
+    with closing(PlainDatabase(portal.database_url)) as database:
+        database.add_functions()
+        for name, path in paths.items():
+            metric = Metric(name, "ms", WANTED.get(name, ""))
+            floor = Metric(f"  floor: its {len(statements[path])} statements, rows fetched", "ms")
+            metric.floor = [floor]
+            size = len(client.get(path))
+            database.read(statements[path])
+            for _ in range(requests):
+                metric.samples.append(client.timed(path))
+                floor.samples.append(_read(database, statements[path]))
+            metric.name = f"page {of}: {name}, {size / 1000:,.0f} kB"
+            yield from (metric, floor)
+
+
+def _read(database: PlainDatabase, statements: list[str]) -> float:
+    began = time.perf_counter()
+    database.read(statements)
+    return (time.perf_counter() - began) * 1000
 
 
 def seed(count: int, *, questions: bool = True) -> str:
