@@ -82,6 +82,11 @@ result = [move.at.timestamp() * 1000 for move in Transition.objects.filter(
     step=None, task__project__name='bench', task__gt={warm_up}, target__in=['waiting_for_input', 'done'])]
 """
 DONE = "result = Transition.objects.filter(task=%d, step=None).latest('pk').at.timestamp() * 1000"
+#: The question is stored while the agent is still ending.
+HALTED = """
+import time
+while not Run.objects.filter(step__task__phase='waiting_for_input', ended_at__isnull=False): time.sleep(0.1)
+"""
 BYTES = """
 def size(rows, *fields):
     return sum(len(str(value)) for row in rows.values_list(*fields) for value in row)
@@ -203,7 +208,7 @@ def _news(moves: list[float], news: list[float], floors: Floors) -> Metric:
 
 def _waiting(portal: UpPortal) -> list[Metric]:
     portal.rows(asking_task())
-    portal.rows("import time\nwhile not Task.objects.filter(phase='waiting_for_input'): time.sleep(0.1)")
+    portal.rows(HALTED)
     transcript, rows = portal.rows(BYTES)
     return [
         Metric("a waiting task: processes of its agent", "", "none", [len(portal.agents())]),
