@@ -177,20 +177,24 @@ class Sandbox:
         home: Path,
         writable: Sequence[Path] = (),
         readable: Sequence[Path] = (),
+        start_signal: int | None = None,
     ) -> SandboxedCommand:
         """Return the command that runs `argv` in `workspace`. It sees only the system and the given paths.
 
         `workspace`, `home` and `writable` can be written, `readable` only read; of two nested paths the inner
         one decides. These are paths of the host, and so is the command's `cwd`; paths in `argv` and `env` are
-        those of `inside`. `env` is added to `clean_env(home, …)`. Raises SandboxError for a path that is
-        missing or was changed to lead elsewhere.
+        those of `inside`. `env` is added to `clean_env(home, …)`. `start_signal` is a descriptor to pass on
+        to the process, in a sandbox that is `active`: a byte is written to it just before `argv` is executed,
+        which does not inherit it. Raises SandboxError for a path that is missing or was changed to lead
+        elsewhere.
         """
         group = make_cgroup(self.cgroup, self.limits) if self.cgroup else None
         words = [*_JOIN_CGROUP, str(group)] if group else []
         if self.bwrap is None:
             words += [*_die_with_parent(), *self._unsandboxed_limits(), *argv]
         else:
-            words += [*self._bubblewrap_words(self.bwrap, workspace, home, writable, readable), *argv]
+            words += self._bubblewrap_words(self.bwrap, workspace, home, writable, readable)
+            words += [*self._restricting_words(start_signal), *argv]
         environment = clean_env(self.inside(home), env)
         return SandboxedCommand(tuple(words), environment, workspace, self.limits, (workspace, home), group)
 
@@ -204,9 +208,14 @@ class Sandbox:
         words += mount_arguments(requested, tmp_size=self.limits.tmp if self.limits_tmp else 0)
         # The root itself is a tmpfs. If it were writable, files written there would fill the memory.
         words += ["--remount-ro", "/", "--chdir", str(self.inside(workspace)), "--"]
+        return words
+
+    def _restricting_words(self, start_signal: int | None) -> list[str]:
         limits = rlimits(self.limits, own_users=self._counts_processes)
         settings = {**limits, "oom_score": OOM_SCORE, "nice": NICE, "session_nice": SESSION_NICE}
-        return [*words, *_RESTRICT, " ".join(f"{name}={value}" for name, value in settings.items())]
+        if start_signal is not None:
+            settings["start_signal"] = start_signal
+        return [*_RESTRICT, " ".join(f"{name}={value}" for name, value in settings.items())]
 
     def _unsandboxed_limits(self) -> list[str]:
         """Return the words that set rlimits without a sandbox.

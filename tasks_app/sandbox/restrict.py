@@ -24,7 +24,7 @@ _IGNORED_BY_PYTHON = (13, 25)
 
 
 def restrict() -> None:
-    """Deny abstract sockets, leave the inherited keyring, and reset ignored signals."""
+    """Deny abstract sockets, and leave the inherited keyring."""
     kernel = ctypes.CDLL(None)
     # Handled access to files, to the network, and the scope (struct landlock_ruleset_attr).
     rules = (ctypes.c_uint64 * 3)(0, 0, _SCOPE_ABSTRACT_SOCKETS)
@@ -34,6 +34,11 @@ def restrict() -> None:
         os.close(ruleset)
     if number := _KEYCTL.get(os.uname().machine):
         kernel.syscall(number, _JOIN_SESSION_KEYRING, None)
+
+
+def reset_signals() -> None:
+    """Reset the signals that Python ignores."""
+    kernel = ctypes.CDLL(None)
     for number in _IGNORED_BY_PYTHON:
         kernel.signal(number, None)
 
@@ -62,15 +67,29 @@ def set_session_niceness(niceness: int) -> None:
         pass
 
 
+def signal_start(descriptor: int) -> None:
+    """Tell whoever started this process that the program comes next. It does not inherit the descriptor."""
+    try:
+        with os.fdopen(descriptor, "wb", 0) as signal:
+            signal.write(b"!")
+    except OSError:  # nobody reads it any more
+        pass
+
+
 def main(argv: list[str]) -> int:
     """Become the program. Returns the exit code of a shell only if that fails.
 
     The first argument has the limits, as `NAME=VALUE NAME=VALUE`: importing a parser would take longer than
-    all the rest.
+    all the rest. `start_signal` is the descriptor for `signal_start`.
     """
     restrict()
     words = (word.partition("=") for word in argv.pop(0).split())
-    set_limits({name: int(value) for name, _, value in words})
+    settings = {name: int(value) for name, _, value in words}
+    start_signal = settings.pop("start_signal", None)
+    set_limits(settings)
+    if start_signal is not None:
+        signal_start(start_signal)  # while SIGPIPE is still ignored
+    reset_signals()
     try:
         os.execvp(argv[0], argv)  # noqa: S606
     except OSError as error:
