@@ -54,6 +54,7 @@ INSTALLED_APPS = [
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "servestatic.middleware.ServeStaticMiddleware",
+    "tasks_app.web.pages.request_hops.request_hops",  # above the slots, for which a request may wait
     "catherder_site.request_slots.request_slots",
     "csp.middleware.CSPMiddleware",
     "tasks_app.web.pages.caching_headers.NoStore",

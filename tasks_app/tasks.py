@@ -6,10 +6,13 @@ import threading
 import time
 from collections import Counter
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
+from functools import partial
 
+from django.utils import timezone
 from huey.contrib.djhuey import HUEY, db_task
 
+from tasks_app.core.hops import HopName
 from tasks_app.core.labels import Labels
 from tasks_app.engine.stopping import StopReason
 from tasks_app.engine.workers.intake import Intake
@@ -60,6 +63,7 @@ _labels_known: tuple[float, Labels] = (float("-inf"), frozenset())
 @db_task()  # type: ignore[untyped-decorator]
 def look_at(task_id: int) -> None:
     """Work on the tasks whose turn it is; `task_id` is the one that somebody was woken for."""
+    woken_at = timezone.now()
     # Imported late: every process can queue jobs, but few run agents, whose SDK takes 0.5 s and 50 MB.
     from tasks_app import composition
     from tasks_app.engine.turns import QueueNotifier, take_turns
@@ -68,10 +72,22 @@ def look_at(task_id: int) -> None:
     context = replace(composition.worker_context(_stop_signal), labels=_recent_labels())
     notifier = QueueNotifier(notify=notify_worker, pass_on=passing_on, pending=HUEY.pending_count)
     worked = take_turns(
-        owner=composition.owner(), context=context, notifier=notifier, goes_on=lambda: intake.is_open
+        owner=composition.owner(),
+        context=context,
+        notifier=notifier,
+        goes_on=lambda: intake.is_open,
+        when_claimed=partial(_note_woken, task_id, woken_at),
     )
     if not worked and Task.objects.undo_ends_within(CLOCKS_DIFFER, task_id):
         notify_worker_later(task_id, UNDO_PAUSE)
+
+
+def _note_woken(task_id: int, woken_at: datetime, claimed: int) -> None:
+    """Note when this worker was woken for the task, if that is the one that it has claimed."""
+    from tasks_app.history.noted_hops import note_of_wait
+
+    if claimed == task_id:
+        note_of_wait(task_id, HopName.WOKEN, woken_at)
 
 
 def labels_here() -> Labels:

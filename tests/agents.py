@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -16,6 +17,7 @@ from tasks_app.agent.call_permissions import AnswersFolder, GivenAnswer, permiss
 from tasks_app.agent.claude import ClaudeAgent
 from tasks_app.agent.connection import Connection
 from tasks_app.agent.port import Agent, AgentEvent, RunOrder, RunPaths, RunResult
+from tasks_app.core.hops import HopName
 from tasks_app.core.types import Usage
 from tasks_app.rehearsal.scenario import SHIPPED
 from tasks_app.rehearsal.server import RehearsalServer
@@ -31,6 +33,7 @@ class MemoryRecorder:
         self.events: list[AgentEvent] = []
         self.used: list[tuple[Usage, str]] = []
         self.transcripts: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
+        self.hops: list[HopName] = []
         self.budget: float | None = None
         self.asks: list[RunResult] = []
         self.looked: Callable[[], None] = lambda: None
@@ -48,6 +51,9 @@ class MemoryRecorder:
     def asked(self, result: RunResult) -> None:
         self.asks.append(result)
         self.heard_asks(result)
+
+    def passed(self, hop: HopName, at: datetime) -> None:
+        self.hops.append(hop)
 
     def budget_left(self) -> float | None:
         return self.budget

@@ -9,6 +9,7 @@ import warnings
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
@@ -32,11 +33,13 @@ from tasks_app.agent.port import AgentEvent, Ending, Recorder, RunOrder, RunResu
 from tasks_app.agent.program import bundled_cli
 from tasks_app.agent.run_setup import RunSetup, set_up_run
 from tasks_app.agent.sockets import use_in_sdk
-from tasks_app.agent.stream import Stream
+from tasks_app.agent.start_signal import StartSignal
+from tasks_app.agent.stream import Stream, defers_call, is_hook_message
 from tasks_app.agent.tools import USUAL
 from tasks_app.agent.transcripts import OwnSession, SdkSessionStore, stored_transcript, write_transcript
 from tasks_app.agent.transport import ObservedTransport
 from tasks_app.core.errors import CatHerderError, TemporaryFault, machine_fault
+from tasks_app.core.hops import HopName
 from tasks_app.core.types import Usage
 from tasks_app.sandbox import Sandbox, SandboxedCommand, Watch
 
@@ -115,6 +118,11 @@ class _ClaudeRun:
         self._must_exit_by: float | None = None
         self._was_overdue = False
         self._cancel: Callable[[], None] | None = None
+        self._gate_decided_at: datetime | None = None
+
+    def _passed(self, hop: HopName, at: datetime | None) -> None:
+        if self._order.notes_hops and at is not None:
+            self._recorder.passed(hop, at)
 
     def run(self) -> RunResult:
         problem = ""
@@ -195,7 +203,14 @@ class _ClaudeRun:
             raise ClaudeSDKError(f"{type(error).__name__}: {error}") from error
 
     async def _query(self) -> None:
-        setup = self._set_up()
+        signal = StartSignal() if self._order.notes_hops and self._agent.sandboxed else None
+        try:
+            await self._query_set_up(self._set_up(signal))
+        finally:
+            if signal is not None:
+                signal.close()
+
+    async def _query_set_up(self, setup: RunSetup) -> None:
         self._command = setup.command
         if self._order.resume:
             await self._bridge.call(self._write_transcript)
@@ -204,6 +219,7 @@ class _ClaudeRun:
             replace(options, permission_prompt_tool_name="stdio", can_use_tool=None),
             setup.launch,
             self._observe,
+            self._passed,
         )
         if self._stopped:
             self._transport.kill()
@@ -218,6 +234,7 @@ class _ClaudeRun:
             result = self._conclude("", None)
             if result.ending is Ending.ASKED and result.asks:
                 self._must_exit_by = time.monotonic() + EXIT_SECONDS
+                self._passed(HopName.GATE, self._gate_decided_at)
                 self._recorder.asked(result)
 
     def _write_transcript(self) -> None:
@@ -235,7 +252,7 @@ class _ClaudeRun:
         """The CLI's folder as the CLI sees it."""
         return config_dir(self._agent.sandbox.inside(self._order.paths.home))
 
-    def _set_up(self) -> RunSetup:
+    def _set_up(self, signal: StartSignal | None) -> RunSetup:
         cli = self._agent.cli
         if not cli.exists():
             raise FileNotFoundError(f"there is no agent program at {cli}")
@@ -256,7 +273,9 @@ class _ClaudeRun:
         sandbox, model = self._agent.sandbox, self._connection.socket
         if self._order.network != "full":
             sandbox = sandbox.without_network()
-        return set_up_run(self._order, argv=[str(cli)], env=env, sandbox=sandbox, model=model)
+        return set_up_run(
+            self._order, argv=[str(cli)], env=env, sandbox=sandbox, model=model, start_signal=signal
+        )
 
     def _caches_for_an_hour(self) -> bool:
         """Return whether to cache for an hour. Humans take longer to answer than the usual five minutes."""
@@ -294,6 +313,7 @@ class _ClaudeRun:
             system_prompt={"type": "preset", "preset": "claude_code"},
             session_store=SdkSessionStore(own, self._bridge.call),  # type: ignore[arg-type]
             session_store_flush="eager",
+            include_hook_events=order.notes_hops,  # says when the gate has decided
             max_buffer_size=MESSAGE_LIMIT,
             stderr=self._keep_stderr,
             **({"resume": order.session_id} if order.resume else {"session_id": order.session_id}),  # type: ignore[arg-type]
@@ -308,6 +328,10 @@ class _ClaudeRun:
     async def _observe(self, message: Mapping[str, Any]) -> None:
         if str(message.get("type", "")).startswith("control_") or message.get("type") == "transcript_mirror":
             return  # the SDK's own conversation with the CLI
+        if is_hook_message(message):
+            if defers_call(message):
+                self._gate_decided_at = datetime.now(UTC)
+            return
         events = self._stream.read(message)
         if events:
             await self._bridge.call(self._record, events)
@@ -318,8 +342,9 @@ class _ClaudeRun:
     def _conclude(self, problem: str, exit_code: int | None) -> RunResult:
         details = "\n".join([problem, *self._stderr]) if problem else ""
         meter = self._connection.meter
+        exited_at = self._transport.exited_at if self._transport else None
         result = run_result(self._stream, self._order, problem=details, exit_code=exit_code, meter=meter)
-        return replace(result, exited_at=self._transport.exited_at if self._transport else None)
+        return replace(result, exited_at=exited_at)
 
 
 def _delayed_cancel(task: asyncio.Task[Any] | None) -> Callable[[], None]:

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 from tasks_app.agent.leftover_processes import Claim
 from tasks_app.agent.transcript_port import TranscriptStore
 from tasks_app.core.errors import BadInput
+from tasks_app.core.hops import HopName
 from tasks_app.core.types import Ask, KnownDecision, Network, Usage
 
 
@@ -76,7 +77,8 @@ class RunOrder:
     session began with (None: it begins now). `threads` are the numbers of the threads that it may reply to.
     `decisions` are those of the project that hold for the step; the agent can search them in its shell.
     `claim` is the claim of the lease for which it runs. `variables` are added to its environment.
-    `traceparent` names the span of the run for traces that its processes make (W3C Trace Context).
+    `traceparent` names the span of the run for traces that its processes make (W3C Trace Context). With
+    `notes_hops` the agent tells its recorder of moments of the run that no message has.
     """
 
     session_id: str
@@ -103,6 +105,7 @@ class RunOrder:
     claim: Claim = field(default_factory=Claim)
     variables: Mapping[str, str] = field(default_factory=dict)
     traceparent: str = ""
+    notes_hops: bool = False
 
     @property
     def tools_for_halting(self) -> HaltingTools:
@@ -180,7 +183,7 @@ class Stop(Exception):
 
 
 class Recorder(TranscriptStore, Protocol):
-    """Stores what a run reports. Every method is called in the thread that called `Agent.run`."""
+    """Stores what a run reports. The thread that called `Agent.run` calls all methods but `passed`."""
 
     def record(self, events: Sequence[AgentEvent]) -> None:
         """Store events. May raise Stop."""
@@ -194,6 +197,9 @@ class Recorder(TranscriptStore, Protocol):
         Called at most once, when the session is stored with its deferred call, so that people need not wait
         for the process. `run` returns the whole result afterwards. May raise Stop.
         """
+
+    def passed(self, hop: HopName, at: datetime) -> None:
+        """Note a moment, if the order says so. It does not wait, and may be called in any thread."""
 
     def budget_left(self) -> float | None:
         """Return the dollars that are left of the month's budgets, beyond the recorded usage of all runs."""

@@ -23,6 +23,7 @@ from tasks_app.agent.launch import Launch
 from tasks_app.agent.plans import plans_folder
 from tasks_app.agent.port import CallPermission, RunOrder
 from tasks_app.agent.reply_spool import clear_replies, reply_folder
+from tasks_app.agent.start_signal import StartSignal
 from tasks_app.agent.unfit_spool import clear_unfit, unfit_folder
 from tasks_app.core.types import KnownDecision
 from tasks_app.sandbox import Sandbox, SandboxedCommand, with_forwarded_port
@@ -73,11 +74,18 @@ class _SeenPaths:
 
 
 def set_up_run(
-    order: RunOrder, *, argv: list[str], env: Mapping[str, str], sandbox: Sandbox, model: Path | None = None
+    order: RunOrder,
+    *,
+    argv: list[str],
+    env: Mapping[str, str],
+    sandbox: Sandbox,
+    model: Path | None = None,
+    start_signal: StartSignal | None = None,
 ) -> RunSetup:
     """Write everything that the run needs before its process starts.
 
-    `model` is the Unix socket of its model, for a sandbox without a network.
+    `model` is the Unix socket of its model, for a sandbox without a network. `start_signal` is for a sandbox
+    that is active.
     """
     paths, inside = order.paths, order.paths.run / "inside"
     seen = _SeenPaths.of(order, sandbox)
@@ -116,11 +124,13 @@ def set_up_run(
         home=paths.home,
         env=command_env,
         readable=readable if model is None else [*readable, model.parent],
+        start_signal=None if start_signal is None else start_signal.descriptor,
     )
     search_path = command.env["PATH"]
     if has_command:
         search_path = f"{seen.inside / 'bin'}:{search_path}"
-    launch = Launch(command.argv, {**command.env, "PATH": search_path}, paths.lock, inherit=FROM_SDK)
+    variables = {**command.env, "PATH": search_path}
+    launch = Launch(command.argv, variables, paths.lock, inherit=FROM_SDK, start_signal=start_signal)
     return RunSetup(launch, _settings(order, seen.inside), command)
 
 

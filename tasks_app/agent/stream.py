@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -234,6 +236,19 @@ class Stream:
                 min(MOST_TOKENS, total.cache_read_tokens + one.cache_read_tokens),
             )
         return total
+
+
+def is_hook_message(message: Message) -> bool:
+    """Return whether the message is about a hook, such as the gate. They are sent if the order notes hops."""
+    return message.get("type") == "system" and message.get("subtype") in ("hook_started", "hook_response")
+
+
+def defers_call(message: Message) -> bool:
+    """Return whether the message of a hook says that it has deferred a call."""
+    with suppress(ValueError, TypeError, KeyError, RecursionError):
+        decision = json.loads(message["output"])["hookSpecificOutput"]["permissionDecision"]
+        return bool(decision == "defer")
+    return False
 
 
 def _is_for_sdk(message: Message) -> bool:

@@ -63,7 +63,7 @@ from tasks_app.models.review import (
 from tasks_app.models.run import Event, EventKind, Outcome, Reason, Run
 from tasks_app.models.sequence import Sequence
 from tasks_app.models.setup import Setup, SetupCache, SetupOutcome
-from tasks_app.models.span import Span, SpanKind
+from tasks_app.models.span import NotedHop, Span, SpanKind
 from tasks_app.models.step import Step, StepKind
 from tasks_app.models.task import EarlyEnd, Task
 from tasks_app.models.token import ApiToken, Scope
@@ -111,6 +111,7 @@ __all__ = [
     "Medium",
     "Membership",
     "ModelUsage",
+    "NotedHop",
     "Notice",
     "Outcome",
     "PersonUsage",

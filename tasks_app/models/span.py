@@ -21,6 +21,7 @@ KEPT = timedelta(days=1)
 MOST_KEPT = 10_000
 #: Seconds after which spans that a process took may be taken by another one: it has died.
 CLAIM_SECONDS = 60.0
+AT_ONCE = timedelta(0)
 
 
 class SpanKind(models.TextChoices):
@@ -34,11 +35,13 @@ class SpanQuerySet(models.QuerySet["Span"]):
     def open(self) -> Self:
         return self.filter(ended_at=None)
 
-    def end_with_runs(self) -> None:
-        """Mark the spans of ended runs as ended. The row of the run says when and how, whoever wrote it."""
-        ended = list(
-            self.open().filter(kind=SpanKind.RUN, run__ended_at__isnull=False).values_list("pk", flat=True)
-        )
+    def end_with_runs(self, *, settled: timedelta = AT_ONCE) -> None:
+        """Mark the spans of runs as ended that ended so long ago.
+
+        The row of the run says when and how, whoever wrote it.
+        """
+        runs = self.open().filter(_ended("run__ended_at", settled), kind=SpanKind.RUN)
+        ended = list(runs.values_list("pk", flat=True))
         if ended:
             run = Run.objects.filter(pk=OuterRef("run"))
             values = {
@@ -47,18 +50,21 @@ class SpanQuerySet(models.QuerySet["Span"]):
             }
             self.open().filter(pk__in=ended).update(**values)
 
-    def take(self, limit: int) -> list[Span]:
-        """Take ended spans for sending. Nobody else gets them until `give_back`, or for CLAIM_SECONDS."""
+    def take(self, limit: int, *, settled: timedelta = AT_ONCE) -> list[Span]:
+        """Take spans for sending that ended so long ago.
+
+        Nobody else gets them until `give_back`, or for CLAIM_SECONDS.
+        """
         soon = Now() + timedelta(seconds=CLAIM_SECONDS)
         free = Q(taken_until=None) | Q(taken_until__lt=Now()) | Q(taken_until__gt=soon)
-        due = self.filter(free, ended_at__isnull=False)
+        due = self.filter(free, _ended("ended_at", settled))
         ids = list(due.order_by("pk").values_list("pk", flat=True)[:limit])
         if not ids:
             return []
         taker = secrets.token_hex(8)
         due.filter(pk__in=ids).update(taken_by=taker, taken_until=soon)
         taken = self.filter(pk__in=ids, taken_by=taker).order_by("pk")
-        return list(taken.select_related("task__project", "step", "run"))
+        return list(taken.select_related("task__project", "step", "run").prefetch_related("noted_hops"))
 
     def give_back(self, spans: Collection[Span]) -> None:
         self.filter(pk__in=[span.pk for span in spans]).update(taken_by="", taken_until=None)
@@ -70,6 +76,16 @@ class SpanQuerySet(models.QuerySet["Span"]):
         last = next(iter(too_many), 0)
         deleted, _ = ended.filter(Q(pk__lte=last) | Q(ended_at__lt=Now() - KEPT)).delete()
         return deleted
+
+
+def _ended(field: str, settled: timedelta) -> Q:
+    """Match rows whose `field` has a time that has been over for so long; any time for AT_ONCE.
+
+    A time that far in the future is that of a host whose clock is ahead, and is not waited for.
+    """
+    if not settled:
+        return Q(**{f"{field}__isnull": False})
+    return Q(**{f"{field}__lte": Now() - settled}) | Q(**{f"{field}__gt": Now() + settled})
 
 
 class Span(models.Model):
@@ -99,3 +115,25 @@ class Span(models.Model):
 
     def __str__(self) -> str:
         return f"{self.kind} {self.span_id}"
+
+
+class NotedHop(models.Model):
+    """A moment of a run or of a wait for answers that only one process saw, until its span is sent (O3).
+
+    Each is kept once, as the process that stored it first saw it: however often a card is fetched, a wait of
+    weeks has a few rows.
+    """
+
+    span = models.ForeignKey(Span, on_delete=models.CASCADE, db_index=False, related_name="noted_hops")
+    name = models.CharField(max_length=30, help_text="A value of HopName.")
+    question = models.PositiveBigIntegerField(
+        default=0, help_text="The id of the question, if each one has its own; otherwise 0."
+    )
+    at = models.DateTimeField()
+
+    class Meta:
+        ordering = ["at", "pk"]
+        constraints = [models.UniqueConstraint(fields=["span", "name", "question"], name="one_hop_of_a_name")]
+
+    def __str__(self) -> str:
+        return f"{self.name} of span {self.span_id}"

@@ -27,7 +27,9 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "Notifications": ("Notice", "Delivery", "Target", "Preferences", "PushSubscription"),
     "Audit": ("AuditEntry", "LogEntry"),
     "Sums of days": ("ModelUsage", "PersonUsage", "DayFigures", "SummedDay", "ChangedDay"),
-    "Installation": ("Installation", "WorkerBeat", "WorkerToken", "IdempotencyKey", "Change", "Span"),
+    "Installation": (
+        *("Installation", "WorkerBeat", "WorkerToken", "IdempotencyKey", "Change", "Span", "NotedHop"),
+    ),
 }
 OTHER = "Other"
 

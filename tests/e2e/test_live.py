@@ -33,6 +33,16 @@ Task.objects.filter(pk=task.pk).update(
     phase="running", started_at=timezone.now(), lease_owner="elsewhere", lease_expires=lease
 )
 """
+#: Its trace has the wait for the answer.
+TRACED = """
+from datetime import timedelta
+begun = timezone.now() - timedelta(seconds=9)
+Span.objects.create(task=task, step=step, run=run, kind="wait", started_at=begun)
+"""
+PAINTED = (
+    "SELECT group_concat(name, ' ') FROM"
+    " (SELECT name FROM tasks_app_notedhop WHERE name LIKE 'card %' ORDER BY at)"
+)
 SOCKET = re.compile(r"/ws/live/")
 
 
@@ -298,3 +308,20 @@ def test_a_login_that_ended_leads_to_the_login_but_keeps_what_was_typed(
 def _drop_sockets(portal: UpPortal) -> None:
     """Any news: before they are told, the portal looks whether the session is still there."""
     portal.rows("Change.objects.create(task=Task.objects.first(), kind='task')")
+
+
+def test_o3_the_portal_hears_that_a_card_which_arrived_was_painted(
+    tmp_path_factory: pytest.TempPathFactory, sign_in: SignIn
+) -> None:
+    """With an endpoint for traces, which need not answer; in a tab that nobody sees nothing is painted."""
+    portal = UpPortal.migrated(tmp_path_factory.mktemp("portal") / "data")
+    portal.variables["OTEL_EXPORTER_OTLP_ENDPOINT"] = "http://127.0.0.1:9"
+    portal.start()
+    try:
+        page = sign_in(portal)
+        page.goto(f"{portal.url}/inbox/")
+        _, question = portal.rows(ASK + HALT + TRACED)
+        expect(page.locator(f"[data-question='{question}']")).to_be_visible()
+        wait_until(lambda: portal.row(PAINTED) == ("card fetched card painted",))
+    finally:
+        portal.stop()

@@ -48,6 +48,7 @@ from tasks_app.models import (
     Medium,
     Membership,
     ModelUsage,
+    NotedHop,
     Notice,
     PersonUsage,
     Preferences,
@@ -89,6 +90,7 @@ HISTORY: list[type[Model]] = [
     Run,
     Setup,
     Span,
+    NotedHop,
     Sequence,
     Event,
     EventBlock,
@@ -160,7 +162,9 @@ def make(name: str) -> Task:
     )
     step = Step.objects.create(task=task, position=1, name="plan", config={})
     run = Run.objects.create(step=step, number=1, reason=Reason.FIRST, session_id=uuid.uuid4())
-    Span.objects.create(task=task, step=step, run=run, kind=SpanKind.RUN, started_at=timezone.now())
+    now = timezone.now()
+    span = Span.objects.create(task=task, step=step, run=run, kind=SpanKind.RUN, started_at=now)
+    NotedHop.objects.create(span=span, name="spawned", at=now)
     Setup.objects.create(task=task, number=1, current=f"install {name}")
     Event.objects.create(run=run, seq=0, kind=EventKind.TEXT, at=timezone.now(), payload={"text": name})
     numbers = {"first_seq": 1, "last_seq": 1, "first_id": 7, "last_id": 7, "failures": 0}

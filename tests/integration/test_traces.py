@@ -128,7 +128,7 @@ class TestStory:
         wait = one(collector.named("wait for answer"))
         question = waiting.questions.get()
         assert wait.parent_id == implement.span_id
-        assert [name for name, _ in wait.events] == ["answered", "claimed"]
+        assert [name for name, _ in wait.events] == ["answered", "claimed", "workspace laid out"]
         assert wait.events[0][1] == nanoseconds(question.answered_at)
         assert nanoseconds(question.asked_at) <= wait.start < wait.events[0][1] < wait.events[1][1] < wait.end
         assert wait.end == nanoseconds(rows[2].started_at)
@@ -295,6 +295,7 @@ class TestEnds:
         traced.answer_all(waiting, "Blue")
         assert traced.advance(waiting).phase == Phase.DONE
         assert all(order.traceparent for order in traced.fake.runs)
+        assert [order.notes_hops for order in traced.fake.runs] == [True, True, False]
         send_ended(sender)
         assert len(collector.spans()) == 7 and not Span.objects.exists()
 

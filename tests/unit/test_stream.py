@@ -8,7 +8,14 @@ from typing import Any
 import pytest
 
 from tasks_app.agent.port import Ending
-from tasks_app.agent.stream import MOST_DOLLARS, MOST_TOKENS, Stream, parse_reset_time
+from tasks_app.agent.stream import (
+    MOST_DOLLARS,
+    MOST_TOKENS,
+    Stream,
+    defers_call,
+    is_hook_message,
+    parse_reset_time,
+)
 from tasks_app.core.types import Usage
 
 RESET = datetime(2026, 11, 21, 14, 0, tzinfo=UTC)
@@ -323,3 +330,21 @@ def test_what_the_program_says_in_the_models_place_is_of_no_model() -> None:
     made = {"id": "m", "model": "<synthetic>", "content": [{"type": "text", "text": "API Error"}]}
     stream.read({"type": "assistant", "message": made})
     assert (stream.model, stream.text) == ("claude-opus-5-5", "API Error")
+
+
+def test_o3_what_the_gate_has_decided_is_read_from_the_message_of_its_hook() -> None:
+    said = '{"hookSpecificOutput": {"hookEventName": "PreToolUse", "permissionDecision": "defer"}}\n'
+    message = {"type": "system", "subtype": "hook_response", "output": said}
+    assert is_hook_message(message) and defers_call(message)
+    assert not defers_call({**message, "output": said.replace("defer", "allow")})
+    assert is_hook_message({"type": "system", "subtype": "hook_started"})
+    assert not is_hook_message({"type": "system", "subtype": "init"})
+    assert not is_hook_message({"type": "user", "subtype": "hook_response"})
+
+
+@pytest.mark.parametrize(
+    "output", [None, 7, "", "[]", "null", "{", '{"hookSpecificOutput": 1}', "[" * 100_000, {"a": "b"}]
+)
+def test_o3_a_hook_that_says_anything_else_defers_nothing(output: Any) -> None:
+    assert not defers_call({"type": "system", "subtype": "hook_response", "output": output})
+    assert not defers_call({"type": "system", "subtype": "hook_response"})

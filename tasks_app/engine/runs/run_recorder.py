@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from datetime import datetime
 from functools import partial
 from typing import Any, TypeVar
 
@@ -12,8 +13,10 @@ from django.db import IntegrityError, connection
 
 from tasks_app.agent.port import AgentEvent, RunResult
 from tasks_app.agent.questions import ask_from_call
+from tasks_app.core.hops import HopName
 from tasks_app.core.phases import Phase
 from tasks_app.core.storable import storable_text
+from tasks_app.core.trace_context import TraceContext
 from tasks_app.core.types import Usage
 from tasks_app.engine.crashpoints import crash_point
 from tasks_app.engine.lease import SECONDS, Lease
@@ -22,6 +25,7 @@ from tasks_app.engine.runs.spool_collector import SpoolCollector
 from tasks_app.engine.stopping import Stopped, StopReason, StopSignal
 from tasks_app.engine.temporary_faults import PATIENCE, retry_during_faults
 from tasks_app.history.events.append import NewEvent, append
+from tasks_app.history.noted_hops import note_of_run
 from tasks_app.models import EventKind, Run, SessionEntry
 from tasks_app.services.costs.run_budget import dollars_for_run
 
@@ -43,10 +47,12 @@ class RunRecorder(DatabaseTranscriptStore):
         timeout: float,
         turned_down: Mapping[str, str] | None = None,
         halt: Callable[[RunRecorder, RunResult], None] | None = None,
+        trace: TraceContext | None = None,
     ) -> None:
         """`turned_down` maps calls that a human refused to a sentence that says who refused them.
 
-        `halt` stores what a run asks. Without it, the caller does so when the run has ended.
+        `halt` stores what a run asks. Without it, the caller does so when the run has ended. `trace` names
+        the span of a traced run.
         """
         self._lease = lease
         self._run = run
@@ -55,6 +61,7 @@ class RunRecorder(DatabaseTranscriptStore):
         self._seq = run.next_seq()
         self._deadline = time.monotonic() + timeout
         self._halt = halt
+        self._trace = trace
         self.spoke = False
         #: Whether the questions of the run are stored, and its task waits for their answers.
         self.has_asked = False
@@ -134,6 +141,9 @@ class RunRecorder(DatabaseTranscriptStore):
     def has_ended(self) -> bool:
         """Whether the run's outcome is stored, and with it what it asks."""
         return not Run.objects.filter(pk=self._run.pk, outcome="").exists()
+
+    def passed(self, hop: HopName, at: datetime) -> None:
+        note_of_run(self._trace, hop, at)
 
     def budget_left(self) -> float | None:
         return self._wait_for(lambda: dollars_for_run(self._lease.task_id))

@@ -11,6 +11,7 @@ from tasks_app.agent.leftover_processes import Claim, kill_earlier_processes
 from tasks_app.agent.port import Ending, RunOrder, RunPaths, RunResult
 from tasks_app.config.pipeline import step_from_json
 from tasks_app.core.errors import IllegalMove
+from tasks_app.core.hops import HopName
 from tasks_app.core.phases import Phase
 from tasks_app.core.trace_context import TraceContext, log_context, logged_context
 from tasks_app.engine.crashpoints import crash_point
@@ -49,6 +50,7 @@ from tasks_app.engine.workspaces.recording import record_work
 from tasks_app.engine.workspaces.setup import setup_folders
 from tasks_app.engine.workspaces.workspace import prepare_workspace
 from tasks_app.history.events.append import NewEvent
+from tasks_app.history.noted_hops import note_of_wait, notes_hops
 from tasks_app.history.spans import begin_run, begin_step
 from tasks_app.history.transitions import move
 from tasks_app.models import EventKind, Outcome, QuestionKind, Run, Step, Task, paths
@@ -77,6 +79,7 @@ def work_on(step: Step, lease: Lease, context: WorkerContext) -> bool:
     # Processes of earlier holders must not change the workspace while it is recorded and checked.
     kill_earlier_processes(paths.workspace(step.task).path, lease.as_claim)
     prepare_workspace(step, lease, context)
+    note_of_wait(step.task_id, HopName.LAID_OUT)
     begin_plan(step, lease)
     _collect_from_last_run(step.task, lease)
     while True:
@@ -125,7 +128,7 @@ def _run_opened(
     timeout = timeout_of(run.step)
     recorder = RunRecorder(
         lease, run, stop_signal=context.stop_signal, timeout=timeout, turned_down=planned.turned_down,
-        halt=lambda recorder, result: halt(lease, run, result, recorder),
+        halt=lambda recorder, result: halt(lease, run, result, recorder), trace=trace,
     )  # fmt: skip
     if planned.note:
         recorder.write(NewEvent(EventKind.NOTE, {"text": planned.note}))
@@ -142,6 +145,8 @@ def _run_opened(
         recorder.collect()
         return _conclude_stopped(run, stopped, lease, recorder, context)
     crash_point("agent-ended")
+    if result.exited_at is not None:
+        recorder.passed(HopName.AGENT_EXITED, result.exited_at)
     return _conclude(run, result, lease, recorder, context)
 
 
@@ -242,6 +247,7 @@ def _order_for(run: Run, planned: NextRun, timeout: float, trace: TraceContext |
         claim=Claim(task.pk, run.lease_epoch),
         variables=tools.variables,
         traceparent=trace.traceparent if trace else "",
+        notes_hops=trace is not None and notes_hops(),
     )
 
 

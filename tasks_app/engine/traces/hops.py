@@ -1,8 +1,8 @@
 """What happened within a run or a wait, and when: the events of their spans (O3).
 
-It is read when a span is sent, from rows that are there anyway. So nothing is noted for it while an agent
-runs, and without an endpoint it costs nothing. Rows that are gone by then, such as compacted events, are
-left out.
+It is read when a span is sent, mostly from rows that are there anyway. What only one process saw is noted
+besides (`history/noted_hops.py`). Without an endpoint it costs nothing. Rows that are gone by then, such as
+compacted events, are left out.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime
 
+from tasks_app.core.hops import HopName
 from tasks_app.core.phases import Phase
 from tasks_app.models import EventKind, Question, Run, Span, SpanKind, Transition
 
@@ -18,13 +19,26 @@ Hop = tuple[str, datetime]
 
 
 def hops_of(row: Span) -> list[Hop]:
-    """Return the hops of a run or wait in the order of their times; none of other spans."""
+    """Return the hops of a span in the order of their times; most are those of runs and waits."""
     found: Iterator[Hop] = iter(())
     if row.kind == SpanKind.RUN and row.run is not None:
         found = _of_run(row.run)
     elif row.kind == SpanKind.WAIT:
         found = _of_wait(row)
-    return sorted(found, key=lambda hop: hop[1])
+    read = list(found)
+    return sorted([*read, *_noted(row, read)], key=lambda hop: hop[1])
+
+
+def _noted(row: Span, read: list[Hop]) -> Iterator[Hop]:
+    """Yield what processes have noted.
+
+    A web process that has started since may take the change that an answer makes for that of the question.
+    """
+    answers = [at for name, at in read if name == "answered"]
+    for hop in row.noted_hops.all():
+        is_news = hop.name in (HopName.NOTICE, HopName.SOCKET)
+        if not (is_news and answers and hop.at > min(answers)):
+            yield hop.name, hop.at
 
 
 def questions_of(run: Run) -> list[Question]:

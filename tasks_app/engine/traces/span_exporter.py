@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from django.conf import settings
@@ -16,7 +17,9 @@ from django.db import close_old_connections, connection
 from tasks_app.engine.crashpoints import crash_point
 from tasks_app.engine.temporary_faults import temporary_fault
 from tasks_app.engine.traces.agent_spans import WAITING
+from tasks_app.history.noted_hops import QUEUE
 from tasks_app.models import Span
+from tasks_app.models.span import AT_ONCE
 
 if TYPE_CHECKING:
     from tasks_app.engine.traces.otlp import SpanSender
@@ -30,17 +33,23 @@ LONGEST_PAUSE = 60.0
 BATCH = 200
 #: How long the end of a worker may be held up by the last round.
 FLUSH_SECONDS = 5.0
+#: How long after its end a span is sent. Each process has stored by then what it noted of it: a worker once
+#: in SECONDS, a web process more often (`hop_writer.py`).
+SETTLED = timedelta(seconds=5)
 
 
-def send_ended(sender: SpanSender) -> str:
-    """Send all spans that have ended. Return "" or why the endpoint does not take them, in words.
+def send_ended(sender: SpanSender, *, settled: timedelta = AT_ONCE) -> str:
+    """Send all spans that ended so long ago. Return "" or why the endpoint does not take them, in words.
+
+    What this process has noted of them is stored before.
 
     Each span is sent once: processes take them from each other's sight first. The exception is a process that
     is killed after the endpoint has taken spans and before it could delete them; they are sent again, with
     the same ids.
     """
-    Span.objects.end_with_runs()
-    while spans := Span.objects.take(BATCH):
+    QUEUE.store()
+    Span.objects.end_with_runs(settled=settled)
+    while spans := Span.objects.take(BATCH, settled=settled):
         try:
             problem = sender.send(spans)
         except BaseException:
@@ -75,7 +84,7 @@ class SpanExporter(threading.Thread):
             logger.error("spans cannot be sent: %s", error)
             return
         while not self._stopping.wait(self._pause):
-            self._round(sender)
+            self._round(sender, settled=SETTLED)
         if not self._problem:
             self._round(sender)
         connection.close()
@@ -85,10 +94,10 @@ class SpanExporter(threading.Thread):
         self._stopping.set()
         self.join(FLUSH_SECONDS)
 
-    def _round(self, sender: SpanSender) -> None:
+    def _round(self, sender: SpanSender, *, settled: timedelta = AT_ONCE) -> None:
         try:
             close_old_connections()
-            self._note(send_ended(sender) or WAITING.send(sender))
+            self._note(send_ended(sender, settled=settled) or WAITING.send(sender))
         except Exception as error:
             # A temporary fault gets one line without a traceback, as in the sweeper.
             trace = None if temporary_fault(error) else error

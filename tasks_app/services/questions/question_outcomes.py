@@ -18,6 +18,7 @@ from tasks_app.core.phases import Phase
 from tasks_app.core.storable import storable_text
 from tasks_app.history.audit import record
 from tasks_app.history.events.append import append_one
+from tasks_app.history.noted_hops import note_answer
 from tasks_app.history.statistics import paused_until_now
 from tasks_app.history.transitions import move
 from tasks_app.models import Action, Change, ChangeKind, Channel, EarlyEnd, EventKind, Question, Task, User
@@ -47,6 +48,7 @@ def store_outcome(
         task = _lock_task(question)
         if not _store_if_open(question, outcome, by=user, via=via):
             return _repeated(question, outcome, by=user)
+        note_answer(task.pk, question.pk)
         index_answer(question)
         taken: dict[str, Any] = {"taken_from": question.taken_from_id} if question.taken_from_id else {}
         if question.applied:

@@ -71,10 +71,27 @@
     }
   }
 
+  // ---- with an endpoint for traces, the portal wants to know when an open card was painted ----
+
+  const painted = new Set();
+
+  // What comes after a frame's callbacks comes after its painting.
+  const tellPainted = () => requestAnimationFrame(() => setTimeout(() => {
+    for (const { dataset } of document.querySelectorAll("[data-question][data-state=open]")) {
+      if (painted.has(dataset.question) || state.socket?.readyState !== WebSocket.OPEN) continue;
+      painted.add(dataset.question);
+      state.socket.send(`{"painted":${dataset.question}}`);
+    }
+  }));
+
   // The first time, things may have changed between the page and the socket. Later on, what was missed
   // follows as notices, or as one that says to fetch everything.
   function greeted(hello) {
     state.hello = hello.upto;
+    if (hello.painted) {
+      document.addEventListener("htmx:load", tellPainted); // once, however often it is added
+      tellPainted();
+    }
     if (state.upto !== null) return;
     state.upto = hello.upto;
     tell("refresh");

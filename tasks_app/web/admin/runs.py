@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.contrib import admin
 
-from tasks_app.models import Event, EventBlock, Run, Setup, Span
+from tasks_app.models import Event, EventBlock, NotedHop, Run, Setup, Span
 from tasks_app.web.admin.base import ReadOnly
 
 
@@ -67,3 +67,11 @@ class SpanAdmin(ReadOnly):
     list_filter = ["kind", "task__project"]
     list_select_related = ["task"]
     search_fields = ["task__title", "=span_id", "task__traceparent"]
+
+
+@admin.register(NotedHop)
+class NotedHopAdmin(ReadOnly):
+    list_display = ["span", "name", "question", "at"]
+    list_filter = ["name", "span__task__project"]
+    list_select_related = ["span"]
+    search_fields = ["=span__span_id", "span__task__title"]

@@ -13,6 +13,7 @@ from django.conf import settings
 from django.db import connection
 from django.urls import path, re_path
 
+from tasks_app.engine.traces.hop_writer import writing_hops
 from tasks_app.web.live.consumers import LiveConsumer
 from tasks_app.web.live.tailer import run_tailer
 
@@ -47,12 +48,16 @@ Message = dict[str, Any]
 async def lifespan(
     scope: Message, receive: Callable[[], Awaitable[Message]], send: Callable[[Message], Awaitable[None]]
 ) -> None:
-    """Run the tailer from the start to the end, and keep database connections for later requests."""
+    """Run the tailer from the start to the end, and keep database connections for later requests.
+
+    With an endpoint for traces, what is noted for them is stored all the time, too.
+    """
     await receive()  # lifespan.startup
     connection.keep_after_close()  # type: ignore[attr-defined]
-    async with run_tailer():
-        await send({"type": "lifespan.startup.complete"})
-        await receive()  # lifespan.shutdown
+    with writing_hops():
+        async with run_tailer():
+            await send({"type": "lifespan.startup.complete"})
+            await receive()  # lifespan.shutdown
     connection.keep_no_more()  # type: ignore[attr-defined]
     await send({"type": "lifespan.shutdown.complete"})
 

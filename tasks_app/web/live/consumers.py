@@ -5,16 +5,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
 from typing import Any
 from urllib.parse import parse_qs
 
 from channels.db import database_sync_to_async
 from channels.generic.websocket import AsyncJsonWebsocketConsumer
 from django.conf import settings
+from django.db import DatabaseError
+from django.utils import timezone
 
+from tasks_app.core.hops import HopName
+from tasks_app.history.noted_hops import note_of_wait, notes_hops
+from tasks_app.models import ChangeKind, Question
 from tasks_app.web.live.broadcaster import broadcaster
 from tasks_app.web.live.changes import missed_changes, newest_change_id
 from tasks_app.web.live.updates import TaskUpdate, coalesce
@@ -81,6 +88,9 @@ TOO_MANY = 4429
 #: Seconds between two messages about one task, if they only say that its log has more.
 MESSAGE_SECONDS = 0.05
 
+#: Questions of which one socket may tell that they were painted.
+MOST_PAINTED = 1000
+
 #: The kind of changes that may wait so long.
 _PATIENT = frozenset({"events"})
 
@@ -122,6 +132,7 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc]
             await self.close(code=TOO_MANY)
             return
         await self.accept()
+        self._painted: set[int] = set()
         self._queue = SendQueue()
         self._has_updates = asyncio.Event()
         self._is_urgent = asyncio.Event()
@@ -144,8 +155,23 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc]
                 del _open_sockets[self._counted_user_id]
             self._counted_user_id = None
 
-    async def receive(self, **_: Any) -> None:
-        """Ignore messages: browsers have nothing to say here."""
+    async def receive(self, text_data: str | None = None, **_: Any) -> None:
+        """Take that the browser has painted the card of a question; ignore everything else.
+
+        It counts once for each question and socket, and only if the user may see that question now.
+        """
+        question_id = painted_question(text_data or "")
+        is_wanted = notes_hops() and len(self._painted) < MOST_PAINTED and question_id not in self._painted
+        if not question_id or not is_wanted:
+            return
+        at = timezone.now()
+        self._painted.add(question_id)
+        try:
+            visibility = await self._look_up_visibility()
+            if visibility is not None:
+                await database_sync_to_async(_note_painted)(question_id, visibility, at)
+        except DatabaseError:
+            logger.debug("it is not noted that question %s was painted", question_id, exc_info=True)
 
     def receive_updates(self, updates: Sequence[TaskUpdate]) -> None:
         self._queue.put(updates)
@@ -165,7 +191,10 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc]
                 await self.close(code=TRY_AGAIN)
 
     async def _send_hello(self) -> None:
-        await self.send_json({"hello": True, "upto": await database_sync_to_async(newest_change_id)()})
+        hello: Message = {"hello": True, "upto": await database_sync_to_async(newest_change_id)()}
+        if notes_hops():
+            hello["painted"] = True  # the page shall tell of painted cards
+        await self.send_json(hello)
         given = parse_qs(self.scope["query_string"].decode("latin-1")).get("after")
         if given is None:
             return
@@ -193,6 +222,7 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc]
             self._is_urgent.clear()
             for message in self._queue.take(visibility):
                 await self.send_json(message)
+                _note_sent(message)
             if self._queue:
                 self._has_updates.set()
             with contextlib.suppress(TimeoutError):
@@ -200,6 +230,24 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc]
 
     async def _look_up_visibility(self) -> Visibility | None:
         return await visibility_look_up.of(self.scope["session"].session_key)
+
+
+def painted_question(text: str) -> int:
+    """Return the question whose card a browser says to have painted; 0 if it says anything else."""
+    found = re.fullmatch(r'\{"painted":([1-9][0-9]{0,17})\}', text, re.ASCII)
+    return int(found[1]) if found else 0
+
+
+def _note_painted(question_id: int, visibility: Visibility, at: datetime) -> None:
+    seen = Question.objects.open().filter(pk=question_id, task__project__in=visibility.project_ids)
+    for task_id in seen.values_list("task", flat=True):
+        note_of_wait(task_id, HopName.CARD_PAINTED, at, question_id=question_id)
+
+
+def _note_sent(message: Message) -> None:
+    match message:
+        case {"task": int(task_id), "kinds": list(kinds)} if ChangeKind.QUESTION in kinds:
+            note_of_wait(task_id, HopName.SOCKET)
 
 
 def _seconds_until_next_look() -> float:

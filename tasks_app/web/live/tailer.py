@@ -11,6 +11,9 @@ from typing import TypeVar
 
 from django.db import connections
 
+from tasks_app.core.hops import HopName
+from tasks_app.history.noted_hops import note_of_wait
+from tasks_app.models import ChangeKind
 from tasks_app.web.live.broadcaster import Broadcaster, broadcaster
 from tasks_app.web.live.changes import LATE, PAGE, newest_change_id, read_changes
 from tasks_app.web.live.detectors import ChangeDetector, choose_detector
@@ -59,7 +62,11 @@ class Tailer:
 
     async def publish_new(self) -> None:
         while changes := await self._read_new():
-            self._broadcaster.publish(coalesce(changes))
+            updates = coalesce(changes)
+            for update in updates:
+                if ChangeKind.QUESTION in update.kinds:
+                    note_of_wait(update.task_id, HopName.NOTICE)
+            self._broadcaster.publish(updates)
             if len(changes) < PAGE:
                 break
 

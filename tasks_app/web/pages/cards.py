@@ -12,6 +12,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils import timezone
 
+from tasks_app.history.noted_hops import note_card
 from tasks_app.models import Question, QuestionKind
 from tasks_app.services.decisions.answering import RelatedDecision, related_decisions_of_each
 from tasks_app.services.questions.earlier_answers import EarlierAnswer, find_similar_answers
@@ -205,6 +206,8 @@ def unknown_cards(request: HttpRequest, cards: list[Card]) -> HttpResponse:
 
 
 def _card(question: Question, may_act: bool, *, typed: CardInput | None = None, **options: Any) -> Card:
+    if question.is_open:
+        note_card(question.task_id, question.pk)
     typed = typed or CardInput.blank(question)
     pairs = zip(question.items, typed.items, strict=True)
     items = [_item(number, *pair) for number, pair in enumerate(pairs)]
