@@ -38,13 +38,15 @@ from tests.api import Script
 from tests.bench.filling import Amounts, fill
 from tests.browser import signed_in
 from tests.databases import undone
-from tests.factories import MembershipFactory, UserFactory
+from tests.factories import MembershipFactory, RunFactory, TaskFactory, UserFactory
 
 pytestmark = pytest.mark.django_db
 
 AMOUNTS = Amounts(tasks=20_000, questions=60_000, events=40_000, first=200)
 #: Rows that one statement may read: the dashboard counts seven groups up to 1,000 by one.
 MOST_READ = 8_000
+#: The task whose agent has written more than that.
+WORKING = "At work since the morning"
 PAGES = {
     "dashboard": "/",
     "done tasks": "/?group=done",
@@ -63,6 +65,9 @@ PAGES = {
     "decisions to review": "/projects/{project}/decisions/?state=review",
     "projects": "/projects/",
     "a project": "/projects/{project}/",
+    "a task at work": "/tasks/{working}/",
+    "the log of a task at work": "/tasks/{working}/log/",
+    "what a task at work does": "/tasks/{working}/activity/",
     "usage": "/usage/",
     "usage of a year": "/usage/?period=365",
     "usage of a year by person": "/usage/?period=365&by=person",
@@ -80,6 +85,7 @@ if machine.ON_POSTGRES:  # SQLite does not say what it read
         assert (Task.objects.count(), Event.objects.count()) == (AMOUNTS.tasks, AMOUNTS.events)
         assert IndexedAnswer.objects.count() == AMOUNTS.questions
         let_tasks_wait(600)
+        let_an_agent_write()
         add_up_days(at_once=1_000)
         admin, member = UserFactory.create(is_superuser=True), UserFactory.create()
         for project in Project.objects.filter(name__startswith="project-")[:10]:
@@ -103,7 +109,8 @@ def looks_of_people(user: User, who: str) -> dict[str, Callable[[], object]]:
     browser = signed_in(user)
     task = Task.objects.filter(phase="done", project__name="project-0").latest("pk")
     asked = Question.objects.open().filter(task__project=task.project_id).latest("pk")
-    ids = {"task": task.pk, "question": asked.pk, "project": task.project_id}
+    working = Task.objects.get(phase="running", title=WORKING)
+    ids = {"task": task.pk, "question": asked.pk, "project": task.project_id, "working": working.pk}
     looks: dict[str, Callable[[], object]] = {
         f"{name}, {who}": page_of(browser, path.format(**ids)) for name, path in PAGES.items()
     }
@@ -130,13 +137,24 @@ def answer_of(script: Script, path: str) -> Callable[[], object]:
 
 
 def look_at_the_queue_of(browser: Client) -> Callable[[], object]:
-    task = Task.objects.due().filter(project__name="project-0").latest("pk")
+    task = Task.objects.due().filter(project__name="project-0", phase="pending").latest("pk")
 
     def look() -> None:
         LINE.forget()
         assert " in line: " in browser.get(f"/tasks/{task.pk}/").text
 
     return look
+
+
+def let_an_agent_write() -> None:
+    """Let a task of a project that everybody sees run, with more events than a statement may read."""
+    now, project = timezone.now(), Project.objects.get(name="project-0")
+    task = TaskFactory.create(project=project, title=WORKING, phase="running", started_at=now)
+    run = RunFactory.create(task=task)
+    events = (
+        Event(run=run, seq=seq, kind="text", at=now, payload={"text": "I go on."}) for seq in range(9_000)
+    )
+    Event.objects.bulk_create(events, batch_size=1_000)
 
 
 def let_tasks_wait(count: int) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, reduce
 from operator import or_
 
-from django.db.models import Max, Prefetch, Q
+from django.db.models import Max, OuterRef, Prefetch, Q, Subquery
 from django.utils import timezone
 
 from tasks_app.core.phases import Phase
@@ -110,7 +110,9 @@ def _newest_runs(tasks: Collection[Task]) -> dict[int, Run]:
     runs = Run.objects.filter(step__task__in=[task.pk for task in tasks]).order_by()
     newest = runs.values("step__task").annotate(newest=Max("pk")).values("newest")
     found = Run.objects.filter(pk__in=newest).select_related("step").defer("prompt")
-    return {run.step.task_id: run for run in found.annotate(last_seq=Max("events__seq"))}
+    # Not Max("events__seq"): that would read all events of each run, and an agent at work may have 100,000.
+    last = Event.objects.filter(run=OuterRef("pk")).order_by("-seq").values("seq")[:1]
+    return {run.step.task_id: run for run in found.annotate(last_seq=Subquery(last))}
 
 
 def _newest_events(runs: Collection[Run]) -> dict[int, list[Event]]:
