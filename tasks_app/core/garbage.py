@@ -29,5 +29,6 @@ def keep_what_is_loaded() -> None:
             gc.callbacks.remove(collected)
 
     gc.freeze()
-    gc.callbacks.append(collected)
+    if FREEZES:
+        gc.callbacks.append(collected)
     gc.enable()

@@ -414,7 +414,8 @@ def test_without_scripts_a_plan_can_be_sent_back(
 
 def test_a_form_is_sent_once(portal: UpPortal, sign_in: SignIn) -> None:
     page = sign_in(portal)
-    page.goto(f"{portal.url}/tasks/new/")
+    (sample,) = portal.row("SELECT id FROM tasks_app_project WHERE name = 'sample'")
+    page.goto(f"{portal.url}/tasks/new/?project={sample}")
     page.locator("#id_text").fill("# Only once, please")
     page.evaluate("""() => {
         const form = document.querySelector("main form");
@@ -480,7 +481,7 @@ def test_d4_one_key_fills_in_the_nearest_earlier_answer(
 FIRST = """
 import uuid
 from django.utils import timezone
-project = Project.objects.create(name="quiet-{mark}", source="/nowhere", branch="main")
+project = Project.objects.create(name="silent-{mark}", source="/nowhere", branch="main")
 task = Task.objects.create(
     project=project, slug="a", title="Export", pipeline="default", phase="waiting_for_input",
     created_by=User.objects.get(username="admin"), queued_at=timezone.now(),
@@ -500,7 +501,7 @@ result = [question.pk, task.pk]
 def test_a_question_that_reaches_an_empty_inbox_comes_with_its_row(portal: UpPortal, sign_in: SignIn) -> None:
     page = sign_in(portal)
     mark = uuid4().hex[:8]
-    page.goto(f"{portal.url}/inbox/?project=quiet-{mark}")
+    page.goto(f"{portal.url}/inbox/?project=silent-{mark}")
     expect(page.get_by_role("heading", name="No matching questions")).to_be_visible()
     fetched: list[str] = []
     page.on("request", lambda request: fetched.append(request.url))

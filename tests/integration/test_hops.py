@@ -111,10 +111,11 @@ class TestStory:
         assert task.phase == Phase.DONE
         assert send_ended(SpanSender()) == ""
         asking, told = collector.named("invoke_agent claude-code")
-        assert names(asking.events) == [
+        *before, one_of_both, other = names(asking.events)
+        assert before == [
             "spawned", "sandboxed", "first message", "tool call read", "gate", "deferral read",
-            "question stored", "agent exited",
         ]  # fmt: skip
+        assert {one_of_both, other} == {"question stored", "agent exited"}, "both follow from the deferral"
         assert names(one(collector.named("wait for answer")).events) == [
             "notice", "socket", "card fetched", "card painted", "posted", "answered", "woken", "claimed",
             "workspace laid out",
