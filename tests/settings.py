@@ -31,7 +31,7 @@ os.environ["DJANGO_SETTINGS_MODULE"] = "catherder_site.settings"
 # To collect 6,000 tests makes millions of objects and no garbage.
 gc.set_threshold(50_000, 20, 20)
 
-# Hypothesis asks who refers to an object, and is not told of those that are left out.
+# Nothing is left out of garbage collection: Hypothesis asks it who refers to an object.
 garbage.FREEZES = 0
 
 # A good hash takes half a second, which is not what is tested.

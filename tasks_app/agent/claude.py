@@ -342,9 +342,8 @@ class _ClaudeRun:
     def _conclude(self, problem: str, exit_code: int | None) -> RunResult:
         details = "\n".join([problem, *self._stderr]) if problem else ""
         meter = self._connection.meter
-        exited_at = self._transport.exited_at if self._transport else None
         result = run_result(self._stream, self._order, problem=details, exit_code=exit_code, meter=meter)
-        return replace(result, exited_at=exited_at)
+        return replace(result, exited_at=self._transport.exited_at if self._transport else None)
 
 
 def _delayed_cancel(task: asyncio.Task[Any] | None) -> Callable[[], None]:

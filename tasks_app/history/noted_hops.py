@@ -66,8 +66,6 @@ class HopQueue:
         while batch := list(self._take()):
             try:
                 _store(batch)
-            except IntegrityError:
-                _store(batch)  # a span was sent or its task deleted meanwhile: the others are stored
             except BaseException:
                 self._waiting.extendleft(reversed(batch))
                 raise
@@ -101,6 +99,13 @@ def note_of_wait(task_id: int, name: HopName, at: datetime | None = None, *, que
 
 
 def _store(batch: list[_Noted]) -> None:
+    try:
+        _insert(batch)
+    except IntegrityError:  # a span was sent or its task deleted meanwhile: the others are stored
+        _insert(batch)
+
+
+def _insert(batch: list[_Noted]) -> None:
     spans = _Spans(batch)
     rows: dict[tuple[int, str, int], NotedHop] = {}
     for noted in sorted(batch, key=lambda one: one.at):

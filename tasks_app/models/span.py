@@ -21,7 +21,7 @@ KEPT = timedelta(days=1)
 MOST_KEPT = 10_000
 #: Seconds after which spans that a process took may be taken by another one: it has died.
 CLAIM_SECONDS = 60.0
-AT_ONCE = timedelta(0)
+NO_DELAY = timedelta(0)
 
 
 class SpanKind(models.TextChoices):
@@ -35,7 +35,7 @@ class SpanQuerySet(models.QuerySet["Span"]):
     def open(self) -> Self:
         return self.filter(ended_at=None)
 
-    def end_with_runs(self, *, settled: timedelta = AT_ONCE) -> None:
+    def end_with_runs(self, *, settled: timedelta = NO_DELAY) -> None:
         """Mark the spans of runs as ended that ended so long ago.
 
         The row of the run says when and how, whoever wrote it.
@@ -50,7 +50,7 @@ class SpanQuerySet(models.QuerySet["Span"]):
             }
             self.open().filter(pk__in=ended).update(**values)
 
-    def take(self, limit: int, *, settled: timedelta = AT_ONCE) -> list[Span]:
+    def take(self, limit: int, *, settled: timedelta = NO_DELAY) -> list[Span]:
         """Take spans for sending that ended so long ago.
 
         Nobody else gets them until `give_back`, or for CLAIM_SECONDS.
@@ -79,7 +79,7 @@ class SpanQuerySet(models.QuerySet["Span"]):
 
 
 def _ended(field: str, settled: timedelta) -> Q:
-    """Match rows whose `field` has a time that has been over for so long; any time for AT_ONCE.
+    """Match rows whose `field` has a time that has been over for so long; any time for NO_DELAY.
 
     A time that far in the future is that of a host whose clock is ahead, and is not waited for.
     """

@@ -116,7 +116,7 @@ class _Took:
 
     def __init__(self, alone: Metric, each: Metric, indent: str = "  ") -> None:
         self.alone, self.each = alone, each
-        self.high = Metric(f"{indent}p95 of a round", "ms", "")
+        self.high = Metric(f"{indent}p95 of a round", "ms")
         self.last = Metric(f"{indent}the last one of a round", "ms")
         self.used = Metric(f"{indent}CPU time of the web server for each", "ms")
 

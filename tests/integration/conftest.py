@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from django.conf import settings as django_settings
@@ -30,6 +30,9 @@ from tests.installation import Installation
 from tests.integration.git_repository import GitRepository
 from tests.results import Result, make_result
 from tests.runner import Runner
+
+if TYPE_CHECKING:
+    from tests.integration.collectors import Collector
 
 Manage = Callable[..., tuple[int, str, str]]
 
@@ -178,6 +181,15 @@ def metered(runner: Runner, server: RehearsalServer, behind_the_proxy: Any) -> R
     runner.sandbox = machine.sandbox(runner.folder / "data")
     runner.agent = ClaudeAgent(runner.sandbox, composition.connect)
     return runner
+
+
+@pytest.fixture
+def collector() -> Iterator[Collector]:
+    """An endpoint for traces that keeps what it gets."""
+    from tests.integration.collectors import collecting  # OpenTelemetry, which few tests need
+
+    with collecting() as collector:
+        yield collector
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ from tasks_app.engine.traces.span_exporter import SpanExporter, send_ended
 from tasks_app.models import Question, Task, paths
 from tasks_app.operations.doctor import services
 from tests.installation import Installation
-from tests.integration.collectors import Collector, Received, collecting
+from tests.integration.collectors import Collector, Received
 from tests.runner import Runner, file_in
 from tests.unit.test_agent_spans import CONTEXT, request, span
 
@@ -38,12 +38,6 @@ pipelines:
   default:
     - {{name: do, command: self}}
 """
-
-
-@pytest.fixture
-def collector() -> Iterator[Collector]:
-    with collecting() as collector:
-        yield collector
 
 
 @pytest.fixture

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from asgiref.sync import async_to_sync, sync_to_async
-from django.db import connection
+from django.db import IntegrityError, connection
 from django.db.models import QuerySet
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
@@ -34,7 +33,7 @@ from tasks_app.web.live.detectors import PollingDetector
 from tasks_app.web.live.tailer import Tailer
 from tests.browser import signed_in
 from tests.factories import QuestionFactory
-from tests.integration.collectors import Collector, collecting
+from tests.integration.collectors import Collector
 from tests.integration.test_live_socket import Browser
 from tests.integration.test_traces import ASKS, endpoint, one
 from tests.people import acting
@@ -42,12 +41,6 @@ from tests.runner import TWO_STEPS, Runner
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.django_db(transaction=True)
-
-
-@pytest.fixture
-def collector() -> Iterator[Collector]:
-    with collecting() as collector:
-        yield collector
 
 
 @pytest.fixture
@@ -343,6 +336,19 @@ class TestQueue:
         monkeypatch.setattr(noted_hops._Spans, "of", sent)
         assert stored() == ["notice"]
         assert of_waits().get().span.task_id == waiting.pk
+
+    def test_o3_what_is_refused_twice_waits_on(self, waiting: Task, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Spans may be sent just then once more."""
+        note_of_wait(waiting.pk, HopName.NOTICE)
+
+        def refused(*_: Any, **options: Any) -> None:
+            raise IntegrityError("no such span")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(type(NotedHop.objects), "bulk_create", refused)
+            with pytest.raises(IntegrityError):
+                noted_hops.QUEUE.store()
+        assert stored() == ["notice"]
 
     def test_o3_what_cannot_be_stored_now_waits_on(
         self, waiting: Task, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

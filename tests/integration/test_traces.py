@@ -7,7 +7,6 @@ import logging
 import signal
 import socket
 from collections import Counter
-from collections.abc import Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -32,7 +31,7 @@ from tasks_app.operations.doctor import services
 from tasks_app.services.tasks import cancel_task, resume_task
 from tests.crash.test_sweep import dies_at
 from tests.installation import Installation, answering
-from tests.integration.collectors import Collector, Received, collecting
+from tests.integration.collectors import Collector, Received
 from tests.people import acting
 from tests.runner import TWO_STEPS, Runner, file_in, runs
 from tests.soft_limits import LIMIT
@@ -48,12 +47,6 @@ ASKS = {
         say("Painted. {result}"),
     ],
 }
-
-
-@pytest.fixture
-def collector() -> Iterator[Collector]:
-    with collecting() as collector:
-        yield collector
 
 
 def endpoint(settings: Any, url: str) -> None:

@@ -19,7 +19,7 @@ from tasks_app.engine.temporary_faults import temporary_fault
 from tasks_app.engine.traces.agent_spans import WAITING
 from tasks_app.history.noted_hops import QUEUE
 from tasks_app.models import Span
-from tasks_app.models.span import AT_ONCE
+from tasks_app.models.span import NO_DELAY
 
 if TYPE_CHECKING:
     from tasks_app.engine.traces.otlp import SpanSender
@@ -38,7 +38,7 @@ FLUSH_SECONDS = 5.0
 SETTLED = timedelta(seconds=5)
 
 
-def send_ended(sender: SpanSender, *, settled: timedelta = AT_ONCE) -> str:
+def send_ended(sender: SpanSender, *, settled: timedelta = NO_DELAY) -> str:
     """Send all spans that ended so long ago. Return "" or why the endpoint does not take them, in words.
 
     What this process has noted of them is stored before.
@@ -94,7 +94,7 @@ class SpanExporter(threading.Thread):
         self._stopping.set()
         self.join(FLUSH_SECONDS)
 
-    def _round(self, sender: SpanSender, *, settled: timedelta = AT_ONCE) -> None:
+    def _round(self, sender: SpanSender, *, settled: timedelta = NO_DELAY) -> None:
         try:
             close_old_connections()
             self._note(send_ended(sender, settled=settled) or WAITING.send(sender))
