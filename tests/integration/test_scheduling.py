@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import timedelta
@@ -216,6 +217,14 @@ def test_m4_a_worker_reads_its_labels_from_its_option_or_variable(settings: Any)
     for command in ("worker", "up"):
         with pytest.raises(CommandError, match="--labels"):
             call_command(command, "--labels", "GPU!")
+
+
+def test_a_worker_that_is_refused_leaves_the_priority_of_its_process_alone() -> None:
+    """Processes of these tests would stand back behind all others from then on."""
+    before = os.nice(0)
+    with pytest.raises(CommandError, match="--labels"):
+        call_command("worker", "--labels", "GPU!")
+    assert os.nice(0) == before
 
 
 def test_m4_a_worker_s_heartbeat_says_its_labels() -> None:

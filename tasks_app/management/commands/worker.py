@@ -52,7 +52,6 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         if drain_or_take_again(self.stdout, **options):
             return
-        os.nice(NICE)
         tasks.labels = labels_option(options["labels"])
         try:
             # CATHERDER_SANDBOX=require must stop the start, not the first task.
@@ -65,6 +64,7 @@ class Command(BaseCommand):
                 _require_data_dir()
         except CatHerderError as error:
             raise CommandError(str(error), returncode=2) from None
+        os.nice(NICE)
         connection.keep_after_close()  # type: ignore[attr-defined]
         sweeper = Sweeper(
             tasks.notify_worker,
