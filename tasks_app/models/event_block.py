@@ -26,7 +26,7 @@ class EventBlock(models.Model):
     content = models.BinaryField()
 
     class Meta:
-        ordering = ["run", "first_seq"]
+        ordering = ["run_id", "first_seq"]
         indexes = [models.Index(fields=["last_id"], name="event_block_newest")]
         constraints = [
             models.UniqueConstraint(fields=["run", "first_seq"], name="one_event_block_per_seq"),

@@ -97,7 +97,7 @@ class Review(models.Model):
     objects = ReviewQuerySet.as_manager()
 
     class Meta:
-        ordering = ["task", "number", "pk"]
+        ordering = ["task_id", "number", "pk"]
         indexes = [
             models.Index(fields=["sent_at"], condition=Q(announced_at=None), name="review_unannounced"),
         ]
@@ -178,7 +178,7 @@ class ReviewThread(models.Model):
     objects = ReviewThreadQuerySet.as_manager()
 
     class Meta:
-        ordering = ["task", "number", "pk"]
+        ordering = ["task_id", "number", "pk"]
         constraints = [
             models.UniqueConstraint(fields=["task", "number"], name="one_thread_per_number"),
             models.CheckConstraint(
@@ -294,7 +294,7 @@ class ViewedFile(models.Model):
     at = models.DateTimeField(auto_now_add=True)
 
     class Meta:
-        ordering = ["task", "user", "path"]
+        ordering = ["task_id", "user_id", "path"]
         constraints = [
             models.UniqueConstraint(fields=["task", "user", "key"], name="one_mark_per_viewed_content"),
         ]

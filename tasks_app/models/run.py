@@ -95,7 +95,7 @@ class Run(models.Model):
     )
 
     class Meta:
-        ordering = ["step", "number"]
+        ordering = ["step_id", "number"]  # steps are made in their order
         constraints = [models.UniqueConstraint(fields=["step", "number"], name="one_run_per_number")]
         indexes = [
             models.Index(fields=["started_at"]),
@@ -156,7 +156,7 @@ class Event(models.Model):
     raw = models.JSONField(null=True, blank=True)
 
     class Meta:
-        ordering = ["run", "seq"]
+        ordering = ["run_id", "seq"]  # `run` would join runs, steps and tasks for their order
         constraints = [models.UniqueConstraint(fields=["run", "seq"], name="one_event_per_seq")]
 
     def __str__(self) -> str:

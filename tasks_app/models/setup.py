@@ -54,7 +54,7 @@ class Setup(models.Model):
     ended_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
-        ordering = ["task", "number"]
+        ordering = ["task_id", "number"]
         constraints = [models.UniqueConstraint(fields=["task", "number"], name="one_setup_per_number")]
 
     def __str__(self) -> str:

@@ -56,7 +56,7 @@ class Step(Phased):
     objects = StepQuerySet.as_manager()
 
     class Meta:
-        ordering = ["task", "position"]
+        ordering = ["task_id", "position"]  # `task` would join the table of tasks for their order
         constraints = [
             models.UniqueConstraint(fields=["task", "position"], name="one_step_per_position"),
             models.UniqueConstraint(fields=["task", "name"], name="one_step_per_name"),

@@ -15,6 +15,7 @@ class ReviewAdmin(ReadOnly):
     list_select_related = ["task", "author"]
     search_fields = ["body", "author__username", "task__title", "commit"]
     date_hierarchy = "created_at"
+    ordering = ["-pk"]
 
 
 @admin.register(ReviewThread)
@@ -24,6 +25,7 @@ class ReviewThreadAdmin(ReadOnly):
     list_select_related = ["task", "resolved_by"]
     search_fields = ["path", "line_text", "task__title", "comments__text"]
     date_hierarchy = "created_at"
+    ordering = ["-pk"]
 
 
 @admin.register(ThreadComment)
@@ -42,3 +44,4 @@ class ViewedFileAdmin(ReadOnly):
     list_select_related = ["task", "user"]
     search_fields = ["path", "user__username", "task__title"]
     date_hierarchy = "at"
+    ordering = ["-pk"]

@@ -25,6 +25,7 @@ class RunAdmin(ReadOnly):
     list_select_related = ["step__task"]
     search_fields = ["step__name", "step__task__title", "=session_id", "error"]
     date_hierarchy = "started_at"
+    ordering = ["-pk"]
 
     @admin.display(ordering="step__task")
     def task(self, run: Run) -> str:
@@ -59,6 +60,7 @@ class SetupAdmin(ReadOnly):
     list_select_related = ["task"]
     search_fields = ["task__title", "problem", "current"]
     date_hierarchy = "started_at"
+    ordering = ["-pk"]
 
 
 @admin.register(Span)

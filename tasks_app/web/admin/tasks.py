@@ -43,6 +43,7 @@ class StepAdmin(ReadOnly):
     search_fields = ["name", "task__title", "task__slug"]
     date_hierarchy = "started_at"
     readonly_fields = ["phase"]
+    ordering = ["-task_id", "position"]
 
 
 @admin.register(Sequence)

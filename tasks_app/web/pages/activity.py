@@ -124,7 +124,7 @@ def _newest_events(runs: Collection[Run]) -> dict[int, list[Event]]:
     ]
     found: dict[int, list[Event]] = defaultdict(list)
     if spans:
-        for event in Event.objects.filter(reduce(or_, spans)).defer("raw").order_by("run", "seq"):
+        for event in Event.objects.filter(reduce(or_, spans)).defer("raw").order_by("run_id", "seq"):
             found[event.run_id].append(event)
     for run in runs:
         if may_be_compacted(run.ended_at):  # it waited for long, and its next run begins just now
