@@ -1,4 +1,4 @@
-"""The order that a model has by default costs no join: each `first()`, `last()` and related manager pays it."""
+"""The order that a model has by default costs no join: each `first()`, `last()` and related list pays it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from django.db.models import Model
 
 #: People read decisions by their project's name.
 BY_PROJECT = {"Decision", "DecisionEvent"}
-MODELS = [model for model in apps.get_app_config("tasks_app").get_models() if model.__name__ not in BY_PROJECT]
+OURS = apps.get_app_config("tasks_app").get_models()
+MODELS = [model for model in OURS if model.__name__ not in BY_PROJECT]
 
 
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: model.__name__)
