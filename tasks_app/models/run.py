@@ -95,7 +95,7 @@ class Run(models.Model):
     )
 
     class Meta:
-        ordering = ["step_id", "number"]  # steps are made in their order
+        ordering = ["step_id", "number"]  # the ids of a task's steps ascend with their positions
         constraints = [models.UniqueConstraint(fields=["step", "number"], name="one_run_per_number")]
         indexes = [
             models.Index(fields=["started_at"]),

@@ -117,13 +117,21 @@ class TestStory:
             "spawned", "sandboxed", "first message", "answer delivered", "agent exited"
         ]  # fmt: skip
         for span in (asking, told, one(collector.named("wait for answer"))):
-            times = [span.start, *(at for _, at in span.events)]
+            times = [span.start, *(at for _, at in span.events), span.end]
             assert times == sorted(times)
-            # A run that halts ends when its question is stored; its agent may exit a moment later.
-            late = {"agent exited"} if span is asking else set()
-            assert span.end >= max(at for name, at in span.events if name not in late)
         assert names(one(collector.named("step do")).events) == ["workspace laid out"]
         assert not NotedHop.objects.exists()
+
+    def test_o3_a_halted_run_lasts_until_its_agent_has_exited(
+        self, waiting: Task, collector: Collector
+    ) -> None:
+        span = Span.objects.get(kind=SpanKind.RUN, run=waiting.questions.get().run)
+        assert span.run is not None and span.run.ended_at is not None
+        exited = span.run.ended_at + timedelta(milliseconds=4)
+        NotedHop.objects.create(span=span, name=HopName.AGENT_EXITED, at=exited)
+        assert send_ended(SpanSender()) == ""
+        sent = collector.named("invoke_agent claude-code")[-1]
+        assert sent.events[-1] == ("agent exited", sent.end)
 
 
 async def see(client: Client, tailer: Tailer, question: Question) -> None:

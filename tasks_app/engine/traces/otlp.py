@@ -25,6 +25,7 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import NonRecordingSpan, SpanContext, Status, StatusCode, TraceFlags
 from opentelemetry.util.types import AttributeValue
 
+from tasks_app.core.hops import HopName
 from tasks_app.core.phases import Phase
 from tasks_app.core.trace_context import TraceContext
 from tasks_app.core.version import version
@@ -87,13 +88,16 @@ class SpanSender:
             attributes={**_of_task(row.task), **_ATTRIBUTES[row.kind](row)},
             start_time=_nanoseconds(row.started_at),
         )
-        for name, at in hops_of(row):
+        hops = hops_of(row)
+        for name, at in hops:
             span.add_event(name, timestamp=_nanoseconds(at))
         if row.outcome in _FAILED:
             span.set_attribute("error.type", row.outcome)
             span.set_status(Status(StatusCode.ERROR))
+        # A halted run has ended when its question is stored; its agent exits a moment later.
+        exits = [at for name, at in hops if name == HopName.AGENT_EXITED]
         # A host whose clock is behind may end what another one began.
-        span.end(_nanoseconds(max(row.started_at, row.ended_at)))
+        span.end(_nanoseconds(max(row.started_at, row.ended_at, *exits)))
         return self._built.take()
 
 
