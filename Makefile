@@ -19,7 +19,7 @@ ARGS ?=
 MAKEFLAGS += --no-print-directory
 # Images of containers often set it; then each of the many processes compiles every module anew.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help up needs-git test test-fast test-postgres lint audit no-conflict-markers pictures bench soak lock wheel environment clean
+.PHONY: help up needs-git test test-long test-fast test-postgres lint audit no-conflict-markers pictures bench soak lock wheel environment clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -30,14 +30,21 @@ up: needs-git $(VENV)/.installed ## install what is needed, start the portal and
 needs-git:
 	@command -v git >/dev/null || { echo "Cat Herder needs git and finds none. On Debian and Ubuntu: apt install git" >&2; exit 1; }
 
-# Both rounds at once: while the tests of one wait, those of the other use the processors. The shorter round gets
-# fewer workers. pytest ends with 5 if ARGS chose nothing.
-test: $(VENV)/.installed-dev ## every test that this machine can run; says what is skipped and why
-	@export CATHERDER_TEST_ROUNDS=2; status=0; report=$$(mktemp); trap 'rm -f "$$report"' EXIT; \
-	CATHERDER_TEST_DATABASE=postgres $(PYTEST) -n $(CORES) $(DIST) $(HEAVIEST) -m django_db $(ARGS) >"$$report" 2>&1 & \
-	$(PYTEST) $(PARALLEL) $(HEAVIEST) $(ARGS) || [ "$$?$(if $(ARGS),,!)" = 5 ] || status=1; \
+# Both databases at once: while the tests of one wait, those of the other use the processors. pytest ends with
+# 5 if ARGS chose nothing.
+define RING
+@export CATHERDER_TEST_RING=$(1); status=0; report=$$(mktemp); trap 'rm -f "$$report"' EXIT; \
+	CATHERDER_TEST_DATABASE=postgres $(PYTEST) -n $(2) $(DIST) $(HEAVIEST) -m django_db $(ARGS) >"$$report" 2>&1 & \
+	$(PYTEST) -n $(3) $(DIST) $(HEAVIEST) $(ARGS) || [ "$$?$(if $(ARGS),,!)" = 5 ] || status=1; \
 	wait $$! || [ $$? = 5 ] || status=1; \
 	echo "── On PostgreSQL:"; cat "$$report"; exit $$status
+endef
+
+test: $(VENV)/.installed-dev ## the tests that this machine can run in some minutes; says what is skipped and why
+	$(call RING,test,1,$(WORKERS))
+
+test-long: $(VENV)/.installed-dev ## what takes longer: crash points, worker hosts, proxies, packages, the rest on PostgreSQL
+	$(call RING,long,$(CORES),$(CORES))
 
 # Services that need neither git nor a process. What needs one is left to `make test`.
 FAST = tests/unit $(patsubst %,tests/integration/test_%.py,services_tasks audit verdicts events_logs \
@@ -72,11 +79,9 @@ bench: $(VENV)/.installed-dev ## the figures of this machine: medians with sprea
 soak: $(VENV)/.installed-dev ## kill web server, worker and agents at random and count what is lost (ARGS="--cycles 200 --seed 1")
 	@$(PY) -m tests.soak $(ARGS)
 
-# setuptools takes over what an earlier build left in build/, files that are gone since included.
 wheel: $(VENV)/.installed-dev ## the package in dist/
-	rm -rf build dist
+	rm -rf dist
 	$(PY) -m pip wheel --disable-pip-version-check --quiet --no-deps --no-build-isolation --wheel-dir dist .
-	rm -rf build
 
 environment: $(VENV)/.installed-dev ## .venv with what development needs
 
@@ -86,7 +91,7 @@ LOCK := uv pip compile --quiet --generate-hashes --universal --python-version 3.
 lock: ## write the lock files anew from pyproject.toml (needs the network)
 	@set -e; tools=$$(mktemp -d); trap 'rm -rf "$$tools"' EXIT; \
 	$(PY) -m venv "$$tools"; "$$tools/bin/pip" install --quiet --disable-pip-version-check uv; \
-	PATH="$$tools/bin:$$PATH"; echo 'setuptools>=77' > "$$tools/build.in"; \
+	PATH="$$tools/bin:$$PATH"; echo 'hatchling>=1.27' > "$$tools/build.in"; \
 	$(LOCK) pyproject.toml "$$tools/build.in" -o requirements.lock; \
 	$(LOCK) --extra dev -c requirements.lock pyproject.toml "$$tools/build.in" -o requirements-dev.lock
 

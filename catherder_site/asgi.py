@@ -3,6 +3,7 @@
 import gc
 import os
 
+from channels.db import database_sync_to_async
 from channels.routing import ProtocolTypeRouter, URLRouter
 from channels.security.websocket import AllowedHostsOriginValidator
 from channels.sessions import SessionMiddlewareStack
@@ -13,40 +14,64 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "catherder_site.settings")
 gc.disable()  # while modules are imported there is no garbage; TasksConfig switches it on again
 pages = get_asgi_application()
 
-from catherder_site.asgi_layers.body_limits import Application, LimitedBodies  # noqa: E402 - only now are there settings
-from catherder_site.asgi_layers.metrics import Metrics  # noqa: E402
-from catherder_site.asgi_layers.probes import Probes, Readiness  # noqa: E402
-from catherder_site.asgi_layers.proxies import ForwardedClients  # noqa: E402
-from catherder_site.asgi_layers.sandboxed_peers import RefuseSandboxedPeers  # noqa: E402
-from catherder_site.worker_hosts.application import WorkerHosts  # noqa: E402
+from tasks_app.asgi_layers.body_limits import (  # noqa: E402 - only now are there settings
+    Application,
+    Credentials,
+    LimitedBodies,
+)
+from tasks_app.asgi_layers.connection_limits import CountedClients  # noqa: E402
+from tasks_app.asgi_layers.metrics import Metrics  # noqa: E402
+from tasks_app.asgi_layers.probes import Probes, Readiness  # noqa: E402
+from tasks_app.asgi_layers.proxies import ForwardedClients  # noqa: E402
+from tasks_app.asgi_layers.sandboxed_peers import (  # noqa: E402
+    RefuseForwardedSandboxes,
+    RefuseSandboxedPeers,
+    SandboxGuard,
+)
 from tasks_app.operations.health import not_ready  # noqa: E402
-from tasks_app.reporting.metrics import exposition  # noqa: E402
-from tasks_app.web.live.asgi import SameOriginOnly, lifespan, websocket_urlpatterns  # noqa: E402
+from tasks_app.services.accounts import session_exists, token_of  # noqa: E402
+from tasks_app.services.usage.metrics import exposition  # noqa: E402
+from tasks_app.web.live.tailer import SameOriginOnly, lifespan, websocket_urlpatterns  # noqa: E402
+from tasks_app.worker_api.application import WorkerHosts  # noqa: E402
 
 # The session, not a user read once: the consumer asks again and again whose it is.
 sockets = AllowedHostsOriginValidator(SessionMiddlewareStack(URLRouter(websocket_urlpatterns)))
 
 
+guard = SandboxGuard(folder=settings.DATA_DIR, allow_others=settings.ENVIRONMENT.local_sandboxes == "allow")
+
+
 def _entered(inner: Application) -> Application:
     """Check the connection first, and only then apply the headers of a trusted proxy."""
-    return RefuseSandboxedPeers(
-        ForwardedClients(inner, networks=settings.ENVIRONMENT.proxies),
-        folder=settings.DATA_DIR,
-        allow_others=settings.ENVIRONMENT.local_sandboxes == "allow",
+    forwarded = ForwardedClients(
+        RefuseForwardedSandboxes(inner, guard), networks=settings.ENVIRONMENT.proxies
     )
+    return RefuseSandboxedPeers(forwarded, guard)
 
 
 #: Maximum bytes of a body. Well above what forms may hold, so that those can say it in their own words.
 BODY_LIMIT = 10 * settings.DATA_UPLOAD_MAX_MEMORY_SIZE
+
+
+async def exists(shown: Credentials) -> bool:
+    """Return whether there is the session of a user, or the API token."""
+    if shown.token and await database_sync_to_async(token_of)(shown.token):
+        return True
+    return bool(shown.session_key) and await database_sync_to_async(session_exists)(shown.session_key)
+
+
 measured_pages = Metrics(pages, read=exposition, token=settings.ENVIRONMENT.metrics_token or "")
 
 application = ProtocolTypeRouter(
     {
         "http": _entered(
-            WorkerHosts(  # packs are larger than any form, and have a limit of their own
-                LimitedBodies(
-                    Probes(measured_pages, readiness=Readiness(not_ready)),
-                    limit=BODY_LIMIT,
+            CountedClients(
+                WorkerHosts(  # packs are larger than any form, and have a limit of their own
+                    LimitedBodies(
+                        Probes(measured_pages, readiness=Readiness(not_ready)),
+                        limit=BODY_LIMIT,
+                        is_logged_in=exists,
+                    )
                 )
             )
         ),

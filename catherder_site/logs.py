@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import re
+import sqlite3
 import time
 from datetime import UTC, datetime
 from typing import Any
@@ -15,7 +16,7 @@ from tasks_app.core.trace_context import logged_context
 
 
 class SeldomWithoutServices(logging.Filter):
-    """Log in one line every `seconds` that Redis or the database is unavailable.
+    """Log in one line every `seconds` that Redis, the queue or the database is unavailable.
 
     Otherwise each thread of a worker and each page would log a traceback several times a second.
     """
@@ -45,7 +46,7 @@ def _unavailable_service(fault: BaseException) -> str | None:
         is_unavailable,
     )
 
-    if isinstance(fault, RedisError):
+    if isinstance(fault, RedisError | sqlite3.Error):  # of the queue; Django has errors of its own
         return str(fault)
     return explain(fault) if is_unavailable(fault) else None
 
@@ -120,7 +121,7 @@ class Formatter(logging.Formatter):
 class JsonFormatter(Formatter):
     """One JSON object a line (O3): `time` in UTC, `level`, `logger`, `message`, `process`, `traceback`.
 
-    A line about a task that is traced has `trace_id`, and `span_id` of its run or of its first span.
+    A line about the work on a task has its `trace_id`, and the `span_id` of the run or of the task.
     """
 
     def format(self, record: logging.LogRecord) -> str:

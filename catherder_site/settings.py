@@ -2,12 +2,14 @@
 
 import os
 from typing import Any
+from urllib.parse import urlsplit as _urlsplit
 
 import dj_database_url
 from csp.constants import NONCE, NONE, SELF
-from huey import Huey
+from huey import Huey, RedisHuey
+from redis import ConnectionPool
 
-from catherder_site.queue import JobSerializer, QueueFile, RedisQueue
+from catherder_site.queue import JobSerializer, QueueFile
 from tasks_app.core import environment as _environment
 from tasks_app.core.private_files import prepare_data_dir as _prepare_data_dir
 
@@ -22,10 +24,15 @@ CSRF_TRUSTED_ORIGINS: list[str] = []
 if ENVIRONMENT.bind.host not in {"0.0.0.0", "::"}:
     ALLOWED_HOSTS.append(ENVIRONMENT.bind.host)
 if ENVIRONMENT.url:
-    ALLOWED_HOSTS.append(ENVIRONMENT.url.split("://", 1)[1].split("/")[0].rsplit(":", 1)[0])
+    _origin = _urlsplit(ENVIRONMENT.url)
+    ALLOWED_HOSTS.append(_origin.netloc.removesuffix(f":{_origin.port}"))
     CSRF_TRUSTED_ORIGINS.append(ENVIRONMENT.url)
 _https = bool(ENVIRONMENT.url and ENVIRONMENT.url.startswith("https://"))
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = _https
+if _https:
+    # Browsers take such cookies only from this very host over https, so no neighbour can set one.
+    SESSION_COOKIE_NAME, CSRF_COOKIE_NAME = "__Host-sessionid", "__Host-csrftoken"
+    SECURE_HSTS_SECONDS = 365 * 24 * 3600
 SESSION_COOKIE_SAMESITE = CSRF_COOKIE_SAMESITE = "Lax"
 SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if _https else None
 X_FRAME_OPTIONS = "DENY"
@@ -54,24 +61,28 @@ INSTALLED_APPS = [
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "servestatic.middleware.ServeStaticMiddleware",
-    "tasks_app.web.pages.request_hops.request_hops",  # above the slots, for which a request may wait
     "catherder_site.request_slots.request_slots",
     "csp.middleware.CSPMiddleware",
-    "tasks_app.web.pages.caching_headers.NoStore",
+    "tasks_app.web.middleware.NoStore",
     "tasks_app.api.error_middleware.problems_below_api",
-    "tasks_app.web.pages.audit_origin.audit_origin",
+    "tasks_app.web.audit.audit_origin",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
-    "tasks_app.web.accounts.middleware.LoginRedirect",
+    "tasks_app.web.accounts.sessions.LoginRedirect",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
-    "tasks_app.web.pages.time_zones.reader_time_zone",
+    "tasks_app.web.middleware.confirm_stored_drafts",
+    "tasks_app.web.middleware.reader_time_zone",
     "allauth.account.middleware.AccountMiddleware",
-    "tasks_app.web.accounts.middleware.LastSeen",
-    "tasks_app.web.pages.errors.method_not_allowed_page",
+    "tasks_app.web.accounts.sessions.LastSeen",
+    "tasks_app.web.accounts.sessions.RequiredSecondFactor",
+    "tasks_app.web.accounts.attempts.HashingBusyResponse",
+    "tasks_app.web.audit.AuditedRefusals",
+    "tasks_app.web.middleware.visible_directions",
+    "tasks_app.web.middleware.method_not_allowed_page",
 ]
 
 CONTENT_SECURITY_POLICY: dict[str, Any] = {
@@ -93,14 +104,14 @@ TEMPLATES = [
     {
         "BACKEND": "django.template.backends.django.DjangoTemplates",
         # Before those of other applications: some of our templates replace theirs.
-        "DIRS": [BASE_DIR / "tasks_app" / "templates"],
+        "DIRS": [_environment.shipped_folder("templates")],
         "APP_DIRS": True,
         "OPTIONS": {
             "context_processors": [
                 "django.template.context_processors.request",
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
-                "tasks_app.web.pages.context_processors.installation",
+                "tasks_app.web.frame.installation",
             ]
         },
     }
@@ -141,6 +152,7 @@ AUTH_PASSWORD_VALIDATORS = [
     {"NAME": f"django.contrib.auth.password_validation.{name}"}
     for name in ("UserAttributeSimilarityValidator", "MinimumLengthValidator", "CommonPasswordValidator")
 ]
+PASSWORD_HASHERS = ["tasks_app.web.accounts.attempts.QueuedHasher"]
 AUTHENTICATION_BACKENDS = ["allauth.account.auth_backends.AuthenticationBackend"]
 SESSION_ENGINE = "tasks_app.web.accounts.sessions"
 
@@ -165,6 +177,11 @@ ACCOUNT_RATE_LIMITS = {
     "login": "120/m/ip",
     "login_failed": "5/5m/key",
     "login_failed_anywhere": "100/h/key",
+    "login_failed_known": "20/h/key",
+    # Calls that are refused count by IP address, signed ones by project: nobody can use up the limit of a
+    # forge that has the same IP address as they.
+    "webhook_refused": "600/m/ip",
+    "webhook_signed": "600/m/key",
 }
 
 SOCIALACCOUNT_ADAPTER = "tasks_app.web.accounts.adapter.SocialAccountAdapter"
@@ -212,17 +229,18 @@ _queue: dict[str, Any] = {
     "serializer": JobSerializer(secret=_environment.queue_secret(ENVIRONMENT)),
     "immediate": False,
 }
-HUEY = (
-    Huey(storage_class=RedisQueue, url=ENVIRONMENT.redis_url, **_queue)
-    if ENVIRONMENT.redis_url
-    else Huey(storage_class=QueueFile, filename=str(DATA_DIR / "huey.sqlite3"), **_queue)
-)
+if ENVIRONMENT.redis_url:
+    # A reader waits for a job for one second; nobody waits for longer than two.
+    _pool = ConnectionPool.from_url(ENVIRONMENT.redis_url, socket_connect_timeout=2, socket_timeout=2)
+    HUEY = RedisHuey(connection_pool=_pool, **_queue)
+else:
+    HUEY = Huey(storage_class=QueueFile, filename=DATA_DIR / "huey.sqlite3", **_queue)
 
 # It counts attempts to log in, and a stranger's must not keep the database busy: so memory, not a table. One
 # machine has one web process, and a restart is in no stranger's hand; several machines share a Redis.
 CACHES = {
     "default": {
-        "BACKEND": "tasks_app.web.accounts.attempts_cache.RedisOrMemoryCache",
+        "BACKEND": "tasks_app.web.accounts.attempts.RedisOrMemoryCache",
         "LOCATION": ENVIRONMENT.redis_url,
     }
     if ENVIRONMENT.redis_url
@@ -231,15 +249,6 @@ CACHES = {
         # With Django's 300 a stranger who tries enough other names makes the counts of one forgotten.
         "OPTIONS": {"MAX_ENTRIES": 200_000},
     }
-}
-
-CHANNEL_LAYERS: dict[str, Any] = {
-    "default": {
-        "BACKEND": "channels_redis.pubsub.RedisPubSubChannelLayer",
-        "CONFIG": {"hosts": [ENVIRONMENT.redis_url]},
-    }
-    if ENVIRONMENT.redis_url
-    else {"BACKEND": "channels.layers.InMemoryChannelLayer"}
 }
 
 #: Whether this installation can send e-mail; pages that would promise one ask this first.
@@ -310,7 +319,7 @@ LOGGING = {
         "uvicorn.error": {"filters": ["seldom"]},
         "uvicorn.access": {"filters": ["without_secrets"]},
         "tasks_app": {"level": "INFO"},
-        "huey": {"level": "WARNING"},
+        "huey": {"level": "WARNING", "filters": ["seldom"]},
         # Logs each attempt to send spans; `span_exporter` logs when that begins to fail, and when it is over.
         "opentelemetry": {"level": "CRITICAL"},
         # Calls an agent that was stopped on purpose a fatal error; how a run ended is told by its row.

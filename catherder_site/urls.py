@@ -14,7 +14,7 @@ urlpatterns = [
     path("admin/", admin.site.urls),
     path("", include("tasks_app.web.accounts.urls")),
     path("api/v1/", include("tasks_app.api.urls")),
-    path("", include("tasks_app.web.pages.urls")),
+    path("", include("tasks_app.web.urls")),
 ]
 
 #: Also where the database itself is why nothing could be shown.

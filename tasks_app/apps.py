@@ -15,19 +15,18 @@ class TasksConfig(AppConfig):
         from tasks_app import tasks
         from tasks_app.core import allocator, garbage
         from tasks_app.git import program
-        from tasks_app.history import day_triggers
-        from tasks_app.reporting.search import schema
+        from tasks_app.operations import health
+        from tasks_app.services.questions import earlier_answers
         from tasks_app.services.workers import worker_notifier
         from tasks_app.web.accounts import signals  # noqa: F401 - connects receivers
         from tasks_app.web.live import notifier
 
         allocator.use_one_heap()
-        worker_notifier.register(tasks.notify_worker, later=tasks.notify_worker_later)
+        worker_notifier.register(tasks.notify_worker)
         notifier.notify_on_commit()
         program.memory_limit = settings.ENVIRONMENT.git_memory * 1024**2
-        post_migrate.connect(schema.mend_after_migration, sender=self)
-        pre_migrate.connect(day_triggers.drop_before_migration, sender=self)
-        post_migrate.connect(day_triggers.mend_after_migration, sender=self)
+        pre_migrate.connect(health.refuse_snapshot, sender=self)
+        post_migrate.connect(earlier_answers.renew_index, sender=self)
         # At the end of a process alone, to look for garbage in what is imported takes up to 0.6 s of CPU
         # time. `catherder_site` switches collection off until here.
         garbage.keep_what_is_loaded()

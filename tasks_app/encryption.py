@@ -20,6 +20,7 @@ class Purpose(Enum):
     PUBLISHING = b"cat-herder publishing"
     PUSH = b"cat-herder push"
     FORGE_WEBHOOKS = b"cat-herder forge webhooks"
+    LIVE = b"cat-herder live"
 
 
 class CannotDecrypt(CatHerderError):

@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeVar
 
-from django.db.models import Exists, OuterRef, Q, QuerySet
+from django.db.models import Exists, Model, OuterRef, Q, QuerySet
+from django.http import Http404
 from django.shortcuts import get_object_or_404
 
 from tasks_app.core.errors import NotAllowed
@@ -176,22 +178,42 @@ def _in_projects_of(principal: Principal, *, path: str = "", roles: Collection[R
 # Single rows by id from a request: 404 if the principal may not see the row.
 
 
+class HiddenRow(Http404):
+    """The row exists, but not for this user: a 404 for them, and an entry of the audit log for others."""
+
+    def __init__(self, user: User, row: Model) -> None:
+        super().__init__("There is no such row.")
+        self.user = user
+        self.row = row
+
+
+_Row = TypeVar("_Row", bound=Model)
+
+
+def _visible_or_404(principal: Principal, visible: QuerySet[_Row], **lookup: object) -> _Row:
+    found = visible.filter(**lookup).first()
+    if found is None:
+        hidden = visible.model._default_manager.filter(**lookup).first()
+        raise HiddenRow(principal.user, hidden) if hidden else Http404("There is no such row.")
+    return found
+
+
 def project_or_404(principal: Principal, project_id: int) -> Project:
-    return get_object_or_404(projects_visible_to(principal), pk=project_id)
+    return _visible_or_404(principal, projects_visible_to(principal), pk=project_id)
 
 
 def project_named_or_404(principal: Principal, name: str) -> Project:
-    return get_object_or_404(projects_visible_to(principal), name=name)
+    return _visible_or_404(principal, projects_visible_to(principal), name=name)
 
 
 def task_or_404(principal: Principal, task_id: int) -> Task:
     tasks = tasks_visible_to(principal).select_related("project", "created_by", "sequence")
-    return get_object_or_404(tasks, pk=task_id)
+    return _visible_or_404(principal, tasks, pk=task_id)
 
 
 def sequence_or_404(principal: Principal, sequence_id: int) -> Sequence:
     sequences = sequences_visible_to(principal).select_related("project", "created_by")
-    return get_object_or_404(sequences, pk=sequence_id)
+    return _visible_or_404(principal, sequences, pk=sequence_id)
 
 
 def step_or_404(principal: Principal, task_id: int, position: int) -> Step:
@@ -213,7 +235,7 @@ def draft_thread_or_404(principal: Principal, task_id: int, thread_id: int) -> R
 def question_or_404(principal: Principal, question_id: int) -> Question:
     # Of one question, who claimed or answered it is mostly nobody yet. It is read when it is needed.
     questions = questions_visible_to(principal).select_related("task__project", "step", "run")
-    return get_object_or_404(questions, pk=question_id)
+    return _visible_or_404(principal, questions, pk=question_id)
 
 
 def decision_or_404(principal: Principal, project: str, number: int) -> Decision:

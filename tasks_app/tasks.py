@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import Counter
 from dataclasses import replace
-from datetime import datetime, timedelta
-from functools import partial
+from datetime import timedelta
 
-from django.utils import timezone
 from huey.contrib.djhuey import HUEY, db_task
 
-from tasks_app.core.hops import HopName
 from tasks_app.core.labels import Labels
 from tasks_app.engine.stopping import StopReason
 from tasks_app.engine.workers.intake import Intake
+
+logger = logging.getLogger(__name__)
 
 #: Set when this worker is told to stop, so that runs are put back for the next one.
 stopping = threading.Event()
@@ -63,31 +63,21 @@ _labels_known: tuple[float, Labels] = (float("-inf"), frozenset())
 @db_task()  # type: ignore[untyped-decorator]
 def look_at(task_id: int) -> None:
     """Work on the tasks whose turn it is; `task_id` is the one that somebody was woken for."""
-    woken_at = timezone.now()
     # Imported late: every process can queue jobs, but few run agents, whose SDK takes 0.5 s and 50 MB.
     from tasks_app import composition
     from tasks_app.engine.turns import QueueNotifier, take_turns
     from tasks_app.models import Task
 
     context = replace(composition.worker_context(_stop_signal), labels=_recent_labels())
-    notifier = QueueNotifier(notify=notify_worker, pass_on=passing_on, pending=HUEY.pending_count)
+    notifier = QueueNotifier(notify=notify_worker, pass_on=passing_on, pending=_pending)
     worked = take_turns(
         owner=composition.owner(),
         context=context,
         notifier=notifier,
         goes_on=lambda: intake.is_open,
-        when_claimed=partial(_note_woken, task_id, woken_at),
     )
     if not worked and Task.objects.undo_ends_within(CLOCKS_DIFFER, task_id):
-        notify_worker_later(task_id, UNDO_PAUSE)
-
-
-def _note_woken(task_id: int, woken_at: datetime, claimed: int) -> None:
-    """Note when this worker was woken for the task, if that is the one that it has claimed."""
-    from tasks_app.history.noted_hops import note_of_wait
-
-    if claimed == task_id:
-        note_of_wait(task_id, HopName.WOKEN, woken_at)
+        notify_worker(task_id, UNDO_PAUSE)
 
 
 def labels_here() -> Labels:
@@ -108,19 +98,26 @@ def _recent_labels() -> Labels:
     return known
 
 
-def notify_worker(task_id: int) -> None:
-    """Tell some worker that the task is due."""
-    look_at(task_id)
+def notify_worker(task_id: int, seconds: float = 0) -> None:
+    """Tell some worker that the task is due, now or in so many seconds.
+
+    A queue that fails is only logged: it must not turn a stored answer into an error page.
+    """
+    try:
+        if seconds:
+            look_at.schedule((task_id,), delay=seconds)
+        else:
+            look_at(task_id)
+    except Exception:
+        logger.warning("could not notify a worker; the sweeper finds the task", exc_info=True)
 
 
-def notify_worker_later(task_id: int, seconds: float) -> None:
-    """Tell some worker in so many seconds that the task is due."""
-    look_at.schedule((task_id,), delay=seconds)
-
-
-def notify_this_worker(task_id: int) -> None:
-    """Tell this process that the task is due, without the queue that it shares with others."""
-    HUEY.storage.enqueue_here(HUEY.serialize_task(look_at.s(task_id)))
+def _pending() -> int:
+    """Return how many jobs wait in the queue; 0 if it fails."""
+    try:
+        return int(HUEY.pending_count())
+    except Exception:
+        return 0
 
 
 def _stop_signal() -> StopReason | None:

@@ -7,7 +7,6 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -17,8 +16,7 @@ from tasks_app.agent.call_permissions import AnswersFolder, GivenAnswer, permiss
 from tasks_app.agent.claude import ClaudeAgent
 from tasks_app.agent.connection import Connection
 from tasks_app.agent.port import Agent, AgentEvent, RunOrder, RunPaths, RunResult
-from tasks_app.core.hops import HopName
-from tasks_app.core.types import Usage
+from tasks_app.core.types import Usage, main_model
 from tasks_app.rehearsal.scenario import SHIPPED
 from tasks_app.rehearsal.server import RehearsalServer
 from tasks_app.sandbox import Sandbox
@@ -33,7 +31,6 @@ class MemoryRecorder:
         self.events: list[AgentEvent] = []
         self.used: list[tuple[Usage, str]] = []
         self.transcripts: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
-        self.hops: list[HopName] = []
         self.budget: float | None = None
         self.asks: list[RunResult] = []
         self.looked: Callable[[], None] = lambda: None
@@ -45,15 +42,12 @@ class MemoryRecorder:
         for event in events:
             self.heard(event)
 
-    def record_usage(self, usage: Usage, model: str) -> None:
-        self.used.append((usage, model))
+    def record_usage(self, by_model: Mapping[str, Usage]) -> None:
+        self.used.append((sum(by_model.values(), Usage()), main_model(by_model)))
 
     def asked(self, result: RunResult) -> None:
         self.asks.append(result)
         self.heard_asks(result)
-
-    def passed(self, hop: HopName, at: datetime) -> None:
-        self.hops.append(hop)
 
     def budget_left(self) -> float | None:
         return self.budget
@@ -228,6 +222,20 @@ SCRIPTS: dict[str, Sequence[fake_script.Act]] = {
         fake_script.Turn(
             calls=(fake_script.shell('touch before.txt && cat-herder ask "Which way?" && touch after.txt'),)
         ),
+        ANSWERED,
+    ],
+    "ask-by-expansions": [
+        fake_script.Turn(calls=(fake_script.shell('cat-herder ask "$(cat q.txt)"; touch after.txt'),)),
+        fake_script.Turn(calls=(fake_script.shell("cat-herder ask <<EOF\nWhich way?\nEOF"),)),
+        fake_script.Turn(calls=(fake_script.ask_by_command("Which way, left or right?"),)),
+        ANSWERED,
+    ],
+    "ask-without-text": [
+        fake_script.Turn(calls=(fake_script.ask(question("", "Left", "Right")),)),
+        fake_script.Turn(
+            calls=(fake_script.ask(question("Way?", "Left", "Right"), question("Way? ", "Up", "Down")),)
+        ),
+        fake_script.Turn(calls=(fake_script.ask(question("Which way?", "Left", "Right")),)),
         ANSWERED,
     ],
     "ask-multi": [

@@ -8,7 +8,7 @@ from typing import Any
 from django.test import Client
 
 from tasks_app.models import Project, Scope, User
-from tasks_app.services.accounts.tokens import make_token
+from tasks_app.services.accounts import make_token
 from tests.people import acting
 
 PROBLEM = "application/problem+json"

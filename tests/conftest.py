@@ -17,11 +17,12 @@ from pytest_django.plugin import DjangoDbBlocker
 from servestatic.middleware import ServeStaticMiddleware
 
 from tasks_app.api import limits
-from tests import bytecode, cpu_time, databases, machine, rounds, static_files
+from tests import bytecode, cpu_time, databases, machine, rings, static_files
 from tests.git_servers import HttpsServer, SshServer, https_server, ssh_server
 
 #: The fixtures by which pytest-django opens the database; others lead to them.
 _USE_ROWS = {"db", "transactional_db"}
+DATABASE = "postgres" if machine.ON_POSTGRES else "sqlite"
 
 Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
 
@@ -59,42 +60,37 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Do not even import a module of which this round runs nothing: each worker collects all modules."""
+    """Do not even import a module of which this ring runs nothing: each worker collects all modules."""
     if not collection_path.match("test_*.py"):
         return None
-    database = rounds.only_round(collection_path)
-    if database is not None and machine.leaves_to_the_other_round(database):
-        return None if rounds.has_tests_for_both(collection_path) else True
+    if machine.RING:
+        return None if rings.may_belong(collection_path, machine.RING, DATABASE) else True
     only_rows = machine.ON_POSTGRES and config.option.markexpr == "django_db"
-    return True if only_rows and not rounds.may_use_rows(collection_path) else None
+    return True if only_rows and not rings.may_use_rows(collection_path) else None
 
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` looks at the marks
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """What is slow and would say the same on both databases is run in one of the two rounds."""
+    """Leave out what belongs to the other ring or to the other database."""
     for item in items:
         if _USE_ROWS & set(getattr(item, "fixturenames", ())):
             _mark_as_using_rows(item)
-    others = [item for item in items if _is_of_the_other_round(item)]
+    others = [item for item in items if machine.RING and not rings.belongs(item, machine.RING, DATABASE)]
     if others:
         config.hook.pytest_deselected(items=others)
-        items[:] = [item for item in items if not _is_of_the_other_round(item)]
+        left = set(others)
+        items[:] = [item for item in items if item not in left]
 
 
 def _mark_as_using_rows(item: pytest.Item) -> None:
-    """Give a test that gets the database from a fixture the mark by which the round on PostgreSQL chooses."""
-    if not rounds.may_use_rows(item.path):
+    """Give a test that gets the database from a fixture the mark by which runs on PostgreSQL choose."""
+    if not rings.may_use_rows(item.path):
         raise pytest.UsageError(
-            f"{item.nodeid} gets the database from a fixture. Nothing in its module says so to the round on "
+            f"{item.nodeid} gets the database from a fixture. Nothing in its module says so to a run on "
             "PostgreSQL, which would not import it: write `pytestmark = pytest.mark.django_db`."
         )
     if item.get_closest_marker("django_db") is None:
         item.add_marker(pytest.mark.django_db)
-
-
-def _is_of_the_other_round(item: pytest.Item) -> bool:
-    database = rounds.round_of(item)
-    return database is not None and machine.leaves_to_the_other_round(database)
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist looks at the order
@@ -103,7 +99,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
     Modules and tests are no garbage: looking for some among them takes up to a second each time.
     """
-    session.items.sort(key=lambda item: not rounds.is_long(item.path))
+    session.items.sort(key=lambda item: not rings.begins_early(item.path))
     gc.freeze()
 
 
@@ -187,8 +183,8 @@ def ssh(served_folder: Path) -> Iterator[SshServer]:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Show what tests measured: `record_property("measured", …)`."""
+    """Show what tests measured, and which answers arrived at the model: `record_property("measured", …)`."""
     for report in (*terminalreporter.stats.get("passed", ()), *terminalreporter.stats.get("failed", ())):
         for name, value in getattr(report, "user_properties", ()):
-            if name == "measured":
-                terminalreporter.write_line(f"Measured: {value}")
+            if name in ("measured", "arrived"):
+                terminalreporter.write_line(f"{name.capitalize()}: {value}")

@@ -13,15 +13,17 @@ _PIECE = 16 * 1024
 
 
 class CutConnections:
-    """Passes connections on to `port` of this machine, and cuts each after `up` or `down` bytes.
+    """Passes connections on to `port` of this machine, and cuts some after `up` or `down` bytes.
 
-    `up` goes to the server, `down` comes from it. None means that nothing is cut.
+    `up` goes to the server, `down` comes from it. None means that nothing is cut. After `most` cuts the line
+    is whole.
     """
 
     def __init__(self, port: int) -> None:
         self._upstream = port
         self.up: int | None = None
         self.down: int | None = None
+        self.most: int | None = None
         self.passed = {"up": 0, "down": 0}
         self.cut = 0
 
@@ -75,6 +77,8 @@ class CutConnections:
         """Return when an end has closed the connection, or it is to be cut."""
         with suppress(OSError):
             while left != 0 and (piece := await reader.read(_PIECE)):
+                if left is not None and self.cut == self.most:
+                    left = None
                 piece = piece[:left]
                 writer.write(piece)
                 await writer.drain()

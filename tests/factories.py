@@ -102,7 +102,8 @@ class TaskFactory(DjangoModelFactory[Task]):
     @post_generation
     def steps(self: Any, create: bool, names: Any, **kwargs: Any) -> None:
         for position, name in enumerate(names or ("plan", "implement"), start=1):
-            Step.objects.create(task=self, position=position, name=name, config={}, plan="# Plan\n")
+            config = {"name": name, "command": "implement"}
+            Step.objects.create(task=self, position=position, name=name, config=config, plan="# Plan\n")
 
 
 class RunFactory(DjangoModelFactory[Run]):

@@ -10,7 +10,7 @@ import ssl
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -56,8 +56,7 @@ def count_pushes(repository: Path) -> Path:
 class HttpsServer:
     """Serves the repositories of a folder to USER with TOKEN. `seen` has the head lines of all requests.
 
-    Contents of Git LFS are also taken from whoever sends the header `Authorization` of a ticket that is not
-    empty. `looked` is called when they are offered. With `open_contents`, everybody can read them.
+    With `open_contents`, everybody can read contents of Git LFS.
     """
 
     folder: Path
@@ -65,9 +64,7 @@ class HttpsServer:
     port: int = 0
     redirects_to: str = ""
     refuses_contents: bool = False
-    ticket: str = ""
     open_contents: bool = False
-    looked: Callable[[], object] = lambda: None
     seen: list[str] = field(default_factory=list)
 
     def url(self, name: str) -> str:
@@ -81,7 +78,6 @@ class _Contents(BaseHTTPRequestHandler):
 
     def offer_uploads(self, asked: Any) -> None:
         """Say where each content that is missing may be sent to."""
-        self.serving.looked()
         if self.serving.refuses_contents:
             message = f"Your quota of storage is used up, {self.headers['Authorization']}."
             self._end(507, [_LFS_JSON], json.dumps({"message": message}).encode())
@@ -145,7 +141,7 @@ def https_server(folder: Path) -> Iterator[HttpsServer]:
                 self.offer_downloads(json.loads(body))
             elif serving.redirects_to:
                 self._end(302, [("Location", serving.redirects_to + self.path)])
-            elif sent != f"Basic {allowed}" and not (for_contents and sent and sent == serving.ticket):
+            elif sent != f"Basic {allowed}":
                 self._end(401, [("WWW-Authenticate", 'Basic realm="git"')])
             elif for_contents:
                 self.offer_uploads(json.loads(body))

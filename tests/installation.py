@@ -13,6 +13,7 @@ import sqlite3
 import subprocess
 import sys
 import termios
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from tests import forkserver
 from tests.databases import copy_migrated
 from tests.forkserver import PATIENCE, REPOSITORY
 from tests.integration.git_repository import GitRepository
+from tests.processes import start_process
 
 #: One step whose prompt is the task itself, without checks: what happens is up to the scenario.
 PLAIN_CONFIG = """\
@@ -93,9 +95,11 @@ class Installation:
         """Run `manage.py ARGUMENTS` to its end."""
         return forkserver.run([*self._program, *arguments], self.env(**variables), stdin=stdin)
 
-    def popen(self, *arguments: str, stdin: Any = subprocess.PIPE) -> subprocess.Popen[str]:
+    def popen(
+        self, *arguments: str, stdin: Any = subprocess.PIPE, begin: Callable[[], None] | None = None
+    ) -> subprocess.Popen[str]:
         """Start `manage.py ARGUMENTS` as a process that a test may look at, too."""
-        return subprocess.Popen(
+        return start_process(
             [sys.executable, *self._program, *arguments],
             cwd=REPOSITORY,
             env=self.env(),
@@ -103,6 +107,7 @@ class Installation:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
+            preexec_fn=begin,
         )
 
     def piped(self, *arguments: str) -> forkserver.Piped:

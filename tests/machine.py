@@ -23,10 +23,10 @@ SSHD, NGINX = (
     shutil.which(name, path=f"{os.environ.get('PATH', os.defpath)}:/usr/sbin") for name in ("sshd", "nginx")
 )
 CADDY = shutil.which("caddy")
-#: One of the two rounds of `make test`: what uses the database, on PostgreSQL.
+#: Tests that use the database use PostgreSQL instead of SQLite.
 ON_POSTGRES = os.environ.get("CATHERDER_TEST_DATABASE") == "postgres"
-#: `make test` runs both rounds.
-IN_ROUNDS = bool(os.environ.get("CATHERDER_TEST_ROUNDS"))
+#: The part of the suite that is run, `test` or `long` (`rings.py`); empty for all that pytest is given.
+RING = os.environ.get("CATHERDER_TEST_RING", "")
 #: Set by `.ci/run`: whoever promises to have everything may not skip anything.
 STRICT = bool(os.environ.get("CATHERDER_TEST_STRICT"))
 
@@ -80,10 +80,6 @@ def missing_caddy() -> str:
 
 def missing_nginx() -> str:
     return "" if NGINX else "nginx is not installed; on Debian: apt install nginx-light"
-
-
-def missing_node() -> str:
-    return "" if shutil.which("node") else "Node.js is not installed; on Debian: apt install nodejs"
 
 
 def missing_npm() -> str:
@@ -166,18 +162,9 @@ MISSING: dict[str, Callable[[], str]] = {
     "git_lfs": cache(missing_git_lfs),
     "hosts": cache(missing_hosts),
     "nginx": cache(missing_nginx),
-    "node": cache(missing_node),
     "npm": cache(missing_npm),
     "postgres": cache(missing_postgres),
     "redis": cache(missing_redis),
     "sshd": cache(missing_sshd),
     "systemd": cache(missing_systemd),
 }
-
-
-def leaves_to_the_other_round(on: str) -> bool:
-    """Whether a test that is run once, on this database, has its turn in the other round of `make test`."""
-    if not IN_ROUNDS:
-        return False
-    here = "postgres" if ON_POSTGRES else "sqlite"
-    return on != here and (ON_POSTGRES or not MISSING["postgres"]())

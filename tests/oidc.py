@@ -24,11 +24,15 @@ T = TypeVar("T")
 
 @dataclass
 class Provider:
-    """`person` is who is logged in there; `broken` says what is wrong with its answers."""
+    """`person` is who is logged in there; `broken` says what is wrong with its answers.
+
+    `userinfo` replaces claims of the person at that address only, not in the signed token.
+    """
 
     address: str
     person: dict[str, Any] = field(default_factory=dict)
     broken: str = ""
+    userinfo: dict[str, Any] = field(default_factory=dict)
     codes: dict[str, str] = field(default_factory=dict)
     key: rsa.RSAPrivateKey = field(default_factory=lambda: rsa.generate_private_key(65537, 2048))
 
@@ -87,7 +91,8 @@ def _handler(provider: Provider) -> type[BaseHTTPRequestHandler]:
                 self._answer(provider.jwks())
             else:
                 allowed = self.headers["Authorization"] == "Bearer granted"
-                self._answer(provider.person if allowed and provider.broken != "userinfo" else None)
+                found = {**provider.person, **provider.userinfo}
+                self._answer(found if allowed and provider.broken != "userinfo" else None)
 
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"])).decode()

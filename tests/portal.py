@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import re
+import resource
 import signal
 import subprocess
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Self
 
@@ -49,6 +51,14 @@ class WebServer(Installation):
                 self.address = found[1]
                 return self
         raise AssertionError(f"the server did not start:\n{''.join(said)}")
+
+    def kill(self) -> None:
+        """Kill it, as a crash does. It can be started again."""
+        assert self._server
+        self._server.kill()
+        self._server.wait()
+        self._errors.close()
+        self._server = None
 
     def stop(self) -> str:
         """End it; return what it said since it listened, and "" if there is none."""
@@ -92,9 +102,12 @@ class UpPortal(Installation):
         """The port of the address that it listens on."""
         return self.variables["CATHERDER_BIND"].rpartition(":")[2]
 
-    def start(self, *options: str) -> Self:
+    def start(self, *options: str, open_files: int = 0) -> Self:
+        """Start it, if given with at most so many open files for each of its processes."""
+        limits = partial(resource.setrlimit, resource.RLIMIT_NOFILE, (open_files, open_files))
         self.said = []
-        self.process = self.popen("up", *options, stdin=subprocess.DEVNULL)
+        begin = limits if open_files else None
+        self.process = self.popen("up", *options, stdin=subprocess.DEVNULL, begin=begin)
         lines = self._lines()
         for line in lines:
             if "Cat Herder is ready at" in line:  # its public address, which a test may have made up

@@ -17,7 +17,8 @@ from tasks_app.git import diff
 from tasks_app.models import Channel, Event, Project, Question, Run, Step, Task, User, paths
 from tasks_app.sandbox import Sandbox
 from tasks_app.services.projects.projects import add_project
-from tasks_app.services.questions.answers import Answered, Reply, answer_question
+from tasks_app.services.questions.answers import Reply, answer_question
+from tasks_app.services.questions.question_outcomes import Answered
 from tasks_app.services.tasks import create_task, start_task
 from tests.integration.git_repository import GitRepository
 from tests.people import acting

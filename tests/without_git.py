@@ -15,6 +15,7 @@ from tasks_app.agent.fake import FakeAgent
 from tasks_app.engine import advance
 from tasks_app.engine.prompts import values
 from tasks_app.engine.runs import judging, steps
+from tasks_app.engine.workspaces.recording import Recorded
 from tasks_app.models import Membership, Project, Role, Task, User, paths
 from tests.factories import ProjectFactory, TaskFactory
 from tests.runner import Runner
@@ -23,8 +24,8 @@ from tests.runner import Runner
 def leave_out_git(monkeypatch: pytest.MonkeyPatch) -> None:
     def nothing(*args: object, **more: object) -> None: ...
 
-    def recorded(*args: object) -> str:
-        return ""
+    def recorded(*args: object) -> Recorded:
+        return Recorded()
 
     for module in (steps, judging):
         monkeypatch.setattr(module, "record_work", recorded)
@@ -32,10 +33,11 @@ def leave_out_git(monkeypatch: pytest.MonkeyPatch) -> None:
         steps: ("begin_plan", "kill_earlier_processes"),
         judging: ("store_plan", "commit_checkpoint", "leave_out_plan"),
         advance: ("tidy_repository",),
-        values: ("committed_text",),
+        values: ("committed_text_behind_links",),
     }.items():
         for name in names:
             monkeypatch.setattr(module, name, nothing)
+    monkeypatch.setattr(values, "paths_named", lambda *args, **more: [])
     monkeypatch.setattr(steps, "prepare_workspace", _folders_only)
 
 

@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from django.db.backends.sqlite3 import base
+from django.db.backends.sqlite3.schema import DatabaseSchemaEditor as DjangoSchemaEditor
+from django.db.models import Model
 
 from catherder_site.kept_connections import KeepsConnections, KeptConnections
 
@@ -25,12 +27,34 @@ ASK_AGAIN = 0.002
 _USUAL_TIMEOUT = 5.0
 
 
+class DatabaseSchemaEditor(DjangoSchemaEditor):
+    """A schema editor under which a table keeps its triggers.
+
+    SQLite can change little of a table, so Django makes another one, with the rows, and drops the old one.
+    Triggers of other tables that name it would forbid that.
+    """
+
+    def _remake_table(self, model: type[Model], *args: Any, **kwargs: Any) -> None:
+        with self.connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT name, sql FROM sqlite_master WHERE type = 'trigger' AND instr(sql, %s)",
+                [model._meta.db_table],
+            )
+            triggers = cursor.fetchall()
+        for name, _ in triggers:
+            self.execute(f"DROP TRIGGER {name}")
+        super()._remake_table(model, *args, **kwargs)  # type: ignore[misc]
+        for _, trigger in triggers:
+            self.execute(trigger, params=None)
+
+
 class DatabaseWrapper(KeepsConnections, base.DatabaseWrapper):
     """Django's wrapper, whose connections are kept, each for the file that it has open.
 
     `timeout` in its options is how many seconds a statement waits for a lock.
     """
 
+    SchemaEditorClass = DatabaseSchemaEditor
     kept = KeptConnections()
 
     def get_new_connection(self, conn_params: dict[str, Any]) -> sqlite3.Connection:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,17 @@ from tasks_app.core.types import Ask, AskItem, Evidence, Option
 #: Maximum characters of one piece of evidence. The text says where it is cut.
 MAX_EVIDENCE = 40_000
 _MAX_HEADLINE = 200
+#: What the shell replaces in a word by names of files or by several words. Bounded: an agent writes the word.
+_PATTERN_IN_WORD = re.compile(r"[*?]|\[[^\]]{1,200}\]|\{[^{}]{0,200}[,.][^{}]{0,200}\}")
+_MAX_UNKNOWN_PARTS = 20
+#: The title of what says which parts of a command cannot be shown.
+KNOWN_ONLY_THEN = "Known only when it runs"
+#: A piece of a shell command: `part` is one whose text only the shell knows, `word` one if it has wildcards.
+_PIECE = re.compile(
+    r"\\.|(?P<quote>['\"])|(?P<part>\$\{[^}]*\}?|\$\(|\$[A-Za-z_]\w*|\$[0-9@*#?$!-]|`)|(?P<word>[^\s'\"\\$`;&|<>()]+)",
+    re.DOTALL,
+)
+_QUOTED_HEREDOC = re.compile(r"<<-?[ \t]*(?:'(\w+)'|\"(\w+)\"|\\(\w+))")
 
 _APPROVE = Option("Approve", "The call is made, exactly as it stands here.")
 _DENY = Option("Deny", "The call is not made; the agent is told why and goes on.")
@@ -23,17 +35,32 @@ _SEND_BACK = Option("Send back", "The agent gets your comments and revises its p
 
 
 def approval_of(
-    call_id: str, name: str, tool_input: Mapping[str, Any], *, workspace: Path, home: Path, planned: str = ""
+    call_id: str,
+    name: str,
+    tool_input: Mapping[str, Any],
+    *,
+    workspace: Path,
+    home: Path,
+    planned: str = "",
+    rule: str = "",
 ) -> Ask:
-    """Return the question that a waiting call raises. `planned` is the plan in the call's own input."""
+    """Return the question that a waiting call raises.
+
+    `planned` is the plan in the message of the call; `rule` is the pattern because of which the call waits. A
+    plan is shown whole: the gate refuses longer ones.
+    """
     given = dict(tool_input)
     if name == "ExitPlanMode":
         item = AskItem("Is this plan good?", "Plan", (_APPROVE_PLAN, _SEND_BACK))
-        text = newest_plan(home) or planned or "(The agent wrote no plan.)"
-        plan = (Evidence("markdown", "Plan", shorten(text)),)
+        # The agent's program puts the plan into the input that the gate saw, which an approval is about. The
+        # stream shows it as it was before other calls of the same message, such as the last edit of the plan.
+        # Without a file, the only plan is that of the message; a file may be of an earlier plan.
+        text = str(given.get("plan") or "") or planned or newest_plan(home) or "(The agent wrote no plan.)"
+        plan = (Evidence("markdown", "Plan", visible(text)),)
         return Ask(call_id, "ExitPlanMode", (item,), given, "plan", plan)
     item = AskItem(_headline(name, given, workspace), "Approval", (_APPROVE, _DENY))
-    return Ask(call_id, "call", (item,), given, "approval", tuple(_evidence(name, given, workspace)))
+    because = [Evidence("rule", "Rule", rule)] if rule else []
+    return Ask(call_id, "call", (item,), given, "approval", (*_evidence(name, given, workspace), *because))
 
 
 def _headline(name: str, given: Mapping[str, Any], workspace: Path) -> str:
@@ -50,8 +77,11 @@ def _headline(name: str, given: Mapping[str, Any], workspace: Path) -> str:
 def _evidence(name: str, given: Mapping[str, Any], workspace: Path) -> list[Evidence]:
     path = visible(str(given.get("file_path", "")).removeprefix(f"{workspace}/"))
     if name == "Bash":
-        title = visible(str(given.get("description") or "Command"))
+        said = str(given.get("description") or "")
+        title = visible(f"The agent says: {said}" if said else "Command")
         shown = [Evidence("command", title, shorten(str(given.get("command", ""))))]
+        if unknown := _parts_known_to_shell(str(given.get("command", ""))):
+            shown.append(Evidence("text", KNOWN_ONLY_THEN, shorten(unknown)))
         rest = {key: value for key, value in given.items() if key not in ("command", "description")}
         return shown + ([Evidence("text", "Options", _as_json(rest))] if rest else [])
     if name == "Write":
@@ -60,6 +90,37 @@ def _evidence(name: str, given: Mapping[str, Any], workspace: Path) -> list[Evid
         title = f"{path}, every place" if given.get("replace_all") else path
         return [Evidence("diff", title, shorten(_diff(given, path)))]
     return [Evidence("text", visible(name), _as_json(given))]
+
+
+def _parts_known_to_shell(command: str) -> str:
+    """Return a sentence with the parts of a command that the shell decides when it runs; "" without any.
+
+    They are variables, the output of commands, and names of files by a pattern.
+    """
+    found: list[str] = []
+    quote = heredoc = ""
+    for line in command.split("\n"):
+        if heredoc:  # the text of one whose name is quoted is taken as it is
+            heredoc = "" if line.lstrip("\t") == heredoc else heredoc
+            continue
+        for piece in _PIECE.finditer(line):
+            if quote != "'" and piece["part"]:
+                found.append({"$(": "$(…)", "`": "`…`"}.get(piece["part"], piece["part"]))
+            elif not quote and piece["word"] and _PATTERN_IN_WORD.search(piece["word"]):
+                found.append(piece["word"])
+            elif piece["quote"] and quote in ("", piece["quote"]):
+                quote = "" if quote else piece["quote"]
+        if not quote and (named := _QUOTED_HEREDOC.search(line)):
+            heredoc = named[1] or named[2] or named[3]
+    parts = list(dict.fromkeys(found))
+    if not parts:
+        return ""
+    more = len(parts) - _MAX_UNKNOWN_PARTS
+    return (
+        "The shell decides what these parts stand for when it runs the command, so it cannot be shown here: "
+        + ", ".join(parts[:_MAX_UNKNOWN_PARTS])
+        + (f", and {more} more." if more > 0 else ".")
+    )
 
 
 def _diff(given: Mapping[str, Any], path: str) -> str:

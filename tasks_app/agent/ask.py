@@ -1,11 +1,11 @@
-"""`cat-herder ask "…"`, `reply N "…"`, `decisions "…"` and `unfit D-17 "…"`: commands in an agent's shell.
+"""`cat-herder ask "…"`, `reply N "…"`, `decisions "…"`, `unfit D-17 "…"`, `not-done "…"` in an agent's shell.
 
 `ask`: inside a run the gate sees the call before it starts, halts the agent, and replaces the command by the
 answer, so this program rarely runs there. When it does (a script may start it), it writes the question to the
 ask spool, a folder that the portal reads after the run. `reply` writes to the reply spool, which the portal
-reads during the run, as it does with what `unfit` writes. `decisions` searches the project's decisions in a
-file of the run. This is a separate file that uses only the standard library, because it is copied into the
-sandbox.
+reads during the run, as it does with what `unfit` and `not-done` write. `decisions` searches the project's
+decisions in a file of the run. This is a separate file that uses only the standard library, because it is
+copied into the sandbox.
 """
 
 from __future__ import annotations
@@ -13,17 +13,22 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import sys
 import uuid
+from typing import Any
 
 OUTSIDE = """\
 `cat-herder {command}` is for agents that work on a task of Cat Herder. No task runs here, so nobody would see
 what you wrote. To run a task: manage.py run_task.
 """
 NOBODY = "Nobody can be asked in this task. Decide by yourself, and write down what you assumed.\n"
+NO_REVIEW = "No thread of a review waits for a reply in this run. Say it in your last message.\n"
 NO_DECISIONS = "This project has no decisions.\n"
 #: Decisions that one search shows.
 MOST_SHOWN = 30
+#: What is shown below a decision, if it has that.
+SHOWN = {"question": "Question", "reason": "Reason", "doubt": "An agent said that it does not fit"}
 NOT_PAUSED = """\
 The question was noted, but this run could not be paused from within another command. Do not guess the
 answer. End your turn now; you will be told the answer. (Next time run `cat-herder ask "…"` through the
@@ -45,10 +50,14 @@ def main(arguments: list[str] | None = None) -> int:
     reply.add_argument("text", nargs="+", help="the reply, in double quotes")
     decisions = commands.add_parser("decisions", help="show the project's decisions")
     decisions.add_argument("words", nargs="*", help="words to look for, in double quotes; none shows all")
-    unfit = commands.add_parser("unfit", help="say that a decision does not fit")
+    unfit = commands.add_parser("unfit", help="say that a decision stands in the way or is no longer true")
     unfit.add_argument("decision", help="the decision, such as D-17")
     unfit.add_argument("why", nargs="+", help="the reason, in double quotes")
+    not_done = commands.add_parser("not-done", help="say that you cannot do the task, which then fails")
+    not_done.add_argument("why", nargs="+", help="the reason, in double quotes")
     given = parser.parse_args(arguments)
+    if given.command == "not-done":
+        return _note_not_done(not_done, given)
     if given.command == "ask":
         return _spool_question(ask, given)
     if given.command == "reply":
@@ -59,7 +68,7 @@ def main(arguments: list[str] | None = None) -> int:
 def _spool_question(parser: argparse.ArgumentParser, given: argparse.Namespace) -> int:
     folder = os.environ.get("CAT_HERDER_ASKED")
     if not folder:
-        inside = os.environ.get("CAT_HERDER_REPLIES")
+        inside = os.environ.get("CAT_HERDER_SAID")
         print(NOBODY if inside else OUTSIDE.format(command="ask"), end="", file=sys.stderr)
         return 2
     question = " ".join(given.question).strip()
@@ -73,7 +82,8 @@ def _spool_question(parser: argparse.ArgumentParser, given: argparse.Namespace) 
 def _send_reply(parser: argparse.ArgumentParser, given: argparse.Namespace) -> int:
     folder = os.environ.get("CAT_HERDER_REPLIES")
     if not folder:
-        print(OUTSIDE.format(command="reply"), end="", file=sys.stderr)
+        inside = os.environ.get("CAT_HERDER_SAID")
+        print(NO_REVIEW if inside else OUTSIDE.format(command="reply"), end="", file=sys.stderr)
         return 2
     numbers = os.environ.get("CAT_HERDER_THREADS", "").split()
     text = " ".join(given.text).strip()
@@ -87,56 +97,83 @@ def _send_reply(parser: argparse.ArgumentParser, given: argparse.Namespace) -> i
 
 
 def _show_decisions(given: argparse.Namespace) -> int:
-    """Print the decisions with the most of the words first; all of them without words."""
-    known = _known_decisions("decisions")
-    if known is None:
+    """Print the decisions with the most of the words first, stop words apart; all of them without words."""
+    document = _decisions_document("decisions")
+    if document is None:
         return 2
-    words = " ".join(given.words).lower().split()
+    known, ignored = document["decisions"], document["stop_words"]
+    words = [word.strip("?!.,:;()\"'`") for word in " ".join(given.words).lower().split()]
+    words = [word for word in words if word and word not in ignored]
     found = [(sum(_has(one, word) for word in words), one) for one in known]
-    shown = [one for count, one in sorted(found, key=lambda pair: -pair[0]) if count or not words]
+    shown = [one for count, one in sorted(found, key=lambda pair: -pair[0]) if count or not given.words]
     for one in shown[:MOST_SHOWN]:
         source = ", ".join(str(one[name]) for name in ("decided_by", "day", "where") if one.get(name))
-        reason = f"\n    Reason: {one['reason']}" if one.get("reason") else ""
-        print(f"{one['label']} ({source}): {one['statement']}{reason}")
-    if not shown:
-        print("No decision has these words.")
+        print(f"{one['label']} ({source}): {one['statement']}")
+        for name, title in SHOWN.items():
+            if one.get(name):
+                print(f"    {title}: {one[name]}")
+    if not known:
+        print(NO_DECISIONS, end="")
+    elif not shown:
+        named = [word.upper() for word in words if re.fullmatch(r"d-[0-9]+", word)]
+        print(f"There is no decision {named[0]} now." if named else "No decision has these words.")
     elif len(shown) > MOST_SHOWN:
         print(f"{len(shown) - MOST_SHOWN} more; use more words.")
     return 0
 
 
 def _note_unfit(parser: argparse.ArgumentParser, given: argparse.Namespace) -> int:
-    known = _known_decisions("unfit")
-    if known is None:
+    document = _decisions_document("unfit")
+    if document is None:
         return 2
+    known = document["decisions"]
     label, why = given.decision.upper(), " ".join(given.why).strip()
     if label not in (one["label"] for one in known):
         parser.error(f"there is no decision {given.decision}; `cat-herder decisions` shows them")
     if not why:
-        parser.error("say why it does not fit")
+        parser.error("say what it stands in the way of, or what is different now")
     number = next(one["number"] for one in known if one["label"] == label)
-    _write_document(os.environ["CAT_HERDER_UNFIT"], {"decision": number, "why": why})
+    _write_document(os.environ["CAT_HERDER_SAID"], {"decision": number, "why": why})
     may_ask = " If you cannot go on, ask." if os.environ.get("CAT_HERDER_ASKED") else ""
-    print(f"It was noted that {label} does not fit; a human will look at it.{may_ask}")
+    print(f"A human will look at {label} and read your reason. It stays in force until then.{may_ask}")
     return 0
 
 
-def _known_decisions(command: str) -> list[dict[str, object]] | None:
+def _note_not_done(parser: argparse.ArgumentParser, given: argparse.Namespace) -> int:
+    folder = os.environ.get("CAT_HERDER_SAID")
+    if not folder:
+        print(OUTSIDE.format(command="not-done"), end="", file=sys.stderr)
+        return 2
+    why = " ".join(given.why).strip()
+    if not why:
+        parser.error("say why it is not done")
+    _write_document(folder, {"why": why})
+    print("It was noted that the task is not done. End your turn now: the task fails with this reason.")
+    return 0
+
+
+def _decisions_document(command: str) -> dict[str, Any] | None:
     path = os.environ.get("CAT_HERDER_DECISIONS")
+    if not path and os.environ.get("CAT_HERDER_SAID"):
+        return {"decisions": [], "stop_words": []}
     if not path:
-        inside = os.environ.get("CAT_HERDER_ASKED") or os.environ.get("CAT_HERDER_REPLIES")
-        print(NO_DECISIONS if inside else OUTSIDE.format(command=command), end="", file=sys.stderr)
+        print(OUTSIDE.format(command=command), end="", file=sys.stderr)
         return None
     with open(path, encoding="utf-8") as file:  # noqa: PTH123
-        known: list[dict[str, object]] = json.load(file)
-    return known
+        document: dict[str, Any] = json.load(file)
+    return document
 
 
 def _has(decision: dict[str, object], word: str) -> bool:
     """Return whether the decision has the word in a text; D-1 is D-1 only, and not D-17."""
     if str(decision["label"]).lower() == word:
         return True
-    return word in " ".join(str(decision.get(name, "")) for name in ("statement", "reason", "where")).lower()
+    return (
+        word
+        in " ".join(
+            str(decision.get(name, "")) for name in ("statement", "question", "reason", "where")
+        ).lower()
+    )
 
 
 def _write_document(folder: str, content: dict[str, object]) -> None:

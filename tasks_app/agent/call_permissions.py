@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tasks_app.agent.gate.hook import only_asks
 from tasks_app.agent.port import CallPermission
 from tasks_app.core.types import Ask
+from tasks_app.prompting.feedback import DECIDE_YOURSELF
 from tasks_app.sandbox import UNCHANGED, Placement
 
 #: An answer longer than this is handed over as a file, with its beginning as preview: the agent's own tools
 #: cut results of more than about 30,000 characters down to a 2 kB preview.
 INLINE_LIMIT = 20_000
 INLINE_HEAD = 4_000
-_OPERATOR = re.compile(r"[;&|<>()\n]")
 
 
 @dataclass(frozen=True)
@@ -50,10 +50,7 @@ class GivenAnswer:
         """What the agent is told for each item: the answer, or that the question was dismissed."""
         if not self.dismissed:
             return self.answers
-        dismissal = (
-            f"[No answer: {self.by} dismissed this question. Decide it by your own best judgement, and say "
-            "in your closing words what you assumed.]"
-        )
+        dismissal = f"[No answer: {self.by} dismissed this question. {DECIDE_YOURSELF}]"
         return {item.question: dismissal for item in self.ask.items}
 
 
@@ -96,18 +93,32 @@ def permission_for(
     extra = _additions(others, note)
     if given.ask.kind != "clarification":
         return _verdict_permission(given, extra, folder)
-    if given.notes:
-        extra = f"\n\nNotes from the human: {given.notes}{extra}"
+    notes = given.notes
+    if notes and len(given.texts) > 1:
+        which = "both" if len(given.texts) == 2 else f"all {len(given.texts)}"
+        notes = f"(on {which} questions) {notes}"
     if given.ask.way == "command":
-        text = _inline_or_file(_all_texts(given) + extra, folder=folder, name=given.name)
+        text = _all_texts(given) + (f"\n\nNotes from the human: {notes}" if notes else "") + extra
+        text = _inline_or_file(text, folder=folder, name=given.name)
         return _printing_permission(given, text, folder)
     answers = {
         question: _inline_or_file(answer, folder=folder, name=f"{given.name}-{number}")
         for number, (question, answer) in enumerate(given.texts.items(), start=1)
     }
-    last = list(answers)[-1]
-    answers[last] += _inline_or_file(extra, folder=folder, name=f"{given.name}-notes")
-    return CallPermission(True, {"questions": given.ask.tool_input.get("questions", []), "answers": answers})
+    # The tool tells notes beside an answer, which so stays the option that was chosen, to the letter. They
+    # are said once, before the other answers. What is about no question stands at the end, on its own lines.
+    questions = list(answers)
+    beside = {questions[0]: notes}
+    if extra:
+        beside[questions[-1]] = f"{beside.get(questions[-1], '')}{extra}\n"
+    updated: dict[str, Any] = {"questions": given.ask.tool_input.get("questions", []), "answers": answers}
+    if annotations := {
+        question: {"notes": _inline_or_file(text, folder=folder, name=f"{given.name}-notes-{number}")}
+        for number, (question, text) in enumerate(beside.items(), start=1)
+        if text
+    }:
+        updated["annotations"] = annotations
+    return CallPermission(True, updated)
 
 
 def _verdict_permission(given: GivenAnswer, extra: str, folder: AnswersFolder) -> CallPermission:
@@ -122,26 +133,21 @@ def _verdict_permission(given: GivenAnswer, extra: str, folder: AnswersFolder) -
     if given.ask.kind == "plan":
         reason = f"{given.by} sent the plan back: {notes}\n\nRevise the plan and call ExitPlanMode again."
     else:
-        reason = f"{given.by} denied this call: {notes}\n\nIt was not made. Go on without it."
+        reason = (
+            f"{given.by} denied this call: {notes}\n\nIt was not made. Do what these words say; if they name "
+            "no other way, go on without it."
+        )
     return CallPermission(False, reason=reason + extra)
 
 
 def _printing_permission(given: GivenAnswer, text: str, folder: AnswersFolder) -> CallPermission:
     """Replace the command that asked by one that prints the answer. Nothing else of it is run."""
-    if not _only_asks(given):
+    if not only_asks(str(given.ask.tool_input.get("command", ""))):
         text += "\n\n(Nothing else of your command was run. Run it now if the answer allows it.)"
     path = folder.write(f"{given.name}.result.txt", text + "\n")
     updated = {**given.ask.tool_input, "command": f"cat -- {shlex.quote(str(path))}"}
+    updated.pop("run_in_background", None)  # the result would be the number of a background command
     return CallPermission(True, updated)
-
-
-def _only_asks(given: GivenAnswer) -> bool:
-    try:
-        words = shlex.split(str(given.ask.tool_input.get("command", "")))
-    except ValueError:
-        return False
-    has_operator = any(word in {"&&", "||"} or _OPERATOR.fullmatch(word) for word in words)
-    return words[:2] == ["cat-herder", "ask"] and not has_operator and len(words) == 3
 
 
 def _all_texts(given: GivenAnswer) -> str:

@@ -9,7 +9,6 @@ import warnings
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
@@ -33,13 +32,11 @@ from tasks_app.agent.port import AgentEvent, Ending, Recorder, RunOrder, RunResu
 from tasks_app.agent.program import bundled_cli
 from tasks_app.agent.run_setup import RunSetup, set_up_run
 from tasks_app.agent.sockets import use_in_sdk
-from tasks_app.agent.start_signal import StartSignal
-from tasks_app.agent.stream import Stream, defers_call, is_hook_message
-from tasks_app.agent.tools import USUAL
+from tasks_app.agent.stream import Stream
+from tasks_app.agent.tools import OF_NETWORK, USUAL
 from tasks_app.agent.transcripts import OwnSession, SdkSessionStore, stored_transcript, write_transcript
 from tasks_app.agent.transport import ObservedTransport
 from tasks_app.core.errors import CatHerderError, TemporaryFault, machine_fault
-from tasks_app.core.hops import HopName
 from tasks_app.core.types import Usage
 from tasks_app.sandbox import Sandbox, SandboxedCommand, Watch
 
@@ -118,11 +115,6 @@ class _ClaudeRun:
         self._must_exit_by: float | None = None
         self._was_overdue = False
         self._cancel: Callable[[], None] | None = None
-        self._gate_decided_at: datetime | None = None
-
-    def _passed(self, hop: HopName, at: datetime | None) -> None:
-        if self._order.notes_hops and at is not None:
-            self._recorder.passed(hop, at)
 
     def run(self) -> RunResult:
         problem = ""
@@ -173,7 +165,7 @@ class _ClaudeRun:
         if meter is not None and now >= self._next_budget:
             self._next_budget = now + BUDGET_SECONDS
             left = self._recorder.budget_left()
-            meter.budget_usd = None if left is None else self._recorded_usage.cost_usd + left
+            meter.follow_budget(None if left is None else self._recorded_usage.cost_usd + left)
 
     def _record(self, events: Sequence[AgentEvent]) -> None:
         self._record_usage()
@@ -183,7 +175,7 @@ class _ClaudeRun:
         """Store the counted usage if it has changed: it must survive a crash of this process."""
         meter = self._connection.meter
         if meter is not None and (used := meter.usage) != self._recorded_usage:
-            self._recorder.record_usage(used, meter.model)
+            self._recorder.record_usage(meter.by_model)
             self._recorded_usage = used
 
     def _stop(self, error: BaseException) -> None:
@@ -203,14 +195,7 @@ class _ClaudeRun:
             raise ClaudeSDKError(f"{type(error).__name__}: {error}") from error
 
     async def _query(self) -> None:
-        signal = StartSignal() if self._order.notes_hops and self._agent.sandboxed else None
-        try:
-            await self._query_set_up(self._set_up(signal))
-        finally:
-            if signal is not None:
-                signal.close()
-
-    async def _query_set_up(self, setup: RunSetup) -> None:
+        setup = self._set_up()
         self._command = setup.command
         if self._order.resume:
             await self._bridge.call(self._write_transcript)
@@ -219,7 +204,6 @@ class _ClaudeRun:
             replace(options, permission_prompt_tool_name="stdio", can_use_tool=None),
             setup.launch,
             self._observe,
-            self._passed,
         )
         if self._stopped:
             self._transport.kill()
@@ -234,7 +218,6 @@ class _ClaudeRun:
             result = self._conclude("", None)
             if result.ending is Ending.ASKED and result.asks:
                 self._must_exit_by = time.monotonic() + EXIT_SECONDS
-                self._passed(HopName.GATE, self._gate_decided_at)
                 self._recorder.asked(result)
 
     def _write_transcript(self) -> None:
@@ -252,7 +235,7 @@ class _ClaudeRun:
         """The CLI's folder as the CLI sees it."""
         return config_dir(self._agent.sandbox.inside(self._order.paths.home))
 
-    def _set_up(self, signal: StartSignal | None) -> RunSetup:
+    def _set_up(self) -> RunSetup:
         cli = self._agent.cli
         if not cli.exists():
             raise FileNotFoundError(f"there is no agent program at {cli}")
@@ -269,13 +252,13 @@ class _ClaudeRun:
             **({"TRACEPARENT": self._order.traceparent} if self._order.traceparent else {}),
             # Checks judge the files as the agent left them, so nothing may go on running in the background.
             "CLAUDE_CODE_DISABLE_BACKGROUND_TASKS": "1",
+            # Of a message that did not come as a stream, it would make all calls that the gate defers.
+            "CLAUDE_CODE_DISABLE_NONSTREAMING_FALLBACK": "1",
         }
         sandbox, model = self._agent.sandbox, self._connection.socket
         if self._order.network != "full":
             sandbox = sandbox.without_network()
-        return set_up_run(
-            self._order, argv=[str(cli)], env=env, sandbox=sandbox, model=model, start_signal=signal
-        )
+        return set_up_run(self._order, argv=[str(cli)], env=env, sandbox=sandbox, model=model)
 
     def _caches_for_an_hour(self) -> bool:
         """Return whether to cache for an hour. Humans take longer to answer than the usual five minutes."""
@@ -291,6 +274,12 @@ class _ClaudeRun:
         if halting.plan:
             permitted.append("ExitPlanMode")
         tools = list(dict.fromkeys(rule.split("(", 1)[0] for rule in permitted))
+        # Every step has a shell, for commands that only read and for `cat-herder`. But where a person decides
+        # which files are read, a shell that the step does not name would read them unasked.
+        if not any(rule.startswith("Read(") for rule in order.ask_before):
+            tools = list(dict.fromkeys([*tools, "Bash"]))
+        if order.network != "full":
+            tools = [tool for tool in tools if tool not in OF_NETWORK]
         if order.may_ask:
             permitted.append(ASK_COMMAND)
         own = OwnSession(self._recorder, cwd=self._cwd, session_id=order.session_id)
@@ -313,7 +302,6 @@ class _ClaudeRun:
             system_prompt={"type": "preset", "preset": "claude_code"},
             session_store=SdkSessionStore(own, self._bridge.call),  # type: ignore[arg-type]
             session_store_flush="eager",
-            include_hook_events=order.notes_hops,  # says when the gate has decided
             max_buffer_size=MESSAGE_LIMIT,
             stderr=self._keep_stderr,
             **({"resume": order.session_id} if order.resume else {"session_id": order.session_id}),  # type: ignore[arg-type]
@@ -328,10 +316,6 @@ class _ClaudeRun:
     async def _observe(self, message: Mapping[str, Any]) -> None:
         if str(message.get("type", "")).startswith("control_") or message.get("type") == "transcript_mirror":
             return  # the SDK's own conversation with the CLI
-        if is_hook_message(message):
-            if defers_call(message):
-                self._gate_decided_at = datetime.now(UTC)
-            return
         events = self._stream.read(message)
         if events:
             await self._bridge.call(self._record, events)
@@ -342,7 +326,10 @@ class _ClaudeRun:
     def _conclude(self, problem: str, exit_code: int | None) -> RunResult:
         details = "\n".join([problem, *self._stderr]) if problem else ""
         meter = self._connection.meter
-        result = run_result(self._stream, self._order, problem=details, exit_code=exit_code, meter=meter)
+        result = run_result(
+            self._stream, self._order, problem=details, exit_code=exit_code, meter=meter,
+            placement=self._agent.sandbox.placement,
+        )  # fmt: skip
         return replace(result, exited_at=self._transport.exited_at if self._transport else None)
 
 

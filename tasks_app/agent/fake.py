@@ -31,11 +31,12 @@ from tasks_app.agent.fake_script import (
     UnknownMessage,
     run_in_shell,
 )
-from tasks_app.agent.gate.hook import NOBODY, approval
+from tasks_app.agent.gate.hook import NOBODY, approval, decide
 from tasks_app.agent.gate.patterns import WRITING
 from tasks_app.agent.outcome import run_result
 from tasks_app.agent.port import Ending, Recorder, RunOrder, RunResult, Stop, require_session_id
 from tasks_app.agent.reply_spool import clear_replies
+from tasks_app.agent.said_spool import clear_said
 from tasks_app.agent.stream import Stream
 from tasks_app.agent.transcripts import deferred_call, stored_transcript
 
@@ -66,6 +67,7 @@ class FakeAgent:
         require_session_id(order.session_id)
         clear_spool(order.paths.home)
         clear_replies(order.paths.home)
+        clear_said(order.paths.home)
         self.runs.append(order)
         return _FakeRun(self.script, order, recorder).run()
 
@@ -206,8 +208,11 @@ class _FakeRun:
         return (call.asks and self._order.may_ask) or approval(given, orders) is not None
 
     def _make_call(self, call_id: str, call: Call) -> None:
-        if call.asks and self._order.asks_no_more:
+        refusal = decide({"tool_name": call.name, "tool_input": dict(call.input)}, {})
+        if refusal and self._order.asks_no_more:
             self._send_tool_result(call_id, NOBODY, is_error=True)
+        elif refusal and self._order.may_ask:
+            self._send_tool_result(call_id, refusal["permissionDecisionReason"], is_error=True)
         elif self._planning and call.name in WRITING:
             self._send_tool_result(call_id, "Only a plan may be written now.", is_error=True)
         else:
@@ -318,7 +323,11 @@ def _find_call(transcript: Mapping[str, list[dict[str, Any]]], call: str) -> tup
 def _execute_tool(name: str, tool_input: Mapping[str, Any], workspace: Path) -> tuple[str, bool]:
     """Execute the tool with the decided input. Return its result, and whether it failed."""
     if name == "AskUserQuestion":
-        answers = ", ".join(f'"{question}"="{answer}"' for question, answer in tool_input["answers"].items())
+        notes = {question: one["notes"] for question, one in tool_input.get("annotations", {}).items()}
+        answers = ", ".join(
+            f'"{question}"="{answer}"' + (f" notes: {notes[question]}" if question in notes else "")
+            for question, answer in tool_input["answers"].items()
+        )
         return f"The user answered: {answers}. Go on from there.", False
     if name == "ExitPlanMode":
         return "User has approved exiting plan mode. You can now proceed.", False

@@ -15,7 +15,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tasks_app.agent.start_signal import StartSignal
 from tasks_app.core.errors import CatHerderError, TemporaryFault
 
 #: Seconds for which an agent that is just ending is waited for.
@@ -36,19 +35,13 @@ class Launch:
     """What is started for one run: `argv`, followed by the SDK's arguments, with `env` as its environment.
 
     `inherit` names the variables that are taken from the SDK. `lock` is a file that is locked while any
-    process of the agent lives. `start_signal` goes with a sandboxed `argv` that sends it.
+    process of the agent lives.
     """
 
     argv: Sequence[str]
     env: Mapping[str, str]
     lock: Path
     inherit: Sequence[str] = ()
-    start_signal: StartSignal | None = None
-
-    @property
-    def descriptors(self) -> tuple[int, ...]:
-        """The descriptors that the process inherits besides its streams and the lock."""
-        return () if self.start_signal is None else (self.start_signal.descriptor,)
 
     def words(self, command: Sequence[str]) -> list[str]:
         """Return the words of the process. `command` is the SDK's, whose first word is its program."""

@@ -2,26 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from tasks_app.agent.approvals import approval_of
 from tasks_app.agent.ask_spool import spooled_asks
+from tasks_app.agent.gate.patterns import needs_approval
 from tasks_app.agent.port import CallPermission, Ending, RunOrder, RunResult
 from tasks_app.agent.proxy import RunMeter
 from tasks_app.agent.stream import Stream
 from tasks_app.core.storable import storable_text
 from tasks_app.core.types import Ask
-from tasks_app.sandbox import killed_by
+from tasks_app.sandbox import UNCHANGED, Placement, killed_by
 
 #: Exit codes of a program that found no session to resume. It could be started, and was not killed.
 _EXIT_WITHOUT_SESSION = (0, 1)
 
 
 def open_asks(
-    stream: Stream, decided: Collection[str], *, may_ask: bool, workspace: Path, home: Path
+    stream: Stream,
+    decided: Collection[str],
+    *,
+    may_ask: bool,
+    ask_before: Sequence[str],
+    workspace: Path,
+    home: Path,
+    placement: Placement = UNCHANGED,
 ) -> tuple[Ask, ...]:
     """Return what a human must answer or decide now, in the order asked.
+
+    The agent sees the workspace under the path that `placement` says, so its calls name that path.
 
     A call that needs an approval is asked about only if it is the only waiting one. The session has dropped
     the others, and what was called first must not be decided last.
@@ -32,7 +42,13 @@ def open_asks(
         return asks
     planned = stream.calls.get(stream.deferred, {}).get("plan")
     text = planned if isinstance(planned, str) else ""
-    return (approval_of(stream.deferred, *call, workspace=workspace, home=home, planned=text),)
+    inside, rule = placement.inside(workspace), None
+    try:
+        for folder in (inside, workspace):  # only the host's path shows which files and links exist
+            rule = rule or needs_approval(ask_before, *call, workspace=str(folder), cwd=str(folder))
+    except ValueError:  # too long or too deep to be judged, and so a person decides
+        rule = None
+    return (approval_of(stream.deferred, *call, workspace=inside, home=home, planned=text, rule=rule or ""),)
 
 
 def _was_delivered(stream: Stream, call: str, permission: CallPermission) -> bool:
@@ -53,6 +69,7 @@ def run_result(
     problem: str,
     exit_code: int | None,
     meter: RunMeter | None = None,
+    placement: Placement = UNCHANGED,
 ) -> RunResult:
     """Return the run's result. `problem` is what went wrong outside the stream, "" if nothing did.
 
@@ -63,14 +80,20 @@ def run_result(
         stream,
         order.permissions,
         may_ask=order.may_ask,
+        ask_before=order.ask_before,
         workspace=order.paths.workspace,
         home=order.paths.home,
+        placement=placement,
     )
+    undelivered = frozenset(meter.unanswered if meter else ())
     delivered = frozenset(
-        call for call, permission in order.permissions.items() if _was_delivered(stream, call, permission)
+        call
+        for call, permission in order.permissions.items()
+        if call not in undelivered and _was_delivered(stream, call, permission)
     )
     ending, error = stream.ending(asks, problem=problem)
-    if ending is Ending.FAILED and not stream.failed and (name := killed_by(exit_code)):
+    could_be_killed = ending in (Ending.FAILED, Ending.LIMIT) and not stream.failed
+    if could_be_killed and (name := killed_by(exit_code)):
         ending, error = Ending.KILLED, f"The agent's process was ended from outside by {name}."
     if ending is Ending.FAILED and meter is not None and meter.over_budget:
         ending, error = Ending.BUDGET, "A budget or the soft limit was spent during the run."
@@ -79,22 +102,29 @@ def run_result(
     if ending is Ending.FINISHED and delivered != set(order.permissions):
         # With a broken gate the agent goes on without its answer and ends as if all were well.
         ending, error = Ending.FAILED, "The human's answer did not reach the agent."
+    if meter is not None and ending is Ending.FINISHED and delivered and meter.awaited:
+        undelivered = frozenset(meter.awaited)  # it has asked its model in a way that the proxy does not know
+    if undelivered:
+        ending, error = Ending.UNDELIVERED, "A human's answer was not in what the model read next."
     if order.resume and ending is Ending.FAILED and stream.is_silent and exit_code in _EXIT_WITHOUT_SESSION:
         ending = Ending.LOST
     streamed = stream.usage(cost_before=order.cost_before)
+    resets_at = stream.rejected_until or (meter.resets_at if meter else None)
     return RunResult(
         ending=ending,
         asks=asks,
         deferred=stream.deferred,
-        delivered=delivered,
+        delivered=delivered - undelivered,
+        undelivered=undelivered,
         error=storable_text(error),
         text=stream.text,
         usage=streamed if meter is None else meter.usage,
+        by_model={} if meter is None else meter.by_model,
         metered=meter is not None,
         reported_cost_usd=streamed.cost_usd if meter is not None and stream.result else None,
         model=(meter and meter.model) or stream.model,
         exit_code=exit_code,
         out_of_turns=stream.out_of_turns,
         reached_cost_limit=stream.reached_cost_limit or (meter is not None and meter.used_up),
-        resets_at=stream.rejected_until or (meter.resets_at if meter and ending is Ending.LIMIT else None),
+        resets_at=resets_at if ending is Ending.LIMIT else None,
     )

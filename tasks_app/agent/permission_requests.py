@@ -16,8 +16,9 @@ from typing import Any
 
 from claude_agent_sdk import PermissionResultAllow, PermissionResultDeny, ToolPermissionContext
 
-from tasks_app.agent.gate.hook import refusal
-from tasks_app.agent.gate.patterns import WRITING, allowed, every_command_matches
+from tasks_app.agent.gate.hook import is_own_command, outside, refusal
+from tasks_app.agent.gate.path_patterns import allowed
+from tasks_app.agent.gate.patterns import WRITING, permitted, rules_for
 from tasks_app.agent.port import RunOrder
 from tasks_app.sandbox import UNCHANGED, Placement
 
@@ -26,7 +27,6 @@ CanUseTool = Callable[
 ]
 #: The reason of a request that concerns a protected file, with the file's path.
 _PROTECTED = re.compile(r"\AClaude requested permissions to (?:edit|write to) (/.+?)(?:,| which )", re.DOTALL)
-_RULE = re.compile(r"\A([A-Za-z][\w-]*)(?:\((.*)\))?\Z", re.DOTALL)
 
 
 def permission_for(order: RunOrder, placement: Placement = UNCHANGED) -> CanUseTool:
@@ -59,8 +59,13 @@ def refusal_of(
     """
     protected = _PROTECTED.match(asked_because)
     path = str(tool_input.get(WRITING[tool], "")) if tool in WRITING else protected[1] if protected else ""
-    if _is_planning(order):
-        return f"{tool} was not used: this step plans first, and changes nothing before its plan is approved."
+    if tool == "Bash" and is_own_command(str(tool_input.get("command", ""))):
+        return ""
+    if is_planning(order):
+        reason = (
+            f"{tool} was not used: this step plans first, and changes nothing before its plan is approved."
+        )
+        return f"{reason} Commands that only read are run." if tool == "Bash" else reason
     if refused := _tool_refusal(order, tool, tool_input, placement):
         return refused
     if path:
@@ -73,20 +78,21 @@ def refusal_of(
 def allowed_without_request(order: RunOrder, rules: Iterable[str]) -> list[str]:
     """Return the step's permissions for which Claude Code need not ask the portal.
 
-    They exclude `Bash` while the step plans. In plan mode Claude Code runs shell commands that only read
-    without a request, but with such a permission it would run all others, too.
+    Rules with a pattern of files are left out, because Claude Code reads them in a language of its own.
+    While the step plans, so is `Bash`. In plan mode Claude Code runs shell commands that only read without a
+    request, but with such a permission it would run all others, too.
     """
-    if not _is_planning(order):
-        return list(rules)
-    changing = {"Bash", *WRITING}
-    return [
-        rule
-        for rule in rules
-        if rule.partition("(")[0] not in changing or rule.startswith("Bash(cat-herder ask")
-    ]
+    changing = {"Bash", *WRITING} if is_planning(order) else set()
+    kept = []
+    for rule in rules:
+        tool, _, argument = rule.partition("(")
+        is_path = tool in WRITING and bool(argument)
+        if rule.startswith("Bash(cat-herder ask") or not (is_path or tool in changing):
+            kept.append(rule)
+    return kept
 
 
-def _is_planning(order: RunOrder) -> bool:
+def is_planning(order: RunOrder) -> bool:
     """Return whether the plan still needs approval. The run that hands in the approval no longer plans."""
     approved = any(
         one.allow and one.for_input is not None and one.updated_input is not None
@@ -98,30 +104,19 @@ def _is_planning(order: RunOrder) -> bool:
 def _tool_refusal(order: RunOrder, tool: str, tool_input: Mapping[str, Any], placement: Placement) -> str:
     if order.allowed_tools is None:
         return ""
-    # A rule for one of the tools that write applies to all of them.
-    same_rules = {tool, *WRITING} if tool in WRITING else {tool}
-    rules = [found for rule in order.allowed_tools if (found := _RULE.match(rule))]
-    arguments = [found[2] for found in rules if found[1] in same_rules]
-    if not arguments:
+    named = [rule[0] for rule in rules_for(order.allowed_tools, tool)]
+    if not named and tool == "Bash":
+        return (
+            "The command was not run: in this step Bash runs only commands that do nothing but read, and "
+            "`cat-herder` as a command of its own."
+        )
+    if not named:
         return f"{tool} is not among the tools of this step."
-    globs = [glob for glob in arguments if glob is not None]
-    if len(globs) < len(arguments) or _globs_cover(order, globs, tool, tool_input, placement):
+    path = str(tool_input.get(WRITING[tool], "")) if tool in WRITING else ""
+    inside = _in_workspace(order, _real_path(order, path, placement), placement) if path else None
+    if permitted(named, tool, tool_input, inside):
         return ""
-    listed = ", ".join(rule for rule in order.allowed_tools if rule.startswith(tuple(same_rules)))
-    return f"This call of {tool} is not allowed in this step, which has only {listed}."
-
-
-def _globs_cover(
-    order: RunOrder, globs: list[str], tool: str, tool_input: Mapping[str, Any], placement: Placement
-) -> bool:
-    if tool == "Bash":
-        return every_command_matches(str(tool_input.get("command", "")), globs)
-    if tool not in WRITING:
-        return False
-    path = _in_workspace(
-        order, _real_path(order, str(tool_input.get(WRITING[tool], "")), placement), placement
-    )
-    return path is not None and allowed(path, [glob.removeprefix("/") for glob in globs])
+    return f"This call of {tool} is not allowed in this step, which has only {', '.join(named)}."
 
 
 def _path_refusal(order: RunOrder, path: str, placement: Placement) -> str:
@@ -129,7 +124,7 @@ def _path_refusal(order: RunOrder, path: str, placement: Placement) -> str:
     target = _real_path(order, path, placement)
     inside = _in_workspace(order, target, placement)
     if inside is None:
-        return f"{path} was not changed: it is outside the workspace of this task ({target})."
+        return outside(path, str(target), str(placement.inside(order.paths.workspace)))
     if order.allow_write is not None and not allowed(inside, list(order.allow_write)):
         return refusal(order.step, list(order.allow_write), inside)
     return ""

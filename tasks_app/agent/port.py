@@ -17,7 +17,6 @@ from typing import Any, Protocol
 from tasks_app.agent.leftover_processes import Claim
 from tasks_app.agent.transcript_port import TranscriptStore
 from tasks_app.core.errors import BadInput
-from tasks_app.core.hops import HopName
 from tasks_app.core.types import Ask, KnownDecision, Network, Usage
 
 
@@ -68,17 +67,17 @@ class RunOrder:
     """The order for one agent process: a new session with a prompt, or an earlier session to resume.
 
     With `resume` and no prompt the session continues at its deferred tool call, for which `permissions` (by
-    tool_use_id) holds the permission. `cost_before` is the session's cost so far: the agent reports totals.
+    tool_use_id) holds the permission. `answered` are further calls whose results are in the session, but may
+    not have been read. `cost_before` is the session's cost so far: the agent reports totals.
     `allow_write` are the globs that the step may write (None: anywhere), `allowed_tools` its permissions
     (None: every tool of the agent). `max_cost_usd` limits this run, and so does `budget_usd`, which is what
-    was left of the month's budgets when it began. `network` is what its processes may
+    was left of the month's budgets when it began; `budgets` names them. `network` is what its processes may
     reach. `timeout` is in seconds. `ask_before` are patterns of tool calls that a human must approve first.
     With `planning` the agent may only read, until a human approves its plan. `halting` are the tools that the
     session began with (None: it begins now). `threads` are the numbers of the threads that it may reply to.
     `decisions` are those of the project that hold for the step; the agent can search them in its shell.
     `claim` is the claim of the lease for which it runs. `variables` are added to its environment.
-    `traceparent` names the span of the run for traces that its processes make (W3C Trace Context). With
-    `notes_hops` the agent tells its recorder of moments of the run that no message has.
+    `traceparent` names the span of the run for traces that its processes make (W3C Trace Context).
     """
 
     session_id: str
@@ -86,6 +85,7 @@ class RunOrder:
     prompt: str | None
     resume: bool = False
     permissions: Mapping[str, CallPermission] = field(default_factory=dict)
+    answered: tuple[str, ...] = ()
     may_ask: bool = True
     ask_before: tuple[str, ...] = ()
     planning: bool = False
@@ -98,6 +98,7 @@ class RunOrder:
     max_turns: int | None = None
     max_cost_usd: float | None = None
     budget_usd: float | None = None
+    budgets: tuple[str, ...] = ()
     timeout: float = 3600.0
     network: Network = "full"
     threads: tuple[int, ...] = ()
@@ -105,7 +106,6 @@ class RunOrder:
     claim: Claim = field(default_factory=Claim)
     variables: Mapping[str, str] = field(default_factory=dict)
     traceparent: str = ""
-    notes_hops: bool = False
 
     @property
     def tools_for_halting(self) -> HaltingTools:
@@ -140,6 +140,9 @@ class Ending(StrEnum):
     BUDGET = "budget"  # a budget for the month or the soft limit was spent during the run
     STOPPED = "stopped"
     LOST = "lost"  # the session could not be resumed
+    REFUSED = "refused"  # the model refused to go on
+    TOO_LONG = "too_long"  # the session no longer fits into the model's context
+    UNDELIVERED = "undelivered"  # the first request to the model lacked an answer
     KILLED = "killed"  # a signal from outside: the kernel ran out of memory, or an operator sent it
 
 
@@ -150,9 +153,11 @@ class RunResult:
     `asks` are the unanswered questions in the order asked. `deferred` is the tool_use_id at which the session
     waits ("": the session needs a prompt). A run that ended with ASKED but has no asks made several calls at
     once: one of them waits, and no human is asked. `delivered` are the calls whose permission the agent
-    received. If `metered`, `usage` is what the API key proxy counted and `reported_cost_usd` the cost that
-    the agent reported; otherwise `usage` is what the agent reported. `out_of_turns`: it took all its turns,
-    and `reached_cost_limit` that it cost all that `max_cost_usd` allowed. `exited_at` is when the process was
+    received, `undelivered` the answered calls whose results its model did not get. `by_model` divides `usage`
+    among the models that were used, if that is known. If `metered`, `usage` is what the API key proxy counted
+    and `reported_cost_usd` the cost that the agent reported; otherwise `usage` is what the agent reported.
+    `out_of_turns`: it took all its turns, and `reached_cost_limit` that it cost all that `max_cost_usd`
+    allowed. `exited_at` is when the process was
     seen to have ended, if it was.
     """
 
@@ -160,9 +165,11 @@ class RunResult:
     asks: tuple[Ask, ...] = ()
     deferred: str = ""
     delivered: frozenset[str] = frozenset()
+    undelivered: frozenset[str] = frozenset()
     error: str = ""
     text: str = ""
     usage: Usage = field(default_factory=Usage)
+    by_model: Mapping[str, Usage] = field(default_factory=dict)
     metered: bool = False
     reported_cost_usd: float | None = None
     model: str = ""
@@ -183,13 +190,13 @@ class Stop(Exception):
 
 
 class Recorder(TranscriptStore, Protocol):
-    """Stores what a run reports. The thread that called `Agent.run` calls all methods but `passed`."""
+    """Stores what a run reports. The thread that called `Agent.run` calls its methods."""
 
     def record(self, events: Sequence[AgentEvent]) -> None:
         """Store events. May raise Stop."""
 
-    def record_usage(self, usage: Usage, model: str) -> None:
-        """Store the usage that was counted outside the agent so far, and the model that was used most."""
+    def record_usage(self, by_model: Mapping[str, Usage]) -> None:
+        """Store the usage of each model that was counted outside the agent so far."""
 
     def asked(self, result: RunResult) -> None:
         """Store the questions of a run that ends now; `result` is what is known before its process is gone.
@@ -197,9 +204,6 @@ class Recorder(TranscriptStore, Protocol):
         Called at most once, when the session is stored with its deferred call, so that people need not wait
         for the process. `run` returns the whole result afterwards. May raise Stop.
         """
-
-    def passed(self, hop: HopName, at: datetime) -> None:
-        """Note a moment, if the order says so. It does not wait, and may be called in any thread."""
 
     def budget_left(self) -> float | None:
         """Return the dollars that are left of the month's budgets, beyond the recorded usage of all runs."""

@@ -8,7 +8,6 @@ import shlex
 import shutil
 import stat
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -20,17 +19,20 @@ from tasks_app.agent.ask_spool import clear_spool, spool_folder
 from tasks_app.agent.config_dir import clear_config_dir
 from tasks_app.agent.gate.patterns import WRITING
 from tasks_app.agent.launch import Launch
+from tasks_app.agent.permission_requests import is_planning
 from tasks_app.agent.plans import plans_folder
 from tasks_app.agent.port import CallPermission, RunOrder
 from tasks_app.agent.reply_spool import clear_replies, reply_folder
-from tasks_app.agent.start_signal import StartSignal
-from tasks_app.agent.unfit_spool import clear_unfit, unfit_folder
+from tasks_app.agent.said_spool import clear_said, said_folder
+from tasks_app.core.similar_questions import STOP_WORDS
+from tasks_app.core.temporary_folders import temporary_folder
 from tasks_app.core.types import KnownDecision
 from tasks_app.sandbox import Sandbox, SandboxedCommand, with_forwarded_port
 
 _HERE = Path(__file__).parent
 #: Modules that the gate needs. They are copied to folders of the same names, so that their imports work.
 _GATE_MODULES = (
+    "path_patterns.py",
     "patterns.py",
     "possible_commands.py",
     "shell_programs.py",
@@ -80,12 +82,10 @@ def set_up_run(
     env: Mapping[str, str],
     sandbox: Sandbox,
     model: Path | None = None,
-    start_signal: StartSignal | None = None,
 ) -> RunSetup:
     """Write everything that the run needs before its process starts.
 
-    `model` is the Unix socket of its model, for a sandbox without a network. `start_signal` is for a sandbox
-    that is active.
+    `model` is the Unix socket of its model, for a sandbox without a network.
     """
     paths, inside = order.paths, order.paths.run / "inside"
     seen = _SeenPaths.of(order, sandbox)
@@ -93,7 +93,7 @@ def set_up_run(
         folder.mkdir(parents=True, exist_ok=True)
     clear_spool(paths.home)
     clear_replies(paths.home)
-    clear_unfit(paths.home)
+    clear_said(paths.home)
     if not order.resume:
         clear_config_dir(paths.home)
     install_gate(inside)
@@ -103,20 +103,16 @@ def set_up_run(
     )
     (inside / "orders.json").write_text(json.dumps(_gate_orders(order, seen)), encoding="utf-8")
     command_env = {**order.variables, **env, **order.claim.variables(paths.workspace)}
+    command_env["CAT_HERDER_SAID"] = str(said_folder(seen.home))
     if order.may_ask:
         command_env["CAT_HERDER_ASKED"] = str(spool_folder(seen.home))
     if order.threads:
         command_env["CAT_HERDER_REPLIES"] = str(reply_folder(seen.home))
         command_env["CAT_HERDER_THREADS"] = " ".join(map(str, order.threads))
     if order.decisions:
-        _write_decisions(inside / "decisions.json", order.decisions)
+        write_decisions(inside / "decisions.json", order.decisions)
         command_env["CAT_HERDER_DECISIONS"] = str(seen.inside / "decisions.json")
-        command_env["CAT_HERDER_UNFIT"] = str(unfit_folder(seen.home))
-    has_command = order.may_ask or bool(order.threads or order.decisions)
-    if has_command:
-        _write_script(
-            inside / "bin" / "cat-herder", f"{_python()} {shlex.quote(str(seen.inside / 'ask.py'))}"
-        )
+    _write_script(inside / "bin" / "cat-herder", f"{_python()} {shlex.quote(str(seen.inside / 'ask.py'))}")
     readable = [inside, paths.answers, *paths.readable, Path(argv[0]).parent]
     command = sandbox.command(
         argv if model is None else with_forwarded_port(sandbox.inside(model), argv),
@@ -124,13 +120,9 @@ def set_up_run(
         home=paths.home,
         env=command_env,
         readable=readable if model is None else [*readable, model.parent],
-        start_signal=None if start_signal is None else start_signal.descriptor,
     )
-    search_path = command.env["PATH"]
-    if has_command:
-        search_path = f"{seen.inside / 'bin'}:{search_path}"
-    variables = {**command.env, "PATH": search_path}
-    launch = Launch(command.argv, variables, paths.lock, inherit=FROM_SDK, start_signal=start_signal)
+    variables = {**command.env, "PATH": f"{seen.inside / 'bin'}:{command.env['PATH']}"}
+    launch = Launch(command.argv, variables, paths.lock, inherit=FROM_SDK)
     return RunSetup(launch, _settings(order, seen.inside), command)
 
 
@@ -153,8 +145,8 @@ def _write_compiled(source: Path, target: Path) -> None:
 @cache
 def _compile(source: Path) -> bytes:
     """Compile the file for this interpreter, which also runs the gate."""
-    with tempfile.TemporaryDirectory() as folder:
-        compiled = Path(folder) / "it.pyc"
+    with temporary_folder("cat-herder-gate-") as folder:
+        compiled = folder / "it.pyc"
         unchecked = PycInvalidationMode.UNCHECKED_HASH
         py_compile.compile(str(source), str(compiled), source.name, doraise=True, invalidation_mode=unchecked)
         return compiled.read_bytes()
@@ -175,10 +167,11 @@ def _permissions_json(permissions: Mapping[str, CallPermission]) -> dict[str, di
     return written
 
 
-def _write_decisions(path: Path, decisions: Sequence[KnownDecision]) -> None:
+def write_decisions(path: Path, decisions: Sequence[KnownDecision]) -> None:
     """Write the decisions that `cat-herder decisions` searches."""
     listed = [{**asdict(one), "label": one.label} for one in decisions]
-    path.write_text(json.dumps(listed), encoding="utf-8")
+    document = {"decisions": listed, "stop_words": sorted(STOP_WORDS)}
+    path.write_text(json.dumps(document), encoding="utf-8")
 
 
 def _gate_orders(order: RunOrder, seen: _SeenPaths) -> dict[str, object]:
@@ -187,8 +180,11 @@ def _gate_orders(order: RunOrder, seen: _SeenPaths) -> dict[str, object]:
         "asks_no_more": order.asks_no_more,
         "step": order.step,
         "workspace": str(seen.workspace),
+        "home": str(seen.home),
         "allow_write": None if order.allow_write is None else list(order.allow_write),
+        "allowed_tools": None if order.allowed_tools is None else list(order.allowed_tools),
         "ask_before": list(order.ask_before),
+        "plans_first": is_planning(order),
         "plans": str(plans_folder(seen.home)) if order.planning else "",
     }
 
@@ -196,15 +192,12 @@ def _gate_orders(order: RunOrder, seen: _SeenPaths) -> dict[str, object]:
 def _settings(order: RunOrder, inside: Path) -> str:
     """Return the CLI's settings as JSON: the gate is a command hook for the tools on which it decides."""
     asking = ["AskUserQuestion", "Bash"] if order.may_ask or order.asks_no_more else []
-    writing = [] if order.allow_write is None else list(WRITING)
     every = ["*"] if order.ask_before or order.planning else []
     settings: dict[str, object] = {}
     if order.planning:
         # Otherwise a classifier, which the portal does not offer, judges calls that do more than read, and
         # its absence ends the run.
         settings["useAutoModeDuringPlan"] = False
-    if not (asking or writing or every):
-        return json.dumps(settings)
     # A gate that crashes, takes too long or is missing blocks the call.
     hook = {
         "type": "command",
@@ -212,7 +205,7 @@ def _settings(order: RunOrder, inside: Path) -> str:
         "timeout": HOOK_SECONDS,
         "onFailure": "block",
     }
-    matcher = "|".join(every or asking + writing)
+    matcher = "|".join(every or [*asking, *WRITING])
     return json.dumps({**settings, "hooks": {"PreToolUse": [{"matcher": matcher, "hooks": [hook]}]}})
 
 

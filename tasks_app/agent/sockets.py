@@ -14,7 +14,6 @@ import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from datetime import UTC, datetime
 from subprocess import PIPE
 from typing import Any
 
@@ -29,13 +28,9 @@ _NAMES = ("stdin", "stdout", "stderr")
 
 
 class ProcessOnSockets:
-    """A process as `anyio.open_process` returns it, whose three streams are sockets.
-
-    `spawned_at` is when its program had been executed: the call that starts a process waits for that.
-    """
+    """A process as `anyio.open_process` returns it, whose three streams are sockets."""
 
     def __init__(self, process: Process, streams: dict[str, SocketStream]) -> None:
-        self.spawned_at = datetime.now(UTC)
         self._wrapped = process
         self.stdin, self.stdout, self.stderr = (streams.get(name) for name in _NAMES)
 
@@ -69,7 +64,7 @@ async def open_process(command: Sequence[str], **options: Any) -> ProcessOnSocke
     async with locked(launch.lock) as lock:
         options |= {
             "env": launch.variables(options["env"]),
-            "pass_fds": (lock, *launch.descriptors),
+            "pass_fds": (lock,),
             "start_new_session": True,
         }
         try:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
 from tasks_app.agent.gate.hook import BROKEN
+from tasks_app.agent.notices import limit_words, notice_words
 from tasks_app.agent.port import AgentEvent, Ending
 from tasks_app.agent.questions import ask_from_call
 from tasks_app.core.types import Ask, Usage
@@ -24,11 +23,21 @@ MILLISECONDS = 100_000_000_000
 MOST_TOKENS = 10**12
 MOST_DOLLARS = 1_000_000.0
 
+#: Terminal reasons of a session that does not fit into the model's context.
+TOO_LONG = ("prompt_too_long", "blocking_limit")
+#: Subtypes of results of runs that ended at a limit that the portal had set.
+ENDED_BY_OWN_LIMIT = ("error_max_turns", "error_max_budget_usd")
+
 #: Messages about the program itself; they do not concern the work.
 HOUSEKEEPING = (
     *("auth_status", "command_lifecycle", "keep_alive"),
     *("prompt_suggestion", "tool_progress", "tool_use_summary"),
 )
+
+
+#: How the result of a call begins that the agent's program itself rejected, for example because of a wrong
+#: input: nobody has seen what it asks, and the model is told why.
+REJECTED = "<tool_use_error>"
 
 
 @dataclass
@@ -37,18 +46,21 @@ class Stream:
 
     All tool-use blocks are read, because the CLI keeps only the last of two asks in one message. Messages of
     an unknown type become events and are otherwise ignored. `unjudged` are the calls that a broken gate
-    blocked; `results` says of each finished call whether it succeeded.
+    blocked, `of_subagents` those that sub-agents made; `results` says of each finished call whether it
+    succeeded.
     """
 
     asks: dict[str, Ask] = field(default_factory=dict)
     calls: dict[str, Message] = field(default_factory=dict)
     unjudged: set[str] = field(default_factory=set)
+    of_subagents: set[str] = field(default_factory=set)
     results: dict[str, bool] = field(default_factory=dict)
     result: Message | None = None
     model: str = ""
     rejected_until: datetime | None = None
     rejected: bool = False
     text: str = ""
+    _last_notice: str = ""
     _usage_by_message: dict[str, Message] = field(default_factory=dict)
 
     def read(self, message: Message) -> list[AgentEvent]:
@@ -79,7 +91,10 @@ class Stream:
         if isinstance(body.get("usage"), dict):
             self._usage_by_message[str(body.get("id"))] = body["usage"]
         for block in _blocks(body):
-            yield self._read_block(block)
+            kind, payload = self._read_block(block)
+            if kind == "tool_use" and message.get("parent_tool_use_id"):
+                self.of_subagents.add(payload["id"])
+            yield kind, payload
 
     def _read_block(self, block: Message) -> tuple[str, dict[str, Any]]:
         kind = block.get("type")
@@ -107,6 +122,8 @@ class Stream:
                 text = _result_text(block.get("content"))
                 if is_error and BROKEN in text:
                     self.unjudged.add(call_id)
+                if is_error and text.startswith(REJECTED):
+                    self.asks.pop(call_id, None)
                 yield "tool_result", {"tool_use_id": call_id, "text": text, "is_error": is_error}
             else:
                 yield "system", {"subtype": "user", "text": str(block.get("text", ""))}
@@ -126,6 +143,7 @@ class Stream:
                 "subtype": message.get("subtype"),
                 "is_error": message.get("is_error") is True,
                 "stop_reason": message.get("stop_reason"),
+                "new_session": self.refused or self.too_long,
                 "text": str(message.get("result") or ""),
                 "duration_ms": _unless_none(_bounded_number, message.get("duration_ms")),
                 "num_turns": _unless_none(_bounded_number, message.get("num_turns")),
@@ -135,7 +153,9 @@ class Stream:
 
     def _read_system(self, message: Message) -> Iterator[tuple[str, dict[str, Any]]]:
         self._note_model(message)
-        yield "system", {"subtype": str(message.get("subtype", ""))}
+        subtype = str(message.get("subtype", ""))
+        words = notice_words(message)
+        yield ("note", {"subtype": subtype, "text": words}) if words else ("system", {"subtype": subtype})
 
     def _note_model(self, message: Message) -> None:
         """Store the model's name. Messages that the program itself wrote are marked as `<synthetic>`."""
@@ -147,11 +167,18 @@ class Stream:
         yield "system", {"subtype": str(message.get("type"))}
 
     def _read_rate_limit(self, message: Message) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Note the state of the subscription's limits. The last one counts: a rejection may be lifted."""
         info = message.get("rate_limit_info") or {}
-        if info.get("status") == "rejected":
-            self.rejected = True
-            self.rejected_until = parse_reset_time(info.get("resetsAt", info.get("resets_at")))
-        yield "system", {"subtype": "rate_limit_event", "status": info.get("status")}
+        status = info.get("status")
+        resets_at = parse_reset_time(info.get("resetsAt", info.get("resets_at")))
+        self.rejected = status == "rejected"
+        self.rejected_until = resets_at if self.rejected else None
+        words = limit_words(info, resets_at)
+        if words and words != self._last_notice:
+            yield "note", {"subtype": "rate_limit_event", "status": status, "text": words}
+        else:
+            yield "system", {"subtype": "rate_limit_event", "status": status}
+        self._last_notice = words
 
     def _read_unknown(self, message: Message) -> Iterator[tuple[str, dict[str, Any]]]:
         yield "unknown", {"type": str(message.get("type"))}
@@ -181,16 +208,29 @@ class Stream:
     def open_asks(self, decided: Container[str] = ()) -> tuple[Ask, ...]:
         """Return the agent's asks in order, without those that a human has answered.
 
-        An ask with another result (for example because its hook broke) was not answered, so it is open.
+        An ask with another result (for example because its hook broke) was not answered, so it is open. One
+        that the agent's program rejected was not asked. A sub-agent hands its asks back to the agent, so they
+        are open only if the agent has asked nothing since.
         """
-        return tuple(ask for call_id, ask in self.asks.items() if call_id not in decided)
+        found: list[Ask] = []
+        has_asked = False
+        for call_id, ask in reversed(self.asks.items()):
+            is_handed_back = call_id in self.of_subagents
+            has_asked = has_asked or not is_handed_back
+            if call_id not in decided and not (is_handed_back and has_asked):
+                found.insert(0, ask)
+        return tuple(found)
 
     def ending(self, asks: Sequence[Ask], *, problem: str = "") -> tuple[Ending, str]:
         """Return how the run ended, and why if it failed; `problem` is what went wrong outside the stream."""
         result = self.result or {}
         if asks or self.deferred:
             return Ending.ASKED, problem
-        if self.rejected or (result.get("is_error") and result.get("api_error_status") == 429):
+        if self.refused:
+            return Ending.REFUSED, _reported_error(result)
+        if self.too_long:
+            return Ending.TOO_LONG, _reported_error(result)
+        if self._hit_limit:
             return Ending.LIMIT, str(result.get("result") or "A usage limit was reached.")
         if self.failed:
             return Ending.FAILED, _reported_error(result)
@@ -205,6 +245,31 @@ class Stream:
         """Whether the program itself reported a failure."""
         result = self.result or {}
         return bool(result.get("is_error")) or result.get("subtype", "success") != "success"
+
+    @property
+    def refused(self) -> bool:
+        """Whether the model refused to go on, and nothing followed."""
+        return (self.result or {}).get("stop_reason") == "refusal"
+
+    @property
+    def too_long(self) -> bool:
+        """Whether the session no longer fits into the model's context, so that it cannot be continued."""
+        result = self.result or {}
+        if not result.get("is_error"):
+            return False
+        reported = str(result.get("result") or "")
+        return result.get("terminal_reason") in TOO_LONG or reported.startswith("Prompt is too long")
+
+    @property
+    def _hit_limit(self) -> bool:
+        """Whether a usage limit ended the run. A notice of a limit does not count if the run went on."""
+        result = self.result
+        if result is None:
+            return self.rejected
+        if not result.get("is_error") or result.get("subtype") in ENDED_BY_OWN_LIMIT:
+            return False
+        status = result.get("api_error_status")
+        return status == 429 or (status is None and self.rejected)
 
     @property
     def out_of_turns(self) -> bool:
@@ -236,19 +301,6 @@ class Stream:
                 min(MOST_TOKENS, total.cache_read_tokens + one.cache_read_tokens),
             )
         return total
-
-
-def is_hook_message(message: Message) -> bool:
-    """Return whether the message is about a hook, such as the gate. They are sent if the order notes hops."""
-    return message.get("type") == "system" and message.get("subtype") in ("hook_started", "hook_response")
-
-
-def defers_call(message: Message) -> bool:
-    """Return whether the message of a hook says that it has deferred a call."""
-    with suppress(ValueError, TypeError, KeyError, RecursionError):
-        decision = json.loads(message["output"])["hookSpecificOutput"]["permissionDecision"]
-        return bool(decision == "defer")
-    return False
 
 
 def _is_for_sdk(message: Message) -> bool:

@@ -106,8 +106,50 @@ def write_transcript(transcript: Transcript, *, config_dir: Path, cwd: Path, ses
         if ".." in inside.parts:
             continue  # the agent chose the subpath
         path = _clear_path(config_dir, folder / inside)
-        lines = (json.dumps(entry, separators=(",", ":")) for entry in entries)
+        ordered = entries if subpath else in_order_to_resume(entries)
+        lines = (json.dumps(entry, separators=(",", ":")) for entry in ordered)
         path.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+
+
+def in_order_to_resume(entries: Entries) -> Entries:
+    """Return a session with each deferral behind the results of the calls that stood beside the deferred one.
+
+    The program writes a deferral at once, and the results of the message's other calls when they are there.
+    A session that ends with a result is an interrupted turn for it: when it resumes, it tells the model that
+    the deferred call has no result, and what really comes of the call is never read.
+    """
+    ordered = list(entries)
+    for uuid in [entry["uuid"] for entry in entries if _deferred_by(entry) and entry.get("uuid")]:
+        start = next(place for place, entry in enumerate(ordered) if entry.get("uuid") == uuid)
+        deferral = ordered[start]  # another deferral before it may have changed its parent
+        end = start + 1
+        while end < len(ordered) and not _concerns(ordered[end], _deferred_by(deferral)):
+            end += 1
+        beside, last = [], deferral
+        for entry in ordered[start + 1 : end]:
+            if entry.get("parentUuid") == deferral["uuid"]:
+                entry = {**entry, "parentUuid": deferral.get("parentUuid")}
+            beside.append(entry)
+            last = entry if entry.get("uuid") else last
+        if last is not deferral:
+            ordered[start:end] = [*beside, {**deferral, "parentUuid": last["uuid"]}]
+    return ordered
+
+
+def _deferred_by(entry: dict[str, Any]) -> str:
+    """Return the tool_use_id of the call that the entry says was deferred; "" for any other entry."""
+    attachment = entry.get("attachment")
+    if not isinstance(attachment, dict) or attachment.get("type") != "hook_deferred_tool":
+        return ""
+    return str(attachment.get("toolUseID", ""))
+
+
+def _concerns(entry: dict[str, Any], tool_use_id: str) -> bool:
+    """Return whether the entry tells what became of the call: the gate's decision or a result."""
+    attachment = entry.get("attachment")
+    if isinstance(attachment, dict) and attachment.get("toolUseID") == tool_use_id:
+        return True
+    return any(block.get("tool_use_id") == tool_use_id for block in _message_blocks(entry))
 
 
 def _clear_path(config_dir: Path, inside: PurePath) -> Path:
@@ -146,6 +188,19 @@ def result_in(transcript: Transcript, tool_use_id: str) -> CallResult | None:
     return next(results, None)
 
 
+def was_read(transcript: Transcript, tool_use_id: str) -> bool:
+    """Return whether the model has written anything since the session holds a result of the call."""
+    has_result = False
+    for entry in transcript.get("", []):
+        message = entry.get("message")
+        model = str(message.get("model") or "") if isinstance(message, dict) else ""
+        if has_result and model and not model.startswith("<"):  # that is how the program marks its own words
+            return True
+        blocks = _message_blocks(entry)
+        has_result = has_result or any(block.get("tool_use_id") == tool_use_id for block in blocks)
+    return False
+
+
 def _call_result(result: dict[str, Any]) -> CallResult:
     if was_broken_off(_content_text(result.get("content"))):
         return CallResult.BROKEN_OFF
@@ -163,9 +218,7 @@ def has_prompt(transcript: Transcript, prompt: str) -> bool:
 def deferred_call(transcript: Transcript) -> str:
     """Return the tool_use_id at which the session waits, or ""."""
     for entry in reversed(transcript.get("", [])):
-        attachment = entry.get("attachment")
-        if isinstance(attachment, dict) and attachment.get("type") == "hook_deferred_tool":
-            call = str(attachment.get("toolUseID", ""))
+        if call := _deferred_by(entry):
             return call if result_in(transcript, call) is None else ""
     return ""
 

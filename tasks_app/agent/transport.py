@@ -17,7 +17,6 @@ from claude_agent_sdk._internal.transport.subprocess_cli import SubprocessCLITra
 
 from tasks_app.agent.launch import Launch
 from tasks_app.agent.sockets import ProcessOnSockets, launching
-from tasks_app.core.hops import HopName
 
 #: Seconds until a process that has closed its input ends.
 EXIT_SECONDS = 2.0
@@ -31,12 +30,10 @@ class ObservedTransport(SubprocessCLITransport):
         options: ClaudeAgentOptions,
         launch: Launch,
         observe: Callable[[dict[str, Any]], Any],
-        passed: Callable[[HopName, datetime], None] = lambda hop, at: None,
     ) -> None:
         super().__init__(prompt="", options=options)
         self._launch = launch
         self._observe = observe
-        self._passed = passed
         self._killed = False
         self.exited_at: datetime | None = None
 
@@ -44,17 +41,9 @@ class ObservedTransport(SubprocessCLITransport):
         if not self._killed:
             with launching(self._launch):
                 await super().connect()
-            self._note_start()
         if self._killed:  # before the process existed, or while it was being started
             self.kill()
             raise ClaudeSDKError("The run was stopped before it began.")
-
-    def _note_start(self) -> None:
-        if isinstance(self._process, ProcessOnSockets):
-            self._passed(HopName.SPAWNED, self._process.spawned_at)
-        if self._launch.start_signal is not None:
-            heard = lambda: self._passed(HopName.SANDBOXED, datetime.now(UTC))  # noqa: E731
-            self._launch.start_signal.watch(heard)
 
     async def write(self, data: str) -> None:
         """Write to the process. Raises ProcessError with its exit code if it has ended."""
@@ -92,8 +81,6 @@ class ObservedTransport(SubprocessCLITransport):
 
     async def close(self) -> None:
         """Close everything, also the streams of a killed process, which nobody reads to their end."""
-        if self._launch.start_signal is not None:
-            self._launch.start_signal.close()
         started, process = self._process, getattr(self._process, "_process", None)
         await super().close()
         if isinstance(started, ProcessOnSockets):

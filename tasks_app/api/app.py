@@ -11,25 +11,22 @@ from django.urls import URLPattern
 from ninja import NinjaAPI
 from ninja.operation import Operation
 
-from tasks_app.api.auth import origin_of, principal_of
-from tasks_app.api.declarations import CONTENT
-from tasks_app.api.operations import audit as audit_operations
-from tasks_app.api.operations import (
-    decisions,
-    me,
-    members,
+from tasks_app.api import (
+    accounts,
     notifications,
     projects,
-    publications,
-    questions,
-    queue,
-    repository,
+    publishing,
     reviews,
     sequences,
     tasks,
     usage,
+    workers,
 )
+from tasks_app.api import audit as audit_operations
+from tasks_app.api.auth import origin_of, principal_of
+from tasks_app.api.declarations import CONTENT
 from tasks_app.api.problems import MEDIA_TYPE, Kind, Refused, explain_errors
+from tasks_app.api.questions import decisions, questions
 from tasks_app.history import audit
 from tasks_app.models import Scope
 
@@ -84,23 +81,23 @@ api = Api(
 )
 api.add_decorator(_with_audit_origin)
 api.add_decorator(_refusing_unknown_parameters)
-for module in (
-    me,
-    projects,
-    repository,
-    members,
-    tasks,
-    queue,
-    reviews,
-    sequences,
-    questions,
-    decisions,
-    usage,
-    notifications,
-    publications,
-    audit_operations,
+for router in (
+    accounts.router,
+    projects.router,
+    projects.files_router,
+    projects.members_router,
+    tasks.router,
+    workers.router,
+    reviews.router,
+    sequences.router,
+    questions.router,
+    decisions.router,
+    usage.router,
+    notifications.router,
+    publishing.router,
+    audit_operations.router,
 ):
-    api.add_router("", module.router)
+    api.add_router("", router)
 explain_errors(api)
 
 

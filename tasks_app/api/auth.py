@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, cast
 
+from django.conf import settings
 from django.http import HttpRequest
 from ninja.security import APIKeyCookie, HttpBearer
 from ninja.utils import check_csrf
@@ -13,7 +14,7 @@ from tasks_app.api.problems import Kind, Refused
 from tasks_app.history import audit
 from tasks_app.models import Channel, Scope
 from tasks_app.permissions import Principal
-from tasks_app.services.accounts.tokens import note_use, token_of
+from tasks_app.services.accounts import lacks_second_factor, note_use, record_refused_token, token_of
 
 
 def principal_of(request: HttpRequest) -> Principal:
@@ -52,6 +53,7 @@ class PersonalToken(HttpBearer):
     def authenticate(self, request: HttpRequest, token: str) -> Principal:
         found = token_of(token)
         if found is None:
+            record_refused_token(token)
             raise _not_authenticated("This token is unknown, expired or revoked.")
         principal = Principal.of_token(found)
         origin = origin_of(principal)
@@ -67,7 +69,7 @@ class PersonalToken(HttpBearer):
 class BrowserLogin(APIKeyCookie):
     """The session of the portal's pages. Requests that change something need the CSRF token."""
 
-    param_name = "sessionid"
+    param_name = settings.SESSION_COOKIE_NAME
     openapi_description = "The session of a browser. All requests but GET also need the header X-CSRFToken."
 
     def __call__(self, request: HttpRequest) -> Any:
@@ -78,6 +80,8 @@ class BrowserLogin(APIKeyCookie):
             return None
         if check_csrf(request):
             raise Refused(Kind.NOT_ALLOWED, "A request with a browser session needs the header X-CSRFToken.")
+        if lacks_second_factor(request.user):
+            raise Refused(Kind.NOT_ALLOWED, "This portal requires a second factor. Set it up in the portal.")
         principal = Principal.unrestricted(request.user)
         count_request(request, _rate_limit_key(principal))
         return principal

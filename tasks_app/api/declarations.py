@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tasks_app.api.schemas.base import Problem
+from tasks_app.api.base import Problem
 
 #: Problems that every operation may return.
 ALWAYS = (401, 403, 429)

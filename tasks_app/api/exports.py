@@ -11,7 +11,7 @@ from ninja import Field, Schema
 from tasks_app.api.auth import principal_of
 from tasks_app.history.audit import record, truncated_query
 from tasks_app.models import Action
-from tasks_app.reporting import downloads
+from tasks_app.services import downloads
 
 #: The media types of an export.
 KINDS = ("application/json", "text/csv")

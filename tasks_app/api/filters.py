@@ -9,8 +9,8 @@ from typing import Annotated, Any
 from ninja import Schema
 from pydantic import BeforeValidator, Field
 
-from tasks_app.api.schemas.base import Storable
-from tasks_app.reporting.search.filters import HistoryFilters
+from tasks_app.api.base import Storable
+from tasks_app.services.search.filters import HistoryFilters
 
 Name = Annotated[Storable, Field(max_length=300)]
 

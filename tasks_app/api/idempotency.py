@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import timedelta
-from functools import wraps
+from functools import partial, wraps
 from typing import Any
 
 from django.db import IntegrityError, transaction
+from django.db.models import QuerySet
+from django.db.models.functions import Now
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 from ninja import Header, Schema, Status
@@ -18,10 +20,14 @@ from pydantic import Field
 
 from tasks_app.api.auth import principal_of
 from tasks_app.api.problems import Kind, Refused
-from tasks_app.models import IdempotencyKey
+from tasks_app.core.errors import CatHerderError
+from tasks_app.history.audit import witnessed_by
+from tasks_app.models import AuditEntry, IdempotencyKey, Task
 
-#: A request without a response after this time ended with its process.
+#: Another request may take the key over from one that has done nothing in this time. The first one may only
+#: be slow: then its action is undone (`_mark_carried_out`).
 ABANDONED_AFTER = timedelta(seconds=60)
+LOST_RESPONSE = "The request was carried out, but its response was lost. It is not carried out again."
 
 
 class KeyHeader(Schema):
@@ -36,8 +42,18 @@ class KeyHeader(Schema):
     )
 
 
-def once(operation: Callable[..., Status[Any]]) -> Callable[..., Any]:
-    """Make an operation accept the header. Refused requests are not stored, so they can be corrected."""
+def once(
+    operation: Callable[..., Status[Any]] | None = None,
+    *,
+    again: Callable[[HttpRequest, Task, Mapping[str, Any]], Status[Any]] | None = None,
+) -> Callable[..., Any]:
+    """Make an operation accept the header. Refused requests are not stored, so they can be corrected.
+
+    If a process died between an action and its response, the request is not carried out again: `again` makes
+    the response from the action's task and the arguments. Without it, the request is told so.
+    """
+    if operation is None:
+        return partial(once, again=again)
 
     @wraps(operation)
     def wrapper(request: HttpRequest, **given: Any) -> Any:
@@ -47,13 +63,24 @@ def once(operation: Callable[..., Status[Any]]) -> Callable[..., Any]:
         row = _claim_key(request, key)
         if row.status:
             return _replay(row)
-        try:
-            done = operation(request, **given)
-        except BaseException:
-            row.delete()
-            raise
-        response = {"status": done.status_code, "body": _body_to_store(done.value).model_dump_json()}
-        IdempotencyKey.objects.filter(pk=row.pk).update(**response)  # no row: it took too long
+        mine = IdempotencyKey.objects.filter(pk=row.pk, attempt=row.attempt)
+        if row.carried_out and again is not None and row.task is not None:
+            done = again(request, row.task, given)
+        elif row.carried_out:
+            if row.at > timezone.now() - ABANDONED_AFTER:  # it may still be at work
+                raise _in_use()
+            raise Refused(Kind.KEY_DONE, LOST_RESPONSE)
+        else:
+            try:
+                with witnessed_by(partial(_mark_carried_out, mine)):
+                    done = operation(request, **given)
+            except (CatHerderError, Refused):  # it did nothing, or took back what it did
+                mine.delete()
+                raise
+            except BaseException:
+                mine.filter(carried_out=False).delete()
+                raise
+        mine.update(status=done.status_code, body=_body_to_store(done.value).model_dump_json())
         return done
 
     # Ninja would look for the names in the annotations among those of this module.
@@ -62,27 +89,40 @@ def once(operation: Callable[..., Status[Any]]) -> Callable[..., Any]:
     return wrapper
 
 
+def _mark_carried_out(mine: QuerySet[IdempotencyKey], entry: AuditEntry) -> None:
+    """Note in the action's own transaction that it happened; undo it if a later attempt has the key."""
+    concerned = {"task": entry.task_id} if entry.task_id else {}
+    if not mine.update(carried_out=True, **concerned):
+        raise Refused(Kind.KEY_IN_USE, "Another request with this Idempotency-Key has taken over.")
+
+
 def _body_to_store(value: Any) -> Any:
     """Return the response without what it shows only once."""
     return value.to_keep() if hasattr(value, "to_keep") else value
 
 
 def _claim_key(request: HttpRequest, key: str) -> IdempotencyKey:
-    """Return a new row for the key, or the row with the stored response. Raise Refused."""
+    """Return the key's row: new, with the stored response, or left by a request that died. Raise Refused."""
     user, fingerprint = principal_of(request).user, _fingerprint(request)
-    abandoned_before = timezone.now() - ABANDONED_AFTER
-    IdempotencyKey.objects.filter(user=user, key=key, status=0, at__lt=abandoned_before).delete()
     try:
         with transaction.atomic():
             return IdempotencyKey.objects.create(user=user, key=key, fingerprint=fingerprint)
     except IntegrityError:
-        row = IdempotencyKey.objects.filter(user=user, key=key).first()
+        row = IdempotencyKey.objects.select_related("task").filter(user=user, key=key).first()
     if row and row.fingerprint != fingerprint:
         raise Refused(Kind.KEY_REUSED, "This Idempotency-Key was used for another request.")
-    if row is None or not row.status:
-        detail = "The first request with this Idempotency-Key has no response yet."
-        raise Refused(Kind.KEY_IN_USE, detail, headers={"Retry-After": "1"})
-    return row
+    if row and (row.status or row.carried_out):
+        return row
+    abandoned = IdempotencyKey.objects.filter(carried_out=False, at__lt=timezone.now() - ABANDONED_AFTER)
+    if row and abandoned.filter(pk=row.pk, attempt=row.attempt).update(attempt=row.attempt + 1, at=Now()):
+        row.attempt += 1
+        return row
+    raise _in_use()
+
+
+def _in_use() -> Refused:
+    detail = "The first request with this Idempotency-Key has no response yet."
+    return Refused(Kind.KEY_IN_USE, detail, headers={"Retry-After": "1"})
 
 
 def _replay(row: IdempotencyKey) -> HttpResponse:

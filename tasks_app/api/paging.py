@@ -9,7 +9,7 @@ from django.http import HttpRequest
 from ninja import Schema
 from pydantic import Field
 
-from tasks_app.api.schemas.base import Number
+from tasks_app.api.base import Number
 
 MAX_LIMIT = 100
 _Row = TypeVar("_Row", bound=Model)

@@ -26,6 +26,8 @@ from tasks_app.core.errors import (
     WorkspaceError,
 )
 from tasks_app.core.storable import storable
+from tasks_app.permissions import HiddenRow
+from tasks_app.services.accounts import record_refusal
 
 MEDIA_TYPE = "application/problem+json"
 DOCS = "/api/v1/docs"
@@ -52,6 +54,7 @@ class Kind(Enum):
     CONFLICT = "conflict"
     NOT_OPEN = "not-open"
     KEY_IN_USE = "key-in-use"
+    KEY_DONE = "key-done"
     TOO_LONG = "too-long"
     KEY_REUSED = "key-reused"
     TOO_MANY_REQUESTS = "too-many-requests"
@@ -87,6 +90,9 @@ DESCRIPTIONS: Mapping[Kind, Description] = {
     ),
     Kind.KEY_IN_USE: Description(
         409, "The same request is in progress", "Repeat it after `Retry-After` seconds."
+    ),
+    Kind.KEY_DONE: Description(
+        409, "The request was carried out", "Its response was lost; look at what it was to change."
     ),
     Kind.TOO_LONG: Description(413, "Too long", "`detail` says how much this installation accepts."),
     Kind.KEY_REUSED: Description(422, "Key already used", "Use a new Idempotency-Key for each request."),
@@ -188,6 +194,8 @@ def _refused(request: HttpRequest, error: Any) -> HttpResponse:
 
 
 def _not_found(request: HttpRequest, error: Any) -> HttpResponse:
+    if isinstance(error, HiddenRow):
+        record_refusal(error)
     return problem(Kind.NOT_FOUND, f"{request.path} does not exist, or you may not see it.")
 
 

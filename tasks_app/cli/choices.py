@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tasks_app.core.asked_items import label_of
 from tasks_app.core.errors import BadAmount
 
 
@@ -32,10 +33,14 @@ def amount_with_sign(typed: str) -> str:
 
 
 def _find_label(text: str, labels: Sequence[str]) -> str:
-    """Return the chosen label, or "". Labels go before numbers: options may be named 1 and 2."""
-    wanted = text.strip()
-    for label in labels:
-        if label.casefold() == wanted.casefold():
-            return label
+    """Return the chosen label, or "". Labels go before numbers: options may be named 1 and 2.
+
+    Case counts only where two labels differ by it.
+    """
+    if label := label_of(text, labels):
+        return label
+    if label := label_of(text.casefold(), [label.casefold() for label in labels]):
+        alike = [other for other in labels if other.casefold() == label]
+        return alike[0] if len(alike) == 1 else ""
     numbers = {str(number): label for number, label in enumerate(labels, start=1)}
-    return numbers.get(wanted, "")
+    return numbers.get(text.strip(), "")

@@ -29,8 +29,9 @@ from tasks_app.core.types import Json
 from tasks_app.history.audit import ActionOrigin, acting_from
 from tasks_app.models import Channel, Sequence, Task
 from tasks_app.models.database_errors import explain, is_unavailable
-from tasks_app.reporting.schemas.costs import HasForecast
-from tasks_app.reporting.schemas.sequences import outcome_of
+from tasks_app.operations.health import IS_SNAPSHOT, LEAVE_SNAPSHOT, SNAPSHOT
+from tasks_app.schemas.sequences import outcome_of
+from tasks_app.schemas.usage import HasForecast
 from tasks_app.services.data_directory import require_own_data_dir
 
 
@@ -135,9 +136,12 @@ def require_tables() -> None:
     """Raise BadInput if the database cannot be used or lacks migrations."""
     try:
         executor = MigrationExecutor(connection)
+        is_snapshot = SNAPSHOT in executor.loader.applied_migrations
         unmigrated = bool(executor.migration_plan(executor.loader.graph.leaf_nodes()))
     except DatabaseError as error:
         raise BadInput(explain(error)) from error
+    if is_snapshot:
+        raise BadInput(f"{IS_SNAPSHOT} {LEAVE_SNAPSHOT}")
     if unmigrated:
         raise BadInput(
             "The database is not prepared for this version. Run `make up` once, or `manage.py migrate`."

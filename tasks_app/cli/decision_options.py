@@ -11,6 +11,7 @@ from django.core.management.base import CommandParser
 from tasks_app.core.errors import BadInput
 from tasks_app.models import Question
 from tasks_app.services.decisions.answering import DecisionInput, Remember, Stance, StanceChoice
+from tasks_app.services.decisions.content import split_paths
 
 
 def add_decision_arguments(parser: CommandParser) -> None:
@@ -30,8 +31,8 @@ def add_decision_arguments(parser: CommandParser) -> None:
         metavar="TEXT",
         action="append",
         default=[],
-        help="what is decided; else question and answer. Of a question with several items N=TEXT, repeated: "
-        "only these items are remembered",
+        help="what is decided; else the chosen option with its description. Of a question with several items "
+        "N=TEXT, repeated: only these items are remembered",
     )
     parser.add_argument("--reason", metavar="TEXT", default="", help="why it is decided so")
     parser.add_argument(
@@ -57,7 +58,10 @@ def decision_input(question: Question, options: dict[str, Any]) -> DecisionInput
     if scope == "task" and (options["statement"] or options["reason"]) and not options["decision"]:
         raise BadInput("say how far the answer holds: project, paths or step", where="--remember")
     remember = Remember(scope, paths=paths, reason=options["reason"])
-    stances = dict(_stance(text) for text in options["decision"])
+    said = [_stance(text) for text in options["decision"]]
+    stances = dict(said)
+    if len(stances) < len(said):
+        raise BadInput("say once what the answer means for a decision", where="--decision")
     given = options["statement"]
     if len(question.items) == 1:
         if len(given) > 1:
@@ -101,7 +105,7 @@ def marked(typed: str) -> Marked | None:
     if found is None:
         return None
     answer, blank, mark, globs = found.groups()
-    remember = Remember("paths", paths=re.split(r"[,\s]+", globs)) if globs else Remember("project")
+    remember = Remember("paths", paths=split_paths(globs)) if globs else Remember("project")
     return Marked(answer, mark, remember, is_apart="\n" in blank)
 
 
@@ -113,5 +117,4 @@ def _stance(text: str) -> tuple[int, StanceChoice]:
             "narrow:src/**",
             where="--decision",
         )
-    paths = [path for path in (found[3] or "").split(",") if path]
-    return int(found[1]), StanceChoice(found[2], paths)
+    return int(found[1]), StanceChoice(found[2], split_paths(found[3] or ""))

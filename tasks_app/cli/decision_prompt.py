@@ -13,12 +13,12 @@ from tasks_app.cli.screen import Screen
 from tasks_app.models import Question
 from tasks_app.services.decisions.answering import (
     DecisionInput,
-    RelatedDecision,
     Remember,
     Stance,
     StanceChoice,
     statement_for,
 )
+from tasks_app.services.decisions.citing import RelatedDecision
 
 #: By the number that is typed. `3` is followed by paths.
 _STANCES = {
@@ -69,7 +69,9 @@ class DecisionPrompt:
         for item in question.items:
             asked = str(item["question"])
             if asked in by_item:
-                statement = self._statement(statement_for(item, answers[asked]), by_item[asked])
+                statement = self._statement(
+                    statement_for(item, answers[asked], of_several=len(question.items) > 1), by_item[asked]
+                )
                 by_item[asked] = replace(by_item[asked], statement=statement)
         if len(question.items) == 1:
             return DecisionInput(by_item.get(question.headline, Remember()), stances)
@@ -82,6 +84,8 @@ class DecisionPrompt:
             return None
         said = f"Your answer contradicts {label}" if agrees is False else f"What does it mean for {label}"
         allowed = _CONTRADICTION if agrees is False else tuple(_STANCES)
+        if one.is_comparable:  # only the same answer confirms it
+            allowed = tuple(key for key in allowed if _STANCES[key] != Stance.AGREE)
         self._screen.say(f"{said}: {one.decision.statement}", indent=2, style="bold")
         while True:
             self._screen.say(_menu(label, allowed), indent=2, style="dim")

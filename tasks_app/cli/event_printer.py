@@ -8,6 +8,7 @@ from typing import Any
 
 from django.db.models import Q
 
+from tasks_app.agent.tools import without_hook_name
 from tasks_app.cli.screen import Screen
 from tasks_app.core.durations import duration_in_words
 from tasks_app.history import statistics
@@ -41,8 +42,13 @@ class EventPrinter:
         #: The last event in one line, and its step.
         self.last_action = ""
         self.step = ""
+        #: Whether it has, of the checks that were printed.
+        self.last_check_failed = False
         self._screen = screen
         self._run: int | None = None
+        #: The calls of the run, each in one line, and the one that was printed last.
+        self._calls: dict[str, str] = {}
+        self._last_call = ""
         self._steps = task.steps.count()
         #: Numbers of the questions whose text, and of those whose answer, the person has already seen.
         self.asked: set[int] = set()
@@ -54,8 +60,9 @@ class EventPrinter:
             self._last = event.pk
 
     def _print(self, event: Event) -> None:
-        if event.run_id != self._run:
+        if event.run_id != self._run and event.kind != EventKind.ANSWER:  # its run is over
             self._run = event.run_id
+            self._calls = {}
             self._print_heading(event.run)
         self.last_action = event_summary(event) or self.last_action
         if printer := self._PRINTERS.get(EventKind(event.kind)):
@@ -80,17 +87,24 @@ class EventPrinter:
     def _tool_use(self, payload: Payload) -> None:
         name = _get(payload, "name")
         if name != "AskUserQuestion":  # the question itself follows
-            call = payload.get("input")
-            call = payload.get("input")
-            self._screen.say_with_mark(
-                "›", summarise(name, call if isinstance(call, dict) else {}), style="cyan"
-            )
+            given = payload.get("input")
+            call = summarise(name, given if isinstance(given, dict) else {})
+            self._last_call = _get(payload, "id")
+            self._calls[self._last_call] = call
+            self._screen.say_with_mark("›", call, style="cyan")
 
     def _tool_result(self, payload: Payload) -> None:
-        if refusal := _get(payload, "turned_down"):
+        refusal, failed = _get(payload, "turned_down"), payload.get("is_error")
+        if not refusal and not failed:
+            return
+        made = _get(payload, "tool_use_id")
+        if made != self._last_call and made in self._calls:  # of calls side by side, another one stands above
+            self._screen.say(f"{self._calls[made]}:", indent=4, style="dim")
+        if refusal:
             self._screen.say(refusal, indent=4, style="dim")
-        elif payload.get("is_error"):
-            self._screen.say(_tail(_get(payload, "text"), _ERROR_LINES), indent=4, style="red", wrap=False)
+        else:
+            text = _tail(without_hook_name(_get(payload, "text")), _ERROR_LINES)
+            self._screen.say(text, indent=4, style="red", wrap=False)
 
     def _answer(self, payload: Payload) -> None:
         number = int(payload.get("number") or 0)
@@ -100,6 +114,7 @@ class EventPrinter:
             self._screen.say_with_mark("✓", answered_by(payload), style="green")
 
     def _check(self, payload: Payload) -> None:
+        self.last_check_failed = not payload.get("passed")
         if payload.get("passed"):
             self._screen.say_with_mark("✓", f"check passed: {_get(payload, 'check')}", style="green")
             return

@@ -20,11 +20,12 @@ from tasks_app.cli.questions import (
     show_question,
     show_related_decisions,
     take_hint,
-    taken_number,
+    takes_earlier,
 )
 from tasks_app.cli.screen import Screen
 from tasks_app.models import VERDICTS, Question, Verdict
-from tasks_app.services.decisions.answering import Remember, related_decisions
+from tasks_app.services.decisions.answering import Remember
+from tasks_app.services.decisions.citing import related_decisions
 from tasks_app.services.questions.answers import Reply
 from tasks_app.services.questions.earlier_answers import EarlierAnswer, find_similar_answers
 
@@ -80,16 +81,17 @@ class Prompt:
         show_item(self._screen, item)
         if earlier:
             show_earlier(self._screen, earlier)
-            self._screen.say(take_hint(len(earlier)), indent=2, style="dim")
+        same = next((one for one in earlier if one.same), None)
+        if same:
+            self._screen.say(take_hint(), indent=2, style="dim")
         text = self._ask(question, item, remember_hint(), answer_hint(item))
         mark = marked(text)
-        used = taken_number(mark.answer if mark else text, item, len(earlier))
+        used = same if takes_earlier(mark.answer if mark else text, item) else None
         if mark and not used and not self._decisions(question).is_meant(mark, item):
             mark = None
         remember = mark.remember if mark else None
         if used:
-            taken = earlier[used - 1]
-            return _Given(taken.answers[str(item["question"])], remember, taken)
+            return _Given(used.answers[str(item["question"])], remember, used)
         return _Given(resolve_choice(item, mark.answer if mark else text), remember)
 
     def _ask(self, question: Question, item: Mapping[str, Any], *hints: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,9 +9,10 @@ from typing import Any
 from django.utils import timezone
 
 from tasks_app.cli.screen import Screen
+from tasks_app.core.asked_items import question_and_reasons
 from tasks_app.models import Question, QuestionKind
-from tasks_app.reporting.commands import answer_command, question_url
-from tasks_app.services.decisions.answering import RelatedDecision, related_decisions
+from tasks_app.services.commands import answer_command, question_url
+from tasks_app.services.decisions.citing import RelatedDecision, related_decisions
 from tasks_app.services.questions.earlier_answers import EarlierAnswer, find_similar_answers
 
 #: What is typed to take an earlier answer, as the key on the card in the browser.
@@ -24,7 +24,7 @@ def show_question_heading(screen: Screen, question: Question) -> None:
     task = question.task
     screen.say()
     place = f"{task.project.name} › {task.title} › {question.step.name}"
-    screen.say(f"Question {question.pk} · {place}{_timing_suffix(question)}", style="bold yellow")
+    screen.say(f"{question.kind_name} {question.pk} · {place}{_timing_suffix(question)}", style="bold yellow")
 
 
 def _timing_suffix(question: Question) -> str:
@@ -47,7 +47,10 @@ def show_question(screen: Screen, question: Question) -> None:
 
 
 def show_evidence(screen: Screen, question: Question) -> None:
-    """Print the command, file, diff or plan that is to be approved."""
+    """Print the command, file, diff or plan that is to be approved, and the comments that a plan answers."""
+    if earlier := question.revises:
+        screen.say(f"{earlier.answerer} sent back plan {earlier.number}:", indent=2, style="dim")
+        screen.say(earlier.notes, indent=4)
     for piece in question.evidence:
         screen.say(piece["title"], indent=2, style="dim")
         for line in piece["text"].strip("\n").split("\n"):
@@ -57,7 +60,10 @@ def show_evidence(screen: Screen, question: Question) -> None:
 def show_item(screen: Screen, item: Mapping[str, Any]) -> None:
     """Print one item with its numbered options, their descriptions and previews."""
     header = f"[{item['header']}] " if item.get("header") else ""
-    screen.say(f"{header}{item['question']}", indent=2, style="bold")
+    asked, reasons = question_and_reasons(str(item["question"]))
+    screen.say(f"{header}{asked}", indent=2, style="bold")
+    if reasons:
+        screen.say(reasons, indent=2)
     for number, option in enumerate(item.get("options") or (), start=1):
         screen.say(f"{number}  {option['label']}", indent=4)
         if option.get("description"):
@@ -80,6 +86,8 @@ def show_related_decisions(screen: Screen, related: Sequence[RelatedDecision]) -
         said = "The agent names" if one.named else "Decided before"
         screen.say(f"{said} {decision.label} ({who}; {decision.scope_in_words})", indent=2)
         screen.say(decision.statement, indent=4, style="bold")
+        if decision.asked and not one.same:
+            screen.say(f"Question: {decision.asked}", indent=4, style="dim")
         if not one.must_be_judged:
             screen.say("It does not hold here, as far as the portal can tell.", indent=4, style="dim")
         if decision.why_review:
@@ -87,13 +95,13 @@ def show_related_decisions(screen: Screen, related: Sequence[RelatedDecision]) -
 
 
 def show_earlier(screen: Screen, earlier: Sequence[EarlierAnswer]) -> None:
-    """Print the earlier answers to an item, by number: who, when, where and what differs."""
-    for number, one in enumerate(earlier, start=1):
+    """Print the earlier answers to an item: who, when, where and what differs."""
+    for one in earlier:
         other = one.question
         at = timezone.localtime(other.answered_at)
         who = other.answered_by.shown_name if other.answered_by else "somebody"
         place = f"task {other.task.title}, step {other.step.name}"
-        screen.say(f"Asked before ({number}): {who}, {at:%Y-%m-%d %H:%M}, {place}", indent=2)
+        screen.say(f"Asked before: {who}, {at:%Y-%m-%d %H:%M}, {place}", indent=2)
         if not one.same:
             screen.say(one.headline, indent=4, style="dim")
         screen.say(one.text, indent=4, style="bold")
@@ -101,25 +109,21 @@ def show_earlier(screen: Screen, earlier: Sequence[EarlierAnswer]) -> None:
 
 
 def _likeness(one: EarlierAnswer) -> str:
-    differs = f"iffers: {'; '.join(one.differences)}" if one.differences else ""
-    said = "The same question" + (f"; d{differs}" if differs else "") if one.same else f"D{differs}"
+    said = "The same question" if one.same else "A similar question"
+    if one.differences:
+        said += f"; differs: {'; '.join(one.differences)}"
     times = f" Answered {one.times} times." if one.times > 1 else ""
     return f"{said}.{times}" + (f" Used {one.taken} time{'s' * (one.taken != 1)}." if one.taken else "")
 
 
-def take_hint(count: int) -> str:
-    others = f", {TAKE_KEY}2{f' or {TAKE_KEY}3' if count > 2 else ''} for another" if count > 1 else ""
-    return f"Type {TAKE_KEY} to give the same answer as before{others}."
+def take_hint() -> str:
+    return f"Type {TAKE_KEY} to give the same answer as before."
 
 
-def taken_number(typed: str, item: Mapping[str, Any], count: int) -> int:
-    """Return the number of the earlier answer that was chosen; 0 if an answer was typed."""
-    found = re.fullmatch(rf"\s*{TAKE_KEY}([1-9]?)\s*", typed)
+def takes_earlier(typed: str, item: Mapping[str, Any]) -> bool:
+    """Return whether the earlier answer was chosen, and no answer typed: an option may have the same name."""
     labels = {str(option["label"]).casefold() for option in item.get("options") or ()}
-    if found is None or typed.strip() in labels:
-        return 0
-    number = int(found[1] or 1)
-    return number if number <= count else 0
+    return typed.strip() == TAKE_KEY and TAKE_KEY not in labels
 
 
 def decision_hint(question: Question) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from django.db import DatabaseError
 
 from tasks_app.config.validation import RepositoryContext, is_repository
 from tasks_app.core.errors import BadInput
+from tasks_app.core.temporary_folders import temporary_folder
 from tasks_app.git import inspect_source
 from tasks_app.git.program import NETWORK_SECONDS, Git
 from tasks_app.git.source import is_url, upload_pack
@@ -39,8 +39,8 @@ def open_repository(name: str) -> Iterator[OpenedRepository]:
     if not is_url(source) and not _is_bare(Path(source)):
         yield OpenedRepository(resolve_folder(source), name)
         return
-    with tempfile.TemporaryDirectory(prefix="cat-herder-validate-") as temporary:
-        root = Path(temporary).resolve() / "repository"
+    with temporary_folder("cat-herder-validate-") as temporary:
+        root = temporary.resolve() / "repository"
         _clone(source, root)
         yield OpenedRepository(root, name, copy=True)
 

@@ -13,28 +13,37 @@ from tasks_app.core.phases import ENDED, RESUMABLE, Phase
 from tasks_app.history import statistics
 from tasks_app.models import Sequence, Task, paths
 from tasks_app.permissions import Principal, require_actor
-from tasks_app.services.sequences import current_task, resume_sequence, sequence_files, start_sequence
+from tasks_app.services.sequences import (
+    current_task,
+    resume_sequence,
+    sequence_files,
+    start_sequence,
+    task_waiting_for_permission,
+)
 
 
 def run_sequence_locally(
-    sequence: Sequence, principal: Principal, screen: Screen, *, may_prompt: bool
+    sequence: Sequence, principal: Principal, screen: Screen, *, may_prompt: bool, allow: str = ""
 ) -> Exit:
     """Start or resume the sequence and follow it until it stops. Raises NotAllowed."""
     if sequence.phase == Phase.DONE:
         screen.say(f"Sequence {sequence.pk} is already done: {sequence.folder}")
         return Exit.DONE
     require_actor(principal, sequence.project)
-    return SequenceSession(sequence, principal, screen, may_prompt=may_prompt).run()
+    return SequenceSession(sequence, principal, screen, may_prompt=may_prompt, allow=allow).run()
 
 
 class SequenceSession:
     """Reads the next task from the rows each time, because a worker of the portal may take one too."""
 
-    def __init__(self, sequence: Sequence, principal: Principal, screen: Screen, *, may_prompt: bool) -> None:
+    def __init__(
+        self, sequence: Sequence, principal: Principal, screen: Screen, *, may_prompt: bool, allow: str
+    ) -> None:
         self._sequence = sequence
         self._principal = principal
         self._screen = screen
         self._may_prompt = may_prompt
+        self._allow = allow
         self._files = sequence_files(sequence)
 
     def run(self) -> Exit:
@@ -60,7 +69,7 @@ class SequenceSession:
         sequence = self._sequence
         heading = f"Sequence {sequence.pk} · {sequence.project.name}/{sequence.slug} · {sequence.folder}"
         self._screen.say(heading, style="bold")
-        self._screen.say(f"branch {sequence.branch}, {len(self._files)} task(s) so far", indent=2)
+        self._screen.say(f"branch {sequence.branch}, {_tasks(self._files)} so far", indent=2)
         warn_about_environment(self._screen)
 
     def _make_due(self) -> None:
@@ -69,7 +78,7 @@ class SequenceSession:
             if task is not None and task.not_started:
                 start_sequence(sequence, by=self._principal, notify=False)
             elif sequence.phase in RESUMABLE:
-                resume_sequence(sequence, by=self._principal, notify=False)
+                resume_sequence(sequence, by=self._principal, notify=False, allow=self._allow)
         except IllegalMove:
             pass  # somebody else was first; the rows have the current phase
 
@@ -104,8 +113,7 @@ class SequenceSession:
         self._sequence.refresh_from_db()
         if self._sequence.phase in ENDED:
             self._screen.say(
-                f"The sequence stopped with {done} of {len(self._files)} tasks done. "
-                "Fix the cause, then resume it with --continue."
+                f"The sequence stopped with {done} of {_tasks(self._files)} done. Fix the cause first."
             )
         return code
 
@@ -119,6 +127,11 @@ class SequenceSession:
         sequence, say = self._sequence, self._screen.say
         last = sequence.tasks.select_related("project").order_by("pk").last()
         say()
+        if waiting := task_waiting_for_permission(sequence):
+            say(waiting.why_it_waits, style="bold yellow")
+            command = f"{self._continue_command()} --allow {waiting.allow_key}"
+            say(f"To allow it, continue with  {command}", indent=2, wrap=False)
+            return Exit.WAITING
         if sequence.phase == Phase.FAILED:
             say(f"Failed: {sequence.failure}", style="bold red")
             if last and paths.workspace(last).path.exists():
@@ -129,8 +142,12 @@ class SequenceSession:
                 )
             say(f"Fix it, then continue with  {self._continue_command()}", indent=2, wrap=False)
             return Exit.FAILED
-        say(f"Done: {sequence.folder}, {len(self._files)} task(s)", style="bold green")
+        say(f"Done: {sequence.folder}, {_tasks(self._files)}", style="bold green")
         say(describe_spending(statistics.of_sequence(sequence)), indent=2)
         if last:
             show_result(self._screen, last)
         return Exit.DONE
+
+
+def _tasks(files: list[str]) -> str:
+    return f"{len(files)} task{'' if len(files) == 1 else 's'}"

@@ -11,13 +11,13 @@ from rich.text import Text
 from tasks_app.core.control_characters import strip_controls
 from tasks_app.core.dollars import dollars
 from tasks_app.core.durations import duration_in_words
-from tasks_app.core.phases import Tone
+from tasks_app.core.phases import Phase, Tone
 from tasks_app.core.types import Usage
 from tasks_app.history import statistics
 from tasks_app.history.statistics import Metrics
 from tasks_app.models import Project, Question, Sequence, Step, Task
-from tasks_app.reporting.schemas.decisions import DecisionOut
-from tasks_app.reporting.schemas.queue import QueuedTaskOut
+from tasks_app.schemas.questions import DecisionOut
+from tasks_app.schemas.workers import QueuedTaskOut
 from tasks_app.services.projects.settings import SettingInEffect
 from tasks_app.services.publishing.settings import (
     author_of,
@@ -67,7 +67,7 @@ def sequences_table(sequences: Listed[Sequence]) -> Table:
             _phase_text(sequence),
             f"{sequence.project.name}/{sequence.slug}",
             Text(strip_controls(sequence.folder)),
-            " of ".join(map(str, done[sequence.pk])),
+            " of ".join(map(str, done[sequence.pk])) + ("" if sequence.phase == Phase.DONE else " started"),
             duration_in_words(metrics[sequence.pk].duration.total),
             dollars(metrics[sequence.pk].usage.cost_usd),
         )
@@ -87,8 +87,13 @@ def decisions_table(decisions: Listed[DecisionOut]) -> Table:
     for one in decisions:
         where = ", ".join(one.paths) or (f"step {one.step}" if one.step else "project")
         who = f"{one.decided_by.name}, {one.decided_at:%Y-%m-%d}" if one.decided_by and one.decided_at else ""
-        said = f"{one.statement}\n(look again: {one.review})" if one.review else one.statement
+        said = one.statement
+        if one.asked:
+            said += f"\nQuestion: {one.asked}"
+        if one.review:
+            said += f"\n(look again: {one.review})"
         uses = f"{one.uses}" + (f", overridden {one.overrides}" if one.overrides else "")
+        uses += f", does not fit {one.doubts}" if one.doubts else ""
         rows.add_row(one.label, one.state, *(Text(strip_controls(text)) for text in (where, said, who)), uses)
     return rows
 
@@ -176,6 +181,8 @@ def describe_spending(metrics: Metrics) -> str:
 
 def _phase_text(thing: Task | Step | Sequence) -> Text:
     display = thing.phase_display
+    if isinstance(thing, Task) and thing.not_started:
+        return Text("not started", style="dim")
     return Text(display.label, style=_STYLES[display.tone])
 
 

@@ -198,7 +198,10 @@ class TaskSession:
         elif phase is Phase.DONE:
             say(f"Done: {task.title}", style="bold green")
         elif phase in (Phase.FAILED, Phase.CANCELLED):
-            say(f"{phase.capitalize()}: {task.failure or self._last_reason()}", style="bold red")
+            why = task.failure or self._last_reason()
+            if self._printer.last_check_failed:  # with the output that the reason repeats
+                why = why.split("\n", 1)[0]
+            say(f"{phase.capitalize()}: {why}", style="bold red")
         elif phase is Phase.WAITING_FOR_INPUT:
             say("The task is waiting for an answer.", style="bold yellow")
             for question in Question.objects.open_of(task):
@@ -215,7 +218,7 @@ class TaskSession:
             )
             say(f"Continue with  {command}", indent=2, wrap=False)
         if not self._sequence:
-            show_result(self._screen, task)
+            show_result(self._screen, task, was_printed=True)
 
     def _last_reason(self) -> str:
         last = self._task.transitions.filter(step=None).last()

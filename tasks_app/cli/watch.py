@@ -16,6 +16,7 @@ from tasks_app.cli.run_locally import run_task_session
 from tasks_app.cli.screen import Screen
 from tasks_app.cli.stable_files import FileState, StableFiles, task_file_states
 from tasks_app.config.task_file import read_task_file
+from tasks_app.core.asked_items import question_and_reasons
 from tasks_app.core.errors import CatHerderError, IllegalMove
 from tasks_app.core.phases import ENDED, Phase
 from tasks_app.models import Project, Question, Task
@@ -195,7 +196,12 @@ class Watch:
             self._screen.say(task.failure, indent=4, style="red")
         if task.phase == Phase.WAITING_FOR_INPUT:
             for question in Question.objects.open_of(task):
-                self._screen.say(question.headline, indent=4, style="bold yellow")
+                asked, reasons = question_and_reasons(question.headline)
+                self._screen.say(asked, indent=4, style="bold yellow")
+                if reasons:
+                    self._screen.say(reasons, indent=4)
+                if question.rule:
+                    self._screen.say(f"Rule: {question.rule}", indent=4, style="dim")
                 show_how_to_answer(self._screen, question)
 
     def _exit_code(self) -> Exit:

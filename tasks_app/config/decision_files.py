@@ -1,11 +1,14 @@
-"""Reading decisions from files of a repository: rules for agents (CLAUDE.md), and decision records (ADRs)."""
+"""Reading decision records (ADRs) of a repository, in the shapes in which people write them.
+
+A record may be one of Michael Nygard's or of MADR 2 to 4: title and status in front matter, in a list, in a
+table, in a line or below a heading. Decisions are not guessed from other files, such as CLAUDE.md.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import PurePosixPath
 
 from markdown_it import MarkdownIt
@@ -15,33 +18,55 @@ from tasks_app.config.faults import ConfigInvalid
 from tasks_app.config.yaml_text import read_yaml
 
 MAX_BYTES = 200_000
-#: Decisions that are read from one file.
-MAX_FOUND = 300
 MAX_STATEMENT, MAX_REASON = 2_000, 10_000
 
-RULE_FILES = ("CLAUDE.md", "AGENTS.md")
-_RECORD = re.compile(r"(?:.*/)?(?:adrs?|decisions|decision-records)/(?:.*/)?[^/]+\.md", re.IGNORECASE)
-_NOT_RECORDS = {"readme.md", "index.md", "template.md", "adr-template.md", "0000-template.md"}
-#: A sentence of a paragraph is a rule if one of these words says so, or if it begins as an order.
-_RULE = re.compile(
-    r"\b(?:must|always|never|should|shall|do not|don't|may not|only|required|forbidden)\b"
-    r"|^(?:use|prefer|avoid|keep|write|run|make|add|put|follow|ensure)\b",
-    re.IGNORECASE,
+_RECORD = re.compile(
+    r"(?:.*/)?(?:adrs?|decisions|decision-records|architecture-decisions)/(?:.*/)?[^/]+\.md", re.IGNORECASE
 )
-_SENTENCE_END = re.compile(r"(?<=[.!])\s+(?=[A-Z`])")
-_NUMBER = re.compile(r"^(?:ADR[- ]?)?\d+\s*[.:–-]?\s+", re.IGNORECASE)
-_STATUS_LINE = re.compile(r"^[*-]?\s*\**status\**\s*:\s*\**\s*(.+)$", re.IGNORECASE | re.MULTILINE)
+_NOT_A_RECORD = re.compile(r"(?:readme|index|_.*|.*template.*)\.md", re.IGNORECASE)
+#: `12. Title`, `0012 Title`, `ADR-12: Title`, `[ADR 12] Title`; but not `12 factors`.
+_NUMBER = re.compile(
+    r"^(?:\[?(?:ADR|DR|MADR|AD)[-_ #]*\d+\]?\s*[.:)–—-]?|\d+\s*[.:)–—-](?=\s)|0\d+)\s*", re.IGNORECASE
+)
+#: What a template has in place of a title, such as `{short title}` or `[short title of solved problem]`.
+_PLACEHOLDER = re.compile(r"^[{\[<].*[}\]>]$|\{[a-z][^}]*\}")
+#: A field in a line: `Status: accepted`, `* Status: accepted`, `**Status:** accepted`.
+_FIELD = re.compile(
+    r"^[ \t]*(?:[*+-][ \t]+)?[*_]*(status|title|decision|context)[*_]*[ \t]*:[ \t]*[*_]*[ \t]*(\S.*)$",
+    re.IGNORECASE | re.MULTILINE,
+)
+_FIELDS_IN = 20_000
 #: The key in the front matter of a record that the portal exported, with the decision's label as its value.
 EXPORTED_AS = "decision"
 _LABEL = re.compile(r"D-[1-9][0-9]{0,8}")
-_ENDED = re.compile(r"\b(superseded|deprecated|rejected|replaced|withdrawn)\b", re.IGNORECASE)
+#: Some tools write “superceded”.
+_ENDED = re.compile(
+    r"\b(?:(?P<superseded>super[sc]eded|replaced)|(?P<other>deprecated|rejected|withdrawn|obsolete|retired|abandoned|"
+    r"declined))\b",
+    re.IGNORECASE,
+)
+_NOT_DECIDED = re.compile(
+    r"^\W*(?:proposed|proposal|draft|pending|wip|in review|under (?:review|discussion))\b", re.I
+)
+_DECISION = ("decision outcome", "decision", "decisions", "outcome", "resolution")
+_CONTEXT = ("context and problem statement", "context and problem", "context", "problem statement", "issue")
+_CONSEQUENCES = ("consequences", "positive consequences", "negative consequences", "implications")
+#: Names of rows of a table.
+_KEYS = frozenset(
+    {"status", "title", "decision", "context", "date", "deciders", "author", "authors", "owner"}
+)
+_SECTIONS = frozenset({*_DECISION, *_CONTEXT, *_CONSEQUENCES, "status", "date", "deciders"})
+
+
+class NoDecision(ValueError):
+    """The file states no decision; the text says why, after the file's name."""
 
 
 @dataclass(frozen=True)
 class FoundDecision:
-    """A decision that a file states. `source` is its place, such as CLAUDE.md:12.
+    """The decision that a record states. `source` is its place, such as docs/adr/0012-cents.md:1.
 
-    `ended` is the status of a record that no longer holds, such as “superseded”; else it is empty. A record
+    `ended` is the status of a record that does not hold: “superseded”, “proposed”; else it is empty. A record
     that the portal exported has the `label` that the decision had, and its globs or its step.
     """
 
@@ -60,19 +85,20 @@ class FoundDecision:
 
 
 def decision_files(names: Iterable[str]) -> list[str]:
-    """Return those of a repository's files that state decisions: files of rules, then records."""
-    listed = list(names)
-    rules = [name for name in listed if PurePosixPath(name).name in RULE_FILES]
-    return rules + [name for name in listed if is_record(name)]
+    """Return the decision records among a repository's files."""
+    return [name for name in names if is_record(name)]
 
 
 def is_record(path: str) -> bool:
     """Return whether the file is an ADR, by its folder."""
-    return bool(_RECORD.fullmatch(path)) and PurePosixPath(path).name.lower() not in _NOT_RECORDS
+    return bool(_RECORD.fullmatch(path)) and not _NOT_A_RECORD.fullmatch(PurePosixPath(path).name)
 
 
-def read_decisions(path: str, content: bytes) -> list[FoundDecision]:
-    """Return what the file states, at most MAX_FOUND. Raises ValueError if it is no text or too long."""
+def read_decision(path: str, content: bytes) -> FoundDecision:
+    """Return what the record states.
+
+    Raises NoDecision if it states nothing, or another ValueError if it is no text or too long.
+    """
     if len(content) > MAX_BYTES:
         raise ValueError(f"has more than {MAX_BYTES:,} bytes")
     try:
@@ -81,87 +107,122 @@ def read_decisions(path: str, content: bytes) -> list[FoundDecision]:
         raise ValueError("is not UTF-8 text") from None
     if "\0" in text:
         raise ValueError("is not text")
-    text = text.replace("\r\n", "\n")
-    found = _record(path, text) if is_record(path) else _rules(path, text)
-    return list(islice(found, MAX_FOUND))
-
-
-def _rules(path: str, text: str) -> Iterator[FoundDecision]:
-    """Yield each item of a list, and each sentence of a paragraph that is a rule, with its headings."""
-    headings: list[tuple[int, str]] = []
-    items = 0
-    tokens = MarkdownIt("commonmark").parse(text)
-    for before, token in zip([None, *tokens], tokens, strict=False):
-        if token.type in ("list_item_open", "list_item_close"):
-            items += token.nesting
-        if token.type != "inline" or before is None or token.map is None:
-            continue
-        if before.type == "heading_open":
-            level = int(before.tag[1:])
-            headings = [one for one in headings if one[0] < level] + [(level, _plain(token))]
-        elif before.type == "paragraph_open":
-            reason = " › ".join(title for _, title in headings)[:MAX_REASON]
-            for statement in [_plain(token)] if items else _sentences_with_rules(_plain(token)):
-                yield FoundDecision(path, token.map[0] + 1, statement[:MAX_STATEMENT], reason)
-
-
-def _plain(token: Token) -> str:
-    """Return the text as it was written, in one line."""
-    return " ".join(token.content.split())
-
-
-def _sentences_with_rules(paragraph: str) -> Iterator[str]:
-    return (one for one in _SENTENCE_END.split(paragraph) if _RULE.search(one))
-
-
-def _record(path: str, text: str) -> Iterator[FoundDecision]:
-    """Yield the decision of a record in the format of Michael Nygard or of MADR; nothing if it has none."""
-    front, body, skipped = split_front_matter(text)
+    front, body, skipped = split_front_matter(text.replace("\r\n", "\n"))
     title, line, sections = _sections(body)
-    if values := _exported(front):
-        yield from _exported_record(path, line + skipped, sections, values)
-        return
-    decided = _section(sections, "decision outcome", "decision")
-    if not (title and decided):
-        return
-    status = _section(sections, "status") or _status_line(front) or _status_line(body)
-    ended = _ENDED.search(status.partition("\n")[0])
-    statement = f"{_NUMBER.sub('', title)}: {' '.join(decided.partition(chr(10) * 2)[0].split())}"
-    context = _section(sections, "context and problem statement", "context")
-    consequences = _section(sections, "consequences", "positive consequences")
+    values = _values_of(front)
+    if _LABEL.fullmatch(str(values.get(EXPORTED_AS))):
+        return _exported_record(path, line + skipped, sections, values)
+    in_lines = reversed(_FIELD.findall(body[:_FIELDS_IN]))  # the first one of a name counts
+    fields = {name.lower(): value for name, value in in_lines} | _table_fields(body)
+    title = title or str(values.get("title") or "") or fields.get("title", "") or _title_in_name(path)
+    status = values.get("status") or ""
+    status = "\n".join(map(str, status)) if isinstance(status, list) else str(status)
+    if _PLACEHOLDER.search(title) or _PLACEHOLDER.search(status):
+        raise NoDecision("is a template")
+    decided = _section(sections, *_DECISION) or fields.get("decision", "")
+    if not decided:
+        raise NoDecision("has no section “Decision” or “Decision Outcome” with a text")
+    statement = f"{_NUMBER.sub('', title)}: {_first_thought(decided)}"
+    context = _section(sections, *_CONTEXT) or fields.get("context", "")
+    consequences = "\n\n".join(sections[name] for name in _CONSEQUENCES if sections.get(name))
     reason = "\n\n".join(filter(None, [context, consequences and f"Consequences:\n\n{consequences}"]))
-    yield FoundDecision(
-        path, line + skipped, statement[:MAX_STATEMENT], reason[:MAX_REASON],
-        ended[1].lower() if ended else "",
-    )  # fmt: skip
+    if any(values.get(key) for key in ("superseded-by", "superseded_by", "supersededBy")):
+        status = "superseded"
+    ended = _why_not_in_force(status or _section(sections, "status") or fields.get("status", ""))
+    return FoundDecision(path, line + skipped, statement[:MAX_STATEMENT], reason[:MAX_REASON], ended)
 
 
-def _exported(front: str) -> dict[str, object]:
-    """Return the front matter of a record that the portal exported; empty for other records."""
+def _title_in_name(path: str) -> str:
+    words = re.sub(r"[-_]+", " ", PurePosixPath(path).stem)
+    return _NUMBER.sub("", words).strip().capitalize()
+
+
+def _why_not_in_force(status: str) -> str:
+    """Return what the status says of a record that does not hold; "" for one that does."""
+    lines = [line for line in status.splitlines() if "[ ]" not in line and line.strip()]
+    for number, line in enumerate(lines):
+        words = re.sub(r"~~.*?~~", "", line)
+        # Below the first line there may be prose, so a word counts only at the beginning of a line.
+        found = _ENDED.search(words) if number == 0 else _ENDED.match(words.lstrip("*->_[]x() #\t"))
+        if found:
+            return "superseded" if found["superseded"] else found["other"].lower()
+    return "proposed" if lines and _NOT_DECIDED.search(lines[0]) else ""
+
+
+def _first_thought(section: str) -> str:
+    """Return the first paragraph in one line, with a list that follows it; or all of the first list."""
+    lines = section.split("\n")
+    blocks = [
+        (token.type, "\n".join(lines[token.map[0] : token.map[1]]).strip())
+        for token in MarkdownIt("commonmark").parse(section)
+        if token.level == 0 and token.map and token.nesting >= 0
+    ]
+    kinds = [kind for kind, _ in blocks]
+    lists = ("bullet_list_open", "ordered_list_open")
+    if not blocks or kinds[0] in lists:
+        return blocks[0][1] if blocks else ""
+    first = " ".join(blocks[0][1].split())
+    has_list = len(blocks) > 1 and kinds[0] == "paragraph_open" and kinds[1] in lists
+    return f"{first}\n\n{blocks[1][1]}" if has_list else first
+
+
+def _table_fields(body: str) -> dict[str, str]:
+    """Return status, decision and so on from tables: a name beside its value, or above it."""
+    names = ("status", "title", "decision", "context")
+    rows = [[cell.strip(" \t*_`") for cell in _cells(line)] for line in body[:_FIELDS_IN].splitlines()]
+    found: dict[str, str] = {}
+    for number, row in enumerate(rows):
+        is_head = number + 1 < len(rows) and bool(rows[number + 1]) and _is_rule(rows[number + 1])
+        below = rows[number + 2] if is_head and number + 2 < len(rows) else []
+        for column, cell in enumerate(row):
+            name = cell.lower().rstrip(":")
+            if name not in names or name in found:
+                continue
+            # As a head, `| Status | Date |` names columns; `| Status | Accepted |` is a name and its value.
+            is_column = is_head and len(below) == len(row) and below[0].lower().rstrip(":") not in _KEYS
+            value = below[column] if is_column else row[1] if column == 0 and len(row) == 2 else ""
+            if value:
+                found[name] = value
+    return found
+
+
+_KEYS = frozenset(
+    {"status", "title", "decision", "context", "rationale", "date", "deciders", "author", "authors", "owner"}
+)
+
+
+def _cells(line: str) -> list[str]:
+    line = line.strip()
+    return re.split(r"(?<!\\)\|", line)[1:-1] if line.startswith("|") and line.endswith("|") else []
+
+
+def _is_rule(row: list[str]) -> bool:
+    return all(cell and not cell.strip("-:") for cell in row)
+
+
+def _values_of(front: str) -> Mapping[str, object]:
     try:
         values = read_yaml(front, where="front matter").value
     except ConfigInvalid:
-        return {}
-    if not isinstance(values, dict) or not _LABEL.fullmatch(str(values.get(EXPORTED_AS))):
-        return {}
-    return values
+        values = {name.lower(): value for name, value in _FIELD.findall(front)}
+    return values if isinstance(values, dict) else {}
 
 
 def _exported_record(
-    path: str, line: int, sections: dict[str, str], values: dict[str, object]
-) -> Iterator[FoundDecision]:
-    """Yield the decision as it was exported: all of the section is its statement."""
+    path: str, line: int, sections: dict[str, str], values: Mapping[str, object]
+) -> FoundDecision:
+    """Return the decision as it was exported: all of the section is its statement."""
     statement = _unquoted(_section(sections, "decision outcome"))
     if not statement:
-        return
+        raise NoDecision("has no section “Decision Outcome” with a text")
     ended = _ENDED.search(str(values.get("status", "")))
     globs = values.get("paths")
-    yield FoundDecision(
+    return FoundDecision(
         path,
         line,
         statement[:MAX_STATEMENT],
         _unquoted(_section(sections, "context and problem statement"))[:MAX_REASON],
-        ended[1].lower() if ended else "",
+        ended[0].lower() if ended else "",
         str(values[EXPORTED_AS]),
         tuple(map(str, globs)) if isinstance(globs, list) else (),
         str(values.get("step") or ""),
@@ -184,13 +245,11 @@ def split_front_matter(text: str) -> tuple[str, str, int]:
     return (front, body, front.count("\n") + 3) if end else ("", text, 0)
 
 
-def _status_line(text: str) -> str:
-    found = _STATUS_LINE.search(text[:4_000])
-    return found[1] if found else ""
-
-
 def _sections(text: str) -> tuple[str, int, dict[str, str]]:
-    """Return the first heading, its line, and the text below each other heading by its lower-case name."""
+    """Return the title, its line, and the text below each heading by its lower-case name.
+
+    A first heading that is the name of a section, such as “Context”, is no title.
+    """
     lines = text.split("\n")
     headings: list[tuple[str, int, int]] = []
     tokens = MarkdownIt("commonmark").parse(text)
@@ -198,14 +257,25 @@ def _sections(text: str) -> tuple[str, int, dict[str, str]]:
         if before is not None and before.type == "heading_open" and before.level == 0 and before.map:
             headings.append((_plain(token), before.map[0], before.map[1]))
     if not headings:
-        return "", 0, {}
+        return "", 1, {}
     ends = [begin for _, begin, _ in headings[1:]] + [len(lines)]
     sections: dict[str, str] = {}
     for (name, _, begin), end in zip(headings, ends, strict=True):
-        key = name.lower().rstrip(":")  # the title may be named like a section
+        key = _section_name(name)  # the title may be named like a section
         sections[key] = sections.get(key) or "\n".join(lines[begin:end]).strip()
-    return headings[0][0], headings[0][1] + 1, sections
+    has_title = len(headings) == 1 or _section_name(headings[0][0]) not in _SECTIONS
+    return headings[0][0] if has_title else "", headings[0][1] + 1, sections
 
 
-def _section(sections: dict[str, str], *names: str) -> str:
+def _section_name(heading: str) -> str:
+    """Return the name without a number, emoji or colon: `3. Decision:` is “decision”."""
+    return re.sub(r"^[\W\d_]+|[\W_]+$", "", heading.lower())
+
+
+def _plain(token: Token) -> str:
+    """Return the text as it was written, in one line."""
+    return " ".join(token.content.split())
+
+
+def _section(sections: Mapping[str, str], *names: str) -> str:
     return next((sections[name] for name in names if sections.get(name)), "")

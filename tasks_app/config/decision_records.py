@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date
 
 import yaml
 
-from tasks_app.config.decision_files import EXPORTED_AS, read_decisions
+from tasks_app.config.decision_files import EXPORTED_AS, NoDecision, read_decision
 from tasks_app.config.faults import ConfigInvalid
 from tasks_app.config.yaml_text import read_yaml
 
@@ -79,9 +80,10 @@ def record_text(record: DecisionRecord, *, path: str) -> str:
     such as a text with headings or with the beginning of a code block.
     """
     text = _record_text(record, quoted=False)
-    read = read_decisions(path, text.encode(errors="replace"))
-    if [(one.statement, one.reason) for one in read] == [(record.statement, record.reason)]:
-        return text
+    with suppress(NoDecision):
+        read = read_decision(path, text.encode(errors="replace"))
+        if (read.statement, read.reason) == (record.statement, record.reason):
+            return text
     return _record_text(record, quoted=True)
 
 

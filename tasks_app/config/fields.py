@@ -10,6 +10,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticCustomError
 
+from tasks_app.agent.gate.path_patterns import LONGEST, path_pattern_fault
 from tasks_app.agent.gate.patterns import LONGEST_PATTERN, call_pattern_fault
 from tasks_app.config.faults import fault, shown
 from tasks_app.config.threshold import HIGHEST, LOWEST, threshold_fault
@@ -26,8 +27,6 @@ _DURATION = re.compile(r"([0-9]{1,9})\s*(s|m|h)")
 _SECONDS = {"s": 1, "m": 60, "h": 3600}
 #: The longest time limit of a run or a check: a week.
 LONGEST_SECONDS = 7 * 24 * 3600
-# It is held against every file that a step changed.
-_LONGEST_GLOB = 500
 
 
 class FileModel(BaseModel):
@@ -95,12 +94,8 @@ def check_path(text: str) -> str:
 
 
 def _check_glob(text: str) -> str:
-    if len(text) > _LONGEST_GLOB:
-        raise fault(f"must have at most {_LONGEST_GLOB} characters, not {len(text):,}")
-    if _check_inside(text).startswith("!"):
-        raise fault(f"must name what may be written; exceptions with '!' are not understood: {shown(text)}")
-    if re.sub(r"\[[^\]/]+\]", "", text).count("["):
-        raise fault(f"has a '[' that is never closed: {shown(text)}")
+    if reason := path_pattern_fault(text):
+        raise fault(f"{reason}, not {shown(text)}" if len(text) <= LONGEST else reason)
     return text
 
 

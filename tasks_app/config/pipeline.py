@@ -30,7 +30,7 @@ from tasks_app.config.setup import CacheConfig, SetupConfig
 from tasks_app.config.tool_names import tool_problems
 from tasks_app.config.yaml_text import read_yaml
 from tasks_app.core.errors import BadInput
-from tasks_app.core.types import JsonObject, Network, least_network
+from tasks_app.core.types import PLAN_FILE, JsonObject, Network, least_network
 
 
 class FileAccess(FileModel):
@@ -168,7 +168,7 @@ BUILT_IN_PIPELINE = Pipeline(
     name="default",
     steps=(
         StepConfig(
-            name="plan", command="plan-task", checks=(FileExistsCheck(type="fileExists", path="PLAN.md"),)
+            name="plan", command="plan-task", checks=(FileExistsCheck(type="fileExists", path=PLAN_FILE),)
         ),
         StepConfig(name="implement", command="implement"),
     ),

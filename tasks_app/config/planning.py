@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Collection
 from itertools import count
 
-from tasks_app.agent.gate.patterns import allowed
+from tasks_app.agent.gate.path_patterns import allowed
 from tasks_app.config.check import FileExistsCheck
 from tasks_app.config.pipeline import FileAccess, Pipeline, StepConfig
 from tasks_app.config.threshold import HIGHEST
+from tasks_app.core.types import PLAN_FILE
 
-PLAN_FILE = "PLAN.md"
 PLAN_STEP = "plan"
 PLAN_COMMAND = "plan-task"
 #: The name of the clarifying pass, unless a step of the pipeline has it.
@@ -27,7 +27,7 @@ CLARIFY_SECONDS = 900
 CLARIFY_DOLLARS = 1.0
 #: A run that gets the answers may cost this much, even if those before it have cost all that.
 CLARIFY_DOLLARS_TO_END = 0.1
-#: The shell is there for `cat-herder ask`; Claude Code runs other commands only if they do nothing but read.
+#: The shell runs only `cat-herder`, and what Claude Code knows to do nothing but read.
 CLARIFY_TOOLS = ("Read", "Glob", "Grep")
 
 

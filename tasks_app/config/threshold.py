@@ -9,12 +9,12 @@ from tasks_app.core.errors import BadInput
 
 LOWEST = 0
 HIGHEST = 5
-#: What each threshold means, in a sentence.
+#: What each threshold means, in a sentence. The guide says more, and begins with the same words.
 LEVELS = {
     0: "Never asks; decides everything by itself.",
-    1: "Asks only when blocked by a contradiction.",
+    1: "Asks only if every possible way forward would be wrong or cannot be undone.",
     2: "Asks when blocked, and before anything destructive.",
-    3: "Asks about hard-to-undo decisions.",
+    3: "Asks about the few decisions that shape the result.",
     4: "Asks about every significant decision and vague requirement.",
     5: "Asks about any ambiguity, with the options laid out.",
 }

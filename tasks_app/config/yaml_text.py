@@ -25,15 +25,27 @@ _PLAIN_TAGS = {_TAG + kind for kind in ("null", "bool", "int", "float", "str", "
 _WORDS = {"yes": True, "true": True, "on": True, "no": False, "false": False, "off": False}
 _INTEGER = re.compile(r"[-+]?(0|[1-9][0-9]{0,17})")
 _DECIMAL = re.compile(r"[-+]?[0-9]{0,30}\.?[0-9]{0,30}([eE][-+]?[0-9]{1,3})?")
+#: A line with a value: an item of a list, or behind a key.
+_ENTRY = re.compile(r"(?P<before>[ \t]*(?:- +)*(?:[\w./-]+ *:|-)) +(?P<value>\S.*?)[ \t]*$")
+#: Characters with which no plain value begins.
+_SPECIAL = "@`*&!%|>[]{},?\"'"
+_LONGEST_LINE = 2_000
+#: A comment behind a value: people write a blank after `#`, unlike in `Fix #12`.
+_COMMENT = re.compile(r"[ \t]+(?P<comment>#[^\n]+)")
+_SHOWN_COMMENT = 60
 
 
 @dataclass(frozen=True)
 class YamlDocument:
-    """The plain value of a file, the line of every key and item, and faults that did not stop reading."""
+    """The plain value of a file, the line of every key and item, and faults that did not stop reading.
+
+    `cut` are values whose end seems to be taken for a comment.
+    """
 
     value: object
     lines: Mapping[Location, int]
     problems: tuple[Problem, ...]
+    cut: tuple[Problem, ...] = ()
 
     def line_of(self, location: Location) -> int | None:
         """The line of the key or item; of the nearest thing around it when it is not written itself."""
@@ -54,6 +66,8 @@ class _BoundedLoader(yaml.SafeLoader):
         mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
         if self.check_event(yaml.AliasEvent):
             raise yaml.MarkedYAMLError(problem="aliases (*name) are not allowed", problem_mark=mark)
+        if self.peek_event().anchor is not None:  # type: ignore[no-untyped-call]
+            raise yaml.MarkedYAMLError(problem="anchors (&name) are not allowed", problem_mark=mark)
         self._depth += 1
         self._nodes += 1
         if self._depth > _MAX_DEPTH or self._nodes > _MAX_NODES:
@@ -79,7 +93,7 @@ def read_yaml(text: str, *, where: str, first_line: int = 1) -> YamlDocument:
         node = _BoundedLoader(text).get_single_node()
     except yaml.YAMLError as error:
         raise ConfigInvalid([_syntax_problem(error, text, first_line)], where=where) from error
-    return _Reading(first_line).document(node)
+    return _Reading(first_line, text.splitlines()).document(node)
 
 
 def _syntax_problem(error: yaml.YAMLError, text: str, first_line: int) -> Problem:
@@ -89,7 +103,33 @@ def _syntax_problem(error: yaml.YAMLError, text: str, first_line: int) -> Proble
     if not isinstance(error, yaml.MarkedYAMLError):
         return Problem(None, "", f"this is not YAML: {error}")
     mark = error.problem_mark or error.context_mark
-    return Problem(mark.line + first_line if mark else None, "", _syntax_message(error.problem or "", error))
+    message = _syntax_message(error.problem or "", error)
+    if mark is None:
+        return Problem(None, "", message)
+    lines = text.splitlines()
+    written = lines[mark.line] if mark.line < len(lines) else ""
+    advice = _advice(written) if len(written) <= _LONGEST_LINE else ""
+    return Problem(mark.line + first_line, "", message + advice)
+
+
+def _advice(line: str) -> str:
+    """Say how to write the value of the line, if it is one that YAML takes for something else."""
+    found = _ENTRY.match(line)
+    if found is None:
+        return ""
+    value = found["value"]
+    if len(value) > 1 and value[0] in "\"'" and value.endswith(value[0]):
+        inner = value[1:-1]
+        is_wrong = "\\" in inner if value[0] == '"' else "'" in inner.replace("''", "")
+    else:
+        inner = value
+        is_open = any(value[0] == begin and end not in value[1:] for begin, end in ("[]", "{}", '""', "''"))
+        is_wrong = not is_open and (value[0] in _SPECIAL or ": " in value or value.endswith(":"))
+    if not is_wrong:
+        return ""
+    quoted = inner.replace("'", "''")
+    shown = f": {found['before'].strip()} '{quoted}'" if len(value) <= 80 else ""
+    return f"; put the value in quotes{shown}"
 
 
 def _syntax_message(problem: str, error: yaml.MarkedYAMLError) -> str:
@@ -97,7 +137,7 @@ def _syntax_message(problem: str, error: yaml.MarkedYAMLError) -> str:
         return "there is a tab; YAML is indented with spaces"
     if "another document" in problem:
         return "a second YAML document begins here; only one is allowed"
-    if problem.startswith(("aliases", "this is nested", "this has")):
+    if problem.startswith(("aliases", "anchors", "this is nested", "this has")):
         return problem
     return f"this is not YAML: {', '.join(part for part in (error.context, problem) if part)}"
 
@@ -105,15 +145,17 @@ def _syntax_message(problem: str, error: yaml.MarkedYAMLError) -> str:
 class _Reading:
     """Collects lines and errors from the nodes of a document."""
 
-    def __init__(self, first_line: int) -> None:
+    def __init__(self, first_line: int, text: list[str]) -> None:
         self._first_line = first_line
+        self._text = text
         self._lines: dict[Location, int] = {}
         self._problems: list[Problem] = []
+        self._cut: list[Problem] = []
 
     def document(self, node: yaml.Node | None) -> YamlDocument:
         self._lines[()] = self._first_line if node is None else self._line_of_node(node)
         value = None if node is None else self._value_of_node(node, ())
-        return YamlDocument(value, self._lines, tuple(self._problems))
+        return YamlDocument(value, self._lines, tuple(self._problems), tuple(self._cut))
 
     def _line_of_node(self, node: yaml.Node) -> int:
         return int(node.start_mark.line) + self._first_line
@@ -126,9 +168,26 @@ class _Reading:
             return self._mapping(node, location)
         if isinstance(node, yaml.SequenceNode):
             return self._sequence(node, location)
+        if isinstance(node, yaml.ScalarNode) and (comment := self._text_behind(node)):
+            message = f"ends before “{comment}”, a comment for YAML; put it in quotes if that belongs to it"
+            self._cut.append(Problem(self._line_of_node(node), key_path(location) or "the file", message))
         if node.tag not in _PLAIN_TAGS:
-            self._fault(node, location, f"has the tag {node.tag}; tags are not allowed")
+            self._fault(
+                node, location, f"has the tag {node.tag}; tags are not allowed; put the value in quotes"
+            )
         return _scalar(node)
+
+    def _text_behind(self, node: yaml.ScalarNode) -> str:
+        """Return a comment that looks like the end of the plain value before it; else ""."""
+        end = node.end_mark
+        if node.style is not None or node.tag != f"{_TAG}str" or end.line >= len(self._text):
+            return ""
+        found = _COMMENT.match(self._text[end.line], end.column)
+        if found is None:
+            return ""
+        has_open_quote = any(node.value.count(quote) % 2 for quote in '"`')
+        is_joined = not found["comment"][1:2].isspace()
+        return found["comment"][:_SHOWN_COMMENT] if has_open_quote or is_joined else ""
 
     def _sequence(self, node: yaml.SequenceNode, location: Location) -> list[object]:
         items = []

@@ -6,23 +6,103 @@ An item is an object with `question`, `header`, `options` (each with a `label`) 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from tasks_app.core.similar_questions import normalised_label, question_digest
+from tasks_app.core.similar_questions import RECOMMENDED, own_label, question_digest, same_text
 
-#: Claude writes this at the end of the label of the option that it would choose.
-RECOMMENDED = "(recommended)"
-_RECOMMENDED_MARK = re.compile(r"\s*[(\[]\s*recommended\s*[)\]]", re.IGNORECASE)
 _KEY_LENGTH = 16
+#: Parts between commas of an answer that may be choices.
+_MOST_PARTS = 100
 
 Item = Mapping[str, Any]
 
 
-def item_key(item: Item) -> str:
-    """Return a short key of the item's text and options, normalised as in `question_digest`.
+_STRUCTURE = re.compile(r"\s*(?:[-*+#>|]|\d+[.)]|```|~~~)\s?")
+_CODE = re.compile(r"`[^`]*`")
+_CLOSING_MARKS = "\"'”’)]*_"
+#: What follows a question mark begins a sentence, whatever it is: a small letter, a dash, an address.
+_SENTENCE_END = re.compile(
+    rf"(?:\?[{re.escape(_CLOSING_MARKS)}]*\s+|[.!…][{re.escape(_CLOSING_MARKS)}]*\s+(?=[\"'“‘(\[*_]*[^\Wa-z_]))"
+)
+_ABBREVIATION = re.compile(r"\b(?:e\.g|i\.e|etc|vs|cf|approx|incl|no|fig)\.\s+$", re.IGNORECASE)
+_LONGEST_ABBREVIATION = 12
+#: Characters of a paragraph in which sentences are looked for; what follows belongs to the reasons.
+_MOST_READ = 8_000
+#: Words that point to what was said before. A sentence of fewer words says too little by itself as well.
+_POINTS_BACK = re.compile(
+    r"\b(?:this|these|those|it|its|they|them|their|both|either|neither|ones?|such)\b", re.I
+)
+_FEWEST_WORDS = 3
 
-    Unlike there, what options mean does not count: agents describe the same choice anew each time.
+
+def question_and_reasons(text: str) -> tuple[str, str]:
+    """Return the sentences of a text that ask, and the rest of it, in Markdown.
+
+    They are those of its first paragraph, else of its last one. If none asks, the first paragraph counts.
+    """
+    paragraphs = text.strip().split("\n\n")
+    for place in dict.fromkeys((0, len(paragraphs) - 1)):
+        if "```" in "".join(paragraphs[:place]):
+            break
+        lines = paragraphs[place].split("\n")
+        end = next((number for number, line in enumerate(lines) if _STRUCTURE.match(line)), len(lines))
+        paragraph = "\n".join(lines[:end])
+        sentences = _sentences(paragraph[:_MOST_READ])
+        asking = [one for one in sentences if one.rstrip(_CLOSING_MARKS).endswith("?")]
+        if asking:
+            told = [one for one in sentences if not one.rstrip(_CLOSING_MARKS).endswith("?")]
+            others = [" ".join(told) + paragraph[_MOST_READ:], "\n".join(lines[end:])]
+            rest = [*paragraphs[:place], *others, *paragraphs[place + 1 :]]
+            return " ".join(asking), "\n\n".join(filter(None, rest)).strip()
+    return paragraphs[0], "\n\n".join(paragraphs[1:]).strip()
+
+
+@dataclass(frozen=True)
+class Title:
+    """What lists call a card: the headers of its items, and what it asks, or how many questions it has.
+
+    `context` is what the sentence needs to be understood.
+    """
+
+    headers: tuple[str, ...]
+    asked: str
+    context: str = ""
+    several: bool = False
+
+    def __str__(self) -> str:
+        parts = [", ".join(self.headers), f"{self.asked} {self.context}".strip()]
+        return ": ".join(filter(None, reversed(parts) if self.several else parts))
+
+
+def title_of(items: Sequence[Item]) -> Title:
+    """Return the title of a card. A sentence that cannot stand alone keeps the reasons behind it."""
+    headers = tuple(str(item["header"]) for item in items if item.get("header"))
+    if len(items) != 1:
+        return Title(headers, f"{len(items)} questions", several=True)
+    asked, reasons = question_and_reasons(str(items[0].get("question", "")))
+    needs_more = len(asked.split()) < _FEWEST_WORDS or _POINTS_BACK.search(asked)
+    before = reasons.partition("\n\n")[0]
+    return Title(headers, asked, before if needs_more and not _STRUCTURE.match(before) else "")
+
+
+def _sentences(text: str) -> list[str]:
+    """Return the sentences of a paragraph. What stands in backticks does not end one."""
+    masked = _CODE.sub(lambda code: "X" * len(code[0]), text)
+    found, start = [], 0
+    for end in _SENTENCE_END.finditer(masked):
+        if not _ABBREVIATION.search(masked, max(start, end.end() - _LONGEST_ABBREVIATION), end.end()):
+            found.append(text[start : end.end()].strip())
+            start = end.end()
+    return [*found, *filter(None, [text[start:].strip()])]
+
+
+def item_key(item: Item) -> str:
+    """Return a short key of the item's text and options, compared as in `question_digest`.
+
+    Unlike there, the header and what options mean do not count: agents describe the same choice anew each
+    time.
     """
     options = [{"label": label} for label in _option_labels(item)]
     return question_digest([{"question": item.get("question", ""), "options": options}])[:_KEY_LENGTH]
@@ -35,14 +115,38 @@ def item_keys(items: Iterable[Item]) -> str:
 
 def without_recommended(text: str) -> str:
     """Return the text without the mark “(Recommended)”."""
-    return _RECOMMENDED_MARK.sub("", text)
+    return RECOMMENDED.sub("", text)
+
+
+def label_of(text: str, labels: Sequence[str]) -> str:
+    """Return the label that the text is, also without its mark “(Recommended)”; "" if it is none."""
+    wanted = text.strip()
+    for names in ({label.strip(): label for label in labels}, _labels_without_mark(labels)):
+        if label := names.get(wanted, ""):
+            return label
+    return ""
+
+
+def _labels_without_mark(labels: Sequence[str]) -> dict[str, str]:
+    """Return the labels by their text without the mark, without those that it would make equal."""
+    plain = [without_recommended(label).strip() for label in labels]
+    return {text: label for text, label in zip(plain, labels, strict=True) if plain.count(text) == 1}
+
+
+def as_labels(item: Item, answer: str) -> str:
+    """Return the answer with its choices written as their labels are. Any other text stays as it is."""
+    labels = _option_labels(item)
+    if len(answer) > 2 * len(", ".join(labels)):  # so long a text is no choice, and takes long to split
+        return answer
+    found = [label_of(part, labels) for part in _choices(item, answer)]
+    return ", ".join(found) if all(found) else answer
 
 
 def says_same(item: Item, one: str, other: str) -> bool | None:
     """Return whether two answers to an item say the same: a set of choices if several are possible.
 
-    Ignored are: case, white space, punctuation around words, “(Recommended)” and the order of choices. None
-    if the answers differ and one of them is a free text: nobody can compare what it means.
+    Ignored are: white space, Unicode composition, “(Recommended)” and the order of choices. None if the
+    answers differ and one of them is a free text: nobody can compare what it means.
     """
     (mine, are_options), (theirs, are_options_too) = _choices_in(item, one), _choices_in(item, other)
     if mine == theirs:
@@ -50,22 +154,70 @@ def says_same(item: Item, one: str, other: str) -> bool | None:
     return False if are_options and are_options_too else None
 
 
+def answer_in_full(item: Item, answer: str) -> str:
+    """Return the answer as a text that needs no options beside it: each chosen label with its description."""
+    described = {
+        without_recommended(str(option.get("label", ""))).strip(): str(option.get("description") or "")
+        for option in item.get("options") or ()
+        if isinstance(option, Mapping)
+    }
+    texts = []
+    for part in _choices(item, answer):
+        label = without_recommended(part).strip()
+        description = " ".join(described.get(label, "").split())
+        texts.append(f"{label}: {description}" if description else label)
+    return texts[0] if len(texts) == 1 else "; ".join(text.removesuffix(".") for text in texts)
+
+
+def chosen_options(item: Item, answer: str) -> list[tuple[str, str]]:
+    """Return label and description of the options that an answer chooses.
+
+    Forms write further text behind the choices, so the first part that is no option ends them. Options that
+    a sentence only mentions are not chosen.
+    """
+    described = {
+        own_label(str(option["label"])): (str(option["label"]), str(option.get("description") or ""))
+        for option in item.get("options") or ()
+    }
+    chosen = []
+    for part in _choices(item, answer):
+        if own_label(part) not in described:
+            break
+        chosen.append(described[own_label(part)])
+    return chosen
+
+
+def in_own_labels(item: Item, answer: str) -> str:
+    """Return the answer with the labels of this item's options, which may recommend another one."""
+    own = _option_labels(item)
+    labels = {own_label(label): label for label in own}
+    choices = [answer] if answer in own else _choices(item, answer)
+    return ", ".join(part if part in own else labels.get(own_label(part), part) for part in choices)
+
+
 def _choices_in(item: Item, answer: str) -> tuple[frozenset[str], bool]:
-    """Return what was answered, normalised, and whether all of it are options of the item."""
-    labels = {normalised_label(label) for label in _option_labels(item)}
-    parts = _split(answer, labels) if item.get("multiSelect") else [answer]
-    chosen = frozenset(normalised_label(part) or part.strip() for part in parts)
+    """Return what was answered, as it is compared, and whether all of it are options of the item."""
+    labels = {own_label(label) for label in _option_labels(item)}
+    chosen = frozenset(map(own_label, _choices(item, answer)))
     return chosen, chosen <= labels
 
 
-def _split(answer: str, labels: set[str]) -> Iterator[str]:
-    """Yield the choices of an answer. A label may have a comma itself, so the longest one is taken."""
+def _choices(item: Item, answer: str) -> list[str]:
+    """Return the choices of an answer. A label may have a comma itself, so the longest one is taken."""
+    if not item.get("multiSelect"):
+        return [answer]
+    labels = {own_label(label) for label in _option_labels(item)}
+    lengths = sorted({label.count(", ") + 1 for label in labels} - {1}, reverse=True)
     words = answer.split(", ")
-    while words:
-        ends = range(len(words), 1, -1)
-        end = next((end for end in ends if normalised_label(", ".join(words[:end])) in labels), 1)
-        yield ", ".join(words[:end])
-        words = words[end:]
+    if len(words) > _MOST_PARTS:  # so long a text is no choice, and takes long to compare
+        return [answer]
+    found, at = [], 0
+    while at < len(words):
+        texts = [", ".join(words[at : at + length]) for length in lengths if at + length <= len(words)]
+        text = next((text for text in texts if own_label(text) in labels), words[at])
+        found.append(text)
+        at += text.count(", ") + 1
+    return found
 
 
 def recommended_items(items: Iterable[Item]) -> int:
@@ -85,7 +237,7 @@ def _is_taken(item: Item, answer: str) -> bool:
 
 
 def _recommended(item: Item) -> list[str]:
-    return [label for label in _option_labels(item) if label.strip().lower().endswith(RECOMMENDED)]
+    return [label for label in _option_labels(item) if own_label(label) != same_text(label)]
 
 
 def _option_labels(item: Item) -> Sequence[str]:

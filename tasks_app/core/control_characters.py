@@ -1,6 +1,7 @@
 """Removing terminal escapes and control characters from text that agents, people and repositories wrote.
 
-`visible` is for text that a person judges: it shows such characters instead of removing them.
+`visible` is for text that a person judges: it shows such characters instead of removing them. Characters that
+change the direction of text, so that it looks like another one, are shown everywhere.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 #: Unicode categories: control and format characters, surrogates, private use, line and paragraph separators.
 _INVISIBLE = {"Cc", "Cf", "Cs", "Co", "Zl", "Zp"}
 
+_DIRECTIONS = re.compile("[\u202a-\u202e\u2066-\u2069]")
 #: Control characters except line ends and tabs, characters without width or ink, and those that change the
 #: direction.
 _HIDDEN = re.compile(
@@ -29,13 +31,16 @@ _HIDDEN = re.compile(
 )
 
 
-def strip_controls(text: str, *, one_line: bool = False) -> str:
+def strip_controls(text: str, *, one_line: bool = False, directions: bool = False) -> str:
     """Remove terminal escapes and control characters. Line ends become LF; they and tabs stay.
 
-    With `one_line`, the result is a single line: line ends, tabs, characters without width and those that
-    change the direction of text become blanks, and several blanks become one.
+    Characters that change the direction of text are shown by their numbers; with `directions` they stay. With
+    `one_line`, the result is a single line: line ends, tabs and characters without width become blanks, and
+    several blanks become one.
     """
     text = _LINE_END.sub("\n", _ESCAPES.sub("", text))
+    if not directions:
+        text = show_directions(text)
     if one_line:
         return " ".join(
             "".join(" " if unicodedata.category(one) in _INVISIBLE else one for one in text).split()
@@ -43,9 +48,19 @@ def strip_controls(text: str, *, one_line: bool = False) -> str:
     return _CONTROLS.sub("", text).encode(errors="replace").decode()
 
 
+def show_directions(text: str) -> str:
+    """Replace each character that overrides, embeds or isolates a direction of text: `⟨U+202E⟩`."""
+    return _DIRECTIONS.sub(lambda found: _symbol(ord(found[0])), text)
+
+
 def visible(text: str) -> str:
     """Replace each character that a reader would not see by a symbol or its number: `␛`, `⟨U+202E⟩`."""
     return _HIDDEN.sub(lambda found: _symbol(ord(found[0])), text.replace("\r\n", "\n"))
+
+
+def in_one_line(text: str) -> str:
+    """Do as `visible`, with symbols for line ends and tabs, too: for a name or a path."""
+    return visible(text).replace("\n", "␊").replace("\t", "␉")
 
 
 def _symbol(code: int) -> str:

@@ -25,6 +25,7 @@ from tasks_app.core.environment_values import (
     LongSecret,
     MailServerUrl,
     Networks,
+    PublicUrl,
     ReadableFolders,
     RedisUrl,
     Sender,
@@ -45,6 +46,11 @@ BASE_DIR = Path(__file__).resolve().parents[2]
 def in_checkout() -> bool:
     """Return whether the code runs from a checkout, not from an installed package."""
     return (BASE_DIR / "manage.py").is_file()
+
+
+def shipped_folder(name: str) -> Path:
+    """Return a folder that ships with the portal: at the top of a checkout, in `tasks_app` when installed."""
+    return BASE_DIR / name if in_checkout() else BASE_DIR / "tasks_app" / name
 
 
 def default_data_dir(source: Mapping[str, str]) -> Path:
@@ -73,7 +79,7 @@ class Environment(BaseModel):
 
     data_dir: Path = Field(alias="CATHERDER_DATA_DIR")
     bind: BindAddress = Field(Bind(host="127.0.0.1", port=8000), alias="CATHERDER_BIND")
-    url: WebUrl | None = Field(None, alias="CATHERDER_URL")
+    url: PublicUrl | None = Field(None, alias="CATHERDER_URL")
     proxy: Networks | None = Field(None, alias="CATHERDER_PROXY")
     local_sandboxes: Literal["refuse", "allow"] = Field("refuse", alias="CATHERDER_LOCAL_SANDBOXES")
     connections: int = Field(4_000, alias="CATHERDER_CONNECTIONS", ge=50, le=60_000)
@@ -103,6 +109,13 @@ class Environment(BaseModel):
     secret_key: LongSecret | None = Field(None, alias="CATHERDER_SECRET_KEY")
     threshold: int = Field(0, alias="CATHERDER_INTERACTION_THRESHOLD", ge=0, le=5)
     answer_limit: int = Field(200_000, alias="CATHERDER_ANSWER_LIMIT", ge=1_000, le=5_000_000)
+    added_tasks: int = Field(
+        20,
+        alias="CATHERDER_ADDED_TASKS",
+        ge=0,
+        le=1_000,
+        description="Most tasks that agents may add to one sequence.",
+    )
     undo_seconds: int = Field(5, alias="CATHERDER_UNDO_SECONDS", ge=0, le=60)
     api_rate: int = Field(600, alias="CATHERDER_API_RATE", ge=0, le=1_000_000)
     metrics_token: LongSecret | None = Field(
@@ -174,6 +187,14 @@ class Environment(BaseModel):
     github_client_secret: str | None = Field(None, alias="CATHERDER_GITHUB_CLIENT_SECRET")
     github_url: WebUrl | None = Field(None, alias="CATHERDER_GITHUB_URL")
     sso_signup: Literal["yes", "no"] = Field("no", alias="CATHERDER_SSO_SIGNUP")
+    session_idle_hours: int = Field(
+        168,
+        alias="CATHERDER_SESSION_IDLE_HOURS",
+        ge=0,
+        le=8_760,
+        description="After how long without use a login ends; 0: only after two weeks.",
+    )
+    second_factor: Literal["optional", "required"] = Field("optional", alias="CATHERDER_SECOND_FACTOR")
 
     @property
     def proxies(self) -> Networks:

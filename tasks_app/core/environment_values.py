@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from email.utils import parseaddr
-from ipaddress import IPv4Network, IPv6Network, ip_network
+from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_network
 from typing import Annotated, Any
 from urllib.parse import unquote, urlsplit
 
@@ -77,6 +77,48 @@ def web_url(value: str) -> str:
 
 
 WebUrl = Annotated[str, BeforeValidator(web_url)]
+
+#: Names that browsers send as `Host` and Django accepts there; without a wildcard.
+_HOST_NAME = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?")
+
+
+def public_url(value: str) -> str:
+    """Return the URL of the portal as browsers write its origin, such as https://herder.example.org.
+
+    Raises ValueError for one with which pages, forms or links would not work: below a path, with a user or a
+    query, or with a name or port that no browser sends.
+    """
+    parts = urlsplit(web_url(value.strip()))
+    if "@" in parts.netloc:
+        raise ValueError("must be without a user and a password")
+    if parts.path.strip("/"):
+        raise ValueError("must be without a path: the portal needs a host name of its own")
+    if "?" in value or "#" in value:
+        raise ValueError("must be without a query and a fragment")
+    try:
+        port = parts.port
+    except ValueError:
+        port = 0
+    if port == 0 or parts.netloc.endswith(":"):
+        raise ValueError("must have a port from 1 to 65535, or none")
+    host = _host_of_browsers(parts.hostname or "", is_ipv6=parts.netloc.startswith("["))
+    usual = {"http": 80, "https": 443}[parts.scheme]
+    return f"{parts.scheme}://{host}" + (f":{port}" if port not in (None, usual) else "")
+
+
+def _host_of_browsers(host: str, *, is_ipv6: bool) -> str:
+    """Return the host as browsers send it. Raises ValueError for one that they do not send."""
+    if is_ipv6:
+        return f"[{IPv6Address(host)}]"
+    host = host.removesuffix(".")
+    if not host.isascii():
+        raise ValueError(f"must have the host name as browsers send it: {host.encode('idna').decode()}")
+    if not _HOST_NAME.fullmatch(host) or ".." in host:
+        raise ValueError("must have a host name of letters, digits, '-' and '.'")
+    return host
+
+
+PublicUrl = Annotated[str, BeforeValidator(public_url)]
 
 
 class MailServer(BaseModel):

@@ -38,6 +38,10 @@ class WorkspaceError(CatHerderError):
     """A git repository or a task's clone is unusable."""
 
 
+class BranchMissing(WorkspaceError):
+    """The source lacks the branch from which the tasks of a project start. It may have been renamed."""
+
+
 class SubmodulesUnavailable(WorkspaceError):
     """Submodules of a task cannot be fetched from here. Another host may reach them."""
 

@@ -30,6 +30,7 @@ class WaitingTask:
     """A task that waits for a worker. A higher `priority` comes first among the tasks of a person.
 
     `started`: it goes on after an answer or a pause, which comes before a task that has not begun.
+    `lost_its_worker`: it has had its turn, was charged for it, and was interrupted.
     """
 
     task_id: int
@@ -38,6 +39,7 @@ class WaitingTask:
     since: datetime
     priority: int = 0
     started: bool = False
+    lost_its_worker: bool = False
 
     @property
     def rank(self) -> tuple[int, bool, datetime, int]:
@@ -101,10 +103,16 @@ def in_turn(
     for each task that is worked on now. `may_begin` is asked about each task once, in their order. A task
     that may not begin is left out, and costs its person no turn. Nothing else is read, so the same arguments
     give the same order.
+
+    Tasks that lost their worker come first and cost no second turn: they are still said to run, and new tasks
+    must not keep them waiting, however often workers die.
     """
     by_person: dict[Person, list[Waiting]] = defaultdict(list)
+    interrupted: list[Waiting] = []
     for task in waiting:
-        by_person[task.person].append(task)
+        (interrupted if task.lost_its_worker else by_person[task.person]).append(task)
+    interrupted.sort(key=lambda task: (task.since, task.task_id))
+    yield from (task for task in interrupted if may_begin(task))
     queues = {person: _Queue(person, tasks, used) for person, tasks in by_person.items()}
     heap = [(queue.key(), index, queue) for index, queue in enumerate(queues.values())]
     heapq.heapify(heap)

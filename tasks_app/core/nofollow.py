@@ -18,11 +18,19 @@ from typing import IO
 #: A trusted folder, or the descriptor of a folder that is open.
 Root = Path | int
 
+#: Links on the way of one path.
+MAX_LINKS = 20
+
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY
 
 
 class NotRegularFile(OSError):
     """There is something else than a file: a folder, a pipe, a device."""
+
+
+def open_folder_itself(path: Path) -> int:
+    """Return the descriptor of a folder. Raise OSError if it is a link, or no folder."""
+    return os.open(path, _FOLDER | os.O_NOFOLLOW)
 
 
 @contextmanager
@@ -50,6 +58,33 @@ def open_file(root: Root, path: str | PurePosixPath) -> Iterator[IO[bytes]]:
             raise NotRegularFile(errno.EINVAL, "Not a regular file", str(path))
         with os.fdopen(descriptor, "rb") as file:
             yield file
+
+
+def path_inside(root: Path, path: str) -> str:
+    """Return where `path` leads below `root` through links that stay inside, for `open_file`.
+
+    Raise OSError if a link leads outside, or if there are too many. What is not there is returned as it is.
+    """
+    waiting, found, links = _path_parts(path)[::-1], list[str](), 0
+    while waiting:
+        name = waiting.pop()
+        if name == "..":
+            if not found:
+                raise OSError(errno.EXDEV, "A link leads outside", path)
+            found.pop()
+            continue
+        try:
+            target = root.joinpath(*found, name).readlink()
+        except OSError:  # no link, or nothing
+            found.append(name)
+            continue
+        links += 1
+        if target.is_absolute():
+            raise OSError(errno.EXDEV, "A link leads outside", path)
+        if links > MAX_LINKS:
+            raise OSError(errno.ELOOP, "Too many links", path)
+        waiting += reversed(target.parts)
+    return "/".join(found)
 
 
 def open_pipe_to_write(path: str) -> int:

@@ -34,7 +34,10 @@ PHASE_DISPLAYS: dict[Phase, PhaseDisplay] = {
     Phase.PENDING: PhaseDisplay("pending", "Waiting for a free worker.", "quiet", "dot"),
     Phase.RUNNING: PhaseDisplay("running", "The agent is working.", "active", "play"),
     Phase.WAITING_FOR_INPUT: PhaseDisplay(
-        "waiting for input", "A question is open. The task waits for the answer.", "attention", "ask"
+        "waiting for input",
+        "It waits for an answer, an approval or a plan’s review.",
+        "attention",
+        "ask",
     ),
     Phase.WAITING_FOR_RESET: PhaseDisplay(
         "waiting for reset",
@@ -75,6 +78,11 @@ FINISHING_EARLY = PhaseDisplay(
 #: How the steps of such a task are shown that have not run, or were stopped before their end.
 NOT_RUN = PhaseDisplay("not run", "It did not run: the task was finished early.", "quiet", "hollow")
 STOPPED_EARLY = PhaseDisplay("not done", "It was stopped: the task was finished early.", "quiet", "slash")
+
+#: How `running` is shown while no worker holds the task, because the last one died.
+WORKER_LOST = PhaseDisplay(
+    "waiting for a worker", "Its worker died. The next free worker goes on with it.", "quiet", "clock"
+)
 
 #: Phases in which nothing more happens unless a human wants it to.
 ENDED = frozenset({Phase.DONE, Phase.FAILED, Phase.CANCELLED})

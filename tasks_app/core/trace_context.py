@@ -1,12 +1,16 @@
-"""The trace context of what a thread works on: a trace's id and a span's id (W3C Trace Context)."""
+"""Traces (W3C Trace Context): the ids of spans, spans for sending, and the span that log lines belong to."""
 
 from __future__ import annotations
 
-import secrets
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from datetime import timedelta
+from hashlib import sha256
+
+AttributeValue = str | bool | int | float | Sequence[str]
 
 
 @dataclass(frozen=True)
@@ -15,6 +19,12 @@ class TraceContext:
 
     trace_id: str
     span_id: str
+
+    @classmethod
+    def derive(cls, trace: str, span: str) -> TraceContext:
+        """Return the ids of a span by its name within a trace: the same in every process."""
+        trace_id, span_id = (sha256(name.encode()).hexdigest() for name in (trace, f"{trace} {span}"))
+        return cls(trace_id[:32], span_id[:16])
 
     @classmethod
     def parse(cls, traceparent: str) -> TraceContext | None:
@@ -30,12 +40,23 @@ class TraceContext:
         return f"00-{self.trace_id}-{self.span_id}-01"
 
 
-def new_trace_id() -> str:
-    return secrets.token_hex(16)
+@dataclass(frozen=True)
+class TraceSpan:
+    """A span that has ended. `start`, `end` and the times of `events` are in nanoseconds since 1970."""
 
+    context: TraceContext
+    parent_id: str
+    name: str
+    start: int
+    end: int
+    failed: bool
+    attributes: Mapping[str, AttributeValue]
+    events: Sequence[tuple[str, int]] = ()
 
-def new_span_id() -> str:
-    return secrets.token_hex(8)
+    @property
+    def age(self) -> timedelta:
+        """How long ago it ended by the clock of this host; negative if another one's is ahead."""
+        return timedelta(microseconds=(time.time_ns() - self.end) / 1000)
 
 
 _logged: ContextVar[TraceContext | None] = ContextVar("logged_trace_context", default=None)
@@ -46,7 +67,7 @@ def logged_context() -> TraceContext | None:
     return _logged.get()
 
 
-def log_for(context: TraceContext | None) -> None:
+def log_for(context: TraceContext) -> None:
     """Let the following log lines belong to this context, within a block of `log_context`."""
     _logged.set(context)
 

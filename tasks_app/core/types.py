@@ -9,6 +9,9 @@ from typing import Literal, TypeAlias
 Json: TypeAlias = "str | int | float | bool | Sequence[Json] | Mapping[str, Json] | None"
 JsonObject: TypeAlias = dict[str, "Json"]
 
+#: Where the plan of a task stands in its workspace.
+PLAN_FILE = "PLAN.md"
+
 #: What the sandbox of a step can reach: the machine's network (`full`), only the agent's model (`model`), or
 #: the model without tools that fetch from the internet at the provider (`none`).
 Network = Literal["none", "model", "full"]
@@ -48,7 +51,8 @@ class AskItem:
 class Evidence:
     """One piece of information for deciding about a call or a plan."""
 
-    kind: Literal["command", "file", "diff", "text", "markdown"]
+    #: `rule`: the pattern of `askBefore` because of which a human is asked.
+    kind: Literal["command", "file", "diff", "text", "markdown", "rule"]
     title: str
     text: str
 
@@ -72,7 +76,11 @@ class Ask:
 
 @dataclass(frozen=True)
 class KnownDecision:
-    """A decision of the project as agents read it. `where` is where it holds; empty: everywhere."""
+    """A decision of the project as agents read it.
+
+    `where` is where it holds; empty: everywhere. `question` is what it answers, if it was asked. `doubt` is
+    why an agent said that it does not fit, if no human has looked at that since.
+    """
 
     number: int
     statement: str
@@ -80,6 +88,8 @@ class KnownDecision:
     decided_by: str = ""
     day: str = ""
     where: str = ""
+    question: str = ""
+    doubt: str = ""
 
     @property
     def label(self) -> str:
@@ -114,3 +124,8 @@ class Usage:
     @property
     def any(self) -> bool:
         return bool(self.read_tokens or self.output_tokens)
+
+
+def main_model(by_model: Mapping[str, Usage]) -> str:
+    """Return the model that cost most; empty if none was used."""
+    return max(by_model, key=lambda name: by_model[name].cost_usd) if by_model else ""

@@ -27,10 +27,10 @@ from tasks_app.engine.runs.soft_limit import end_early_if_due
 from tasks_app.engine.runs.steps import work_on
 from tasks_app.engine.stopping import Stopped, StopReason
 from tasks_app.engine.temporary_faults import retry_during_faults, temporary_fault
+from tasks_app.engine.traces.spans import context_of_task
 from tasks_app.engine.worker_context import WorkerContext
 from tasks_app.engine.workers.leaving import is_left_to_others, leave_to_other_host, leave_to_other_worker
 from tasks_app.engine.workspaces.recording import commit_for_sequence, tidy_repository
-from tasks_app.history.spans import begin_task, context_of
 from tasks_app.history.statistics import paused_until_now
 from tasks_app.history.transitions import move
 from tasks_app.models import Outcome, Run, Step, Task, paths
@@ -134,7 +134,7 @@ def _work(lease: Lease, context: WorkerContext) -> None:
 def _run_steps(lease: Lease, context: WorkerContext) -> None:
     """Run the task's steps with its files at hand: a worker host fetches them first."""
     task = lease.task()
-    log_for(context_of(task))
+    log_for(context_of_task(task))
     with paths.repository(task.project).held_for(lease.key, branch=task.branch):
         _run_steps_here(lease, context)
 
@@ -227,8 +227,6 @@ def _start_task(lease: Lease) -> Task:
             _end_wait_for_reset(task, lease)
         if task.phase == Phase.PENDING and not end_if_decided(task):
             move(task, Phase.RUNNING, epoch=lease.epoch, retry_at=None)
-            begin_task(task)
-    log_for(context_of(task))
     return task
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -120,7 +120,7 @@ class Lease:
 
 
 class LeaseRenewer:
-    """Renews all leases that this process holds, in one thread, with one UPDATE for all of them.
+    """Renews all leases that this process holds, in one thread, together.
 
     The thread lives while there is a lease to renew. Nothing else renews a lease, so the work may have any
     number of parts, and each part may take any time.
@@ -167,8 +167,12 @@ class LeaseRenewer:
         """Renew all leases once and return the seconds until the next renewal."""
         with self._changing:
             leases = list(self._held)
+        keys = {lease.key for lease in leases}
+        still_held = keys
         try:
-            still_held = _renew_all(leases)
+            renewed = Task.objects.renew(keys, seconds=SECONDS)
+            if renewed < len(keys):  # some are lost, or somebody has locked their rows
+                still_held = set(Task.objects.held_by(keys).values_list("pk", "lease_epoch"))
         except Exception as error:
             # The work goes on: each write checks again whether the lease is still held.
             logger.warning("leases could not be renewed, trying again: %s", error)
@@ -179,15 +183,9 @@ class LeaseRenewer:
                 lease.mark_lost()
                 with self._changing:
                     self._held.discard(lease)
+        if renewed < len(still_held):
+            return min(RETRY_SECONDS, RENEW_SECONDS)
         return RENEW_SECONDS
-
-
-def _renew_all(leases: Collection[Lease]) -> set[tuple[int, int]]:
-    """Renew the leases and return the keys of those that are still held."""
-    keys = {lease.key for lease in leases}
-    if Task.objects.renew(keys, seconds=SECONDS) == len(keys):
-        return keys
-    return set(Task.objects.held_by(keys).values_list("pk", "lease_epoch"))
 
 
 renewer = LeaseRenewer()

@@ -1,14 +1,17 @@
-"""The sweeper: it finds due tasks by their rows alone, so that a lost queue entry only delays a task."""
+"""The sweeper: it finds due tasks by their rows alone, so that a lost queue entry only delays a task.
+
+Each worker has one, for its own threads: it needs no queue.
+"""
 
 from __future__ import annotations
 
 import logging
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import timedelta
 
 from django.db import close_old_connections
+from django.db.models.functions import Now
 
 from tasks_app.core.allocator import return_free_memory
 from tasks_app.core.labels import Labels
@@ -16,10 +19,10 @@ from tasks_app.engine.logs.compaction import compact_due_runs
 from tasks_app.engine.logs.removal import remove_due_logs
 from tasks_app.engine.temporary_faults import temporary_fault
 from tasks_app.history.day_sums import add_up_days
-from tasks_app.models import Change, IdempotencyKey, Span
+from tasks_app.models import Change, ChangeKind, IdempotencyKey, SentSpan, Task
 from tasks_app.services.costs.budgets import end_waits_for_budgets
 from tasks_app.services.costs.soft_limit import end_decided_tasks
-from tasks_app.services.decisions.missed import apply_missed_decisions
+from tasks_app.services.decisions.applying import apply_missed_decisions
 from tasks_app.services.workers.scheduling import next_turns
 
 logger = logging.getLogger(__name__)
@@ -27,43 +30,42 @@ logger = logging.getLogger(__name__)
 SECONDS = 10.0
 CHANGES_KEPT = timedelta(hours=1)
 KEYS_KEPT = timedelta(hours=24)
-
-
-@dataclass(frozen=True)
-class ThisWorker:
-    """The labels of this process now, and how a task gets into its own queue, which no other worker reads."""
-
-    labels: Callable[[], Labels]
-    enqueue: Callable[[int], None]
+SPANS_KEPT = timedelta(days=2)  # longer than spans can be sent: `engine/traces/span_exporter.py`
 
 
 def sweep(
-    enqueue: Callable[[int], None], *, pending: Callable[[], int], here: ThisWorker | None = None
+    enqueue: Callable[[int], None], *, pending: Callable[[], int], labels: Callable[[], Labels] | None = None
 ) -> int:
-    """Put every task into the queue that is due and may be worked on, in their order. Return the number.
+    """Enqueue every task that is due and may be worked on, in their order. Return the number of due ones.
 
-    `pending` returns how many queue entries no worker has taken yet. While they outnumber the due tasks,
-    nothing is added: all workers are busy, and each sweep would only make the queue longer. A task that needs
-    labels goes into this worker's own queue if it has them: in the other one any worker would find it.
+    `pending` returns how many entries no thread has taken yet. While they outnumber the due tasks, nothing is
+    added: all threads are busy, and each sweep would only make the queue longer. With `labels`, those of this
+    worker now, tasks that need others are left to the sweepers of other workers.
     """
-    for part in (end_waits_for_budgets, end_decided_tasks, apply_missed_decisions):
+    for part in (tell_of_lost_workers, end_waits_for_budgets, end_decided_tasks, apply_missed_decisions):
         attempt(part)
-    due = next_turns(of=here.labels() if here else None)
+    own = None if labels is None else labels()
+    due = next_turns(of=own)
     if pending() > len(due):
         return 0
     for task in due:
-        if here is None or not task.labels:
+        if own is None or task.labels <= own:
             enqueue(task.task_id)
-        elif task.labels <= here.labels():
-            here.enqueue(task.task_id)
     return len(due)
+
+
+def tell_of_lost_workers() -> None:
+    """Have open pages show anew which running tasks have just lost their worker: no row says it."""
+    recently = Now() - timedelta(seconds=3 * SECONDS)
+    for task in Task.objects.without_worker().filter(lease_expires__gt=recently):
+        Change.objects.create(task=task, kind=ChangeKind.TASK)
 
 
 def prune() -> None:
     """Delete rows that nobody needs any more."""
     Change.objects.prune_changes(CHANGES_KEPT)
     IdempotencyKey.objects.prune(KEYS_KEPT)
-    Span.objects.prune()
+    SentSpan.objects.prune(SPANS_KEPT)
 
 
 def attempt(part: Callable[[], object]) -> None:
@@ -85,14 +87,14 @@ class Sweeper(threading.Thread):
         enqueue: Callable[[int], None],
         *,
         pending: Callable[[], int],
-        here: ThisWorker | None = None,
+        labels: Callable[[], Labels] | None = None,
         before: Callable[[], None] = lambda: None,
     ) -> None:
         """`before` is called before each sweep."""
         super().__init__(name="sweeper", daemon=True)
         self._enqueue = enqueue
         self._pending = pending
-        self._here = here
+        self._labels = labels
         self._before = before
         self._stop_wanted = threading.Event()
 
@@ -115,7 +117,7 @@ class Sweeper(threading.Thread):
                 return
 
     def _sweep(self) -> None:
-        sweep(self._enqueue, pending=self._pending, here=self._here)
+        sweep(self._enqueue, pending=self._pending, labels=self._labels)
 
     def stop(self) -> None:
         self._stop_wanted.set()

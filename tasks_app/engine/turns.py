@@ -36,13 +36,12 @@ def take_turns(
     context: WorkerContext,
     notifier: QueueNotifier,
     goes_on: Callable[[], bool] = lambda: True,
-    when_claimed: Callable[[int], None] = lambda task_id: None,
 ) -> list[int]:
     """Work on due tasks until there is none that this worker may take. Return those that it worked on.
 
     No task is tried twice in one call: one that ends at once because of a temporary fault would keep the slot
     busy. With each task that is claimed the next slot is woken if more is left, so that one entry is enough
-    for all of them, and there are never more entries than claims. `when_claimed` is called with each of them.
+    for all of them, and there are never more entries than claims.
     """
     tried: set[int] = set()
     worked: list[int] = []
@@ -55,8 +54,7 @@ def take_turns(
             _leave_to_others(_next_turns(context), tried, context, notifier)
             break
         tried.add(mine[0])
-        claimed = partial(_claimed, mine, notifier, when_claimed)
-        if advance(mine[0], owner=owner, context=context, when_claimed=claimed):
+        if advance(mine[0], owner=owner, context=context, when_claimed=partial(_wake, mine[1:], notifier)):
             worked.append(mine[0])
     return worked
 
@@ -74,11 +72,6 @@ def _next_turns(context: WorkerContext, tried: Collection[int] = ()) -> list[Due
             raise
         logger.warning("the next task cannot be looked for now: %s", fault)
         return []
-
-
-def _claimed(turns: list[int], notifier: QueueNotifier, when_claimed: Callable[[int], None]) -> None:
-    when_claimed(turns[0])
-    _wake(turns[1:], notifier)
 
 
 def _wake(more: list[int], notifier: QueueNotifier) -> None:

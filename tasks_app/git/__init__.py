@@ -1,7 +1,7 @@
 """git for the portal: sources, the portal's repositories, clones of tasks, recordings and diffs."""
 
 from tasks_app.git.clone import Workspace, branch_name
-from tasks_app.git.difference import ChangedFile, changed_files, diff, patch
+from tasks_app.git.difference import STATUS_WORDS, ChangedFile, changed_files, diff, patch
 from tasks_app.git.files import (
     TEXT_BYTES,
     TreeFile,
@@ -15,8 +15,11 @@ from tasks_app.git.files import (
     committed_bytes,
     committed_names,
     committed_text,
+    committed_text_behind_links,
     committed_tree,
     has_line_with_prefix,
+    linked_text,
+    paths_named,
     replace_file,
     root_names,
     working_names,
@@ -30,6 +33,7 @@ from tasks_app.git.source import InspectedSource, has_branch, inspect_source
 __all__ = [
     "AUTHOR",
     "EMPTY_LIST",
+    "STATUS_WORDS",
     "TEXT_BYTES",
     "ChangedFile",
     "CommitSummary",
@@ -52,14 +56,17 @@ __all__ = [
     "committed_bytes",
     "committed_names",
     "committed_text",
+    "committed_text_behind_links",
     "committed_tree",
     "diff",
     "has_branch",
     "has_line_with_prefix",
     "ignored_files",
     "inspect_source",
+    "linked_text",
     "moved_files",
     "patch",
+    "paths_named",
     "replace_file",
     "root_names",
     "working_names",

@@ -13,7 +13,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -21,6 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tasks_app.core.errors import BadInput, RepositoryDamaged, WorkspaceError
+from tasks_app.core.temporary_folders import temporary_folder
 from tasks_app.git.durable import (
     move_file_into_place,
     move_into_place,
@@ -33,6 +33,7 @@ from tasks_app.git.program import Git, init
 from tasks_app.git.recording import (
     AUTHOR,
     SECONDS,
+    TEMPORARY,
     CloneBroken,
     Snapshot,
     Source,
@@ -54,8 +55,16 @@ _COMMIT_SCRIPT = (
 )
 _CHECK_SCRIPT = (
     'set -eu; git() { command git -c core.hooksPath=/dev/null -c core.fsmonitor=false "$@"; }; '
-    "git rev-list --objects --quiet HEAD^{tree}; git log -1 --format= HEAD; git ls-files >/dev/null; "
+    "git rev-list --objects --quiet --missing=allow-promisor HEAD^{tree}; git log -1 --format= HEAD; "
+    "git ls-files >/dev/null; "
     "find .git/objects -type f -size 0 | grep -q . && { echo 'it has empty objects'; exit 1; } || true"
+)
+
+
+# Absent files (of sparse checkouts) are marked in the former index; the new one gets these marks.
+_KEEP_MARKS_SCRIPT = (
+    "set -eu; export LC_ALL=C; { GIT_INDEX_FILE=\"$1/index\" git ls-files -v -z | sed -z -n 's/^[a-zS] //p'; "
+    "git ls-files -z; } | sort -z | uniq -z -d | git update-index --skip-worktree -z --stdin"
 )
 
 
@@ -78,6 +87,11 @@ class Workspace:
         """The last `.git` that could not be used, kept for people who want to rescue something."""
         return self.path.with_name(self.path.name + ".broken-git")
 
+    @property
+    def unfinished(self) -> Path:
+        """A clone, or a new `.git`, that is being made. A process that was killed leaves it."""
+        return self.path.with_name(self.path.name + ".new")
+
     def is_ready(self, setup: str) -> bool:
         """Return whether the setup with this digest has made the workspace ready since it was created."""
         return _beginning_of_file(self._ready_mark) == setup
@@ -94,9 +108,16 @@ class Workspace:
         return self.path.with_name(self.path.name + ".ready")
 
     def create(
-        self, *, base: str, submodules: Sequence[Submodule] = (), contents: LfsContents | None = None
+        self,
+        *,
+        base: str,
+        below: str = "",
+        submodules: Sequence[Submodule] = (),
+        contents: LfsContents | None = None,
     ) -> None:
         """Make the clone, with `branch` checked out at the commit `base`, unless it exists.
+
+        With `below`, an earlier commit, HEAD is that one, and what `base` changes is staged.
 
         `submodules` are checked out in it; the folders of others stay empty. `contents` are put in the place
         of pointers of Git LFS; None leaves the pointers.
@@ -112,7 +133,7 @@ class Workspace:
             raise WorkspaceError(
                 f"{self.path} is in the way of a new clone: it holds files, but no .git folder."
             )
-        fresh = self.path.with_name(self.path.name + ".new")
+        fresh = self.unfinished
         shutil.rmtree(fresh, ignore_errors=True)
         self.path.parent.mkdir(parents=True, exist_ok=True)
         # A clone that no agent has seen yet contains no hook, filter or other program.
@@ -124,6 +145,8 @@ class Workspace:
             git.run("config", *ACTIVE)
         if contents:
             contents.put_into(fresh, base)
+        if below:
+            git.run("update-ref", "HEAD", valid_commit(below))
         self._ready_mark.unlink(missing_ok=True)
         move_into_place(fresh, self.path)
 
@@ -133,6 +156,7 @@ class Workspace:
         label: str,
         sandbox: Sandbox,
         recorded: str = "",
+        below: Callable[[], str] = str,
         message: str = "",
         publish: bool = False,
         manifest: bool = False,
@@ -143,7 +167,8 @@ class Workspace:
         The snapshot has all tracked files and the untracked ones that are not ignored, also in nested
         repositories. It is one commit on top of the clone's HEAD, or HEAD itself if nothing differs. The
         workspace does not change, unless its `.git` cannot be used: then the commit is on top of `recorded`
-        (the last recorded commit; the workspace's base if empty) and the workspace gets a new `.git`. With
+        (the last recorded commit; the workspace's base if empty), or on top of `below()` if that returns an
+        earlier one that `recorded` shall be merged into, and the workspace gets a new `.git`. With
         `publish` people can fetch it as the branch; with `manifest` the ignored files are listed, too. No
         agent may run meanwhile. `before_it_counts` is called when everything was read and no reference is set
         yet, and may raise. Raises WorkspaceError with the reason if the files cannot be recorded.
@@ -161,7 +186,7 @@ class Workspace:
             made = record(self._source(git), sandbox=sandbox, message=text, manifest=manifest)
         except CloneBroken as broken:
             made = self._record_without_git(
-                str(broken), recorded, sandbox=sandbox, message=text, manifest=manifest
+                str(broken), recorded, below(), sandbox=sandbox, message=text, manifest=manifest
             )
         before_it_counts()
         if made.manifest:
@@ -195,8 +220,8 @@ class Workspace:
         git = self.path / ".git"
         remove_locks(git)
         beside = self.repository.path.parent
-        with tempfile.TemporaryDirectory(prefix=f".{self.path.name}-", dir=beside) as name:
-            pack = Path(name) / "pack"
+        with temporary_folder(TEMPORARY, parent=beside) as folder:
+            pack = folder / "pack"
             wanted = f"{valid_commit(snapshot)}\n^{snapshot}^@\n".encode()
             words = ("pack-objects", "--revs", "--thin", "--stdout", "-q")
             pack.write_bytes(self.repository.git.run(*words, stdin=wanted))
@@ -208,7 +233,9 @@ class Workspace:
                 home=home,
                 readable=[pack],
             )
-        return self.renew_git(snapshot, why=f"did not take a checkpoint ({problem})") if problem else ""
+        if not problem:
+            return ""
+        return self.renew_git(snapshot, why=f"did not take a checkpoint ({problem})", sandbox=sandbox)
 
     def has_usable_git(self) -> bool:
         """Return whether `.git` looks like a git directory. Other faults show when it is used."""
@@ -229,12 +256,15 @@ class Workspace:
         problem = self._run_script(_CHECK_SCRIPT, sandbox=sandbox, home=home)
         return f"lacks a part of its newest commit ({problem})" if problem else ""
 
-    def renew_git(self, recorded: str, *, why: str) -> str:
-        """Give the clone a new `.git` at the commit `recorded`; files stay. Return a note on the loss."""
-        fresh = self.path.with_name(self.path.name + ".new")
+    def renew_git(self, recorded: str, *, why: str, sandbox: Sandbox, below: str = "") -> str:
+        """Give the clone a new `.git` at the commit `recorded`; files stay. Return a note on the loss.
+
+        With `below`, an earlier commit, HEAD is that one.
+        """
+        fresh = self.unfinished
         remove_tree(fresh)
-        self._init_git_with_index(fresh, recorded)
-        self._replace_git(fresh / ".git")
+        self._init_git_with_index(fresh, recorded, below)
+        self._replace_git(fresh / ".git", sandbox)
         remove_tree(fresh)
         return self._loss_note(recorded, why)
 
@@ -243,13 +273,13 @@ class Workspace:
         return remove_locks(self.path / ".git")
 
     def _record_without_git(
-        self, why: str, recorded: str, *, sandbox: Sandbox, message: str, manifest: bool
+        self, why: str, recorded: str, below: str, *, sandbox: Sandbox, message: str, manifest: bool
     ) -> Snapshot:
         """Record the files on top of the last recorded commit, in a new `.git` that the clone then keeps."""
         recorded = recorded or self.repository.commit(self._base_ref())
-        fresh = self.path.with_name(self.path.name + ".new")
+        fresh = self.unfinished
         remove_tree(fresh)
-        self._init_git_with_index(fresh, recorded)
+        self._init_git_with_index(fresh, recorded, below)
         try:
             source = self._source(fresh / ".git")
             made = record(source, sandbox=sandbox, message=message, manifest=manifest)
@@ -262,12 +292,15 @@ class Workspace:
                     f" {broken.__cause__}"
                 ) from broken
             raise WorkspaceError(f"The portal's own repository {self.repository.path} {broken}.") from broken
-        self._replace_git(fresh / ".git")
+        self._replace_git(fresh / ".git", sandbox)
         remove_tree(fresh)
         return replace(made, notes=(self._loss_note(recorded, why), *made.notes))
 
-    def _replace_git(self, git: Path) -> None:
-        """Replace `.git` and keep the old one. A crash in between leaves none, which is repaired later."""
+    def _replace_git(self, git: Path, sandbox: Sandbox) -> None:
+        """Replace `.git` and keep the old one. A crash in between leaves none, which is repaired later.
+
+        Files that the old one did not show in the workspace are not taken for deleted by the new one.
+        """
         old = self.path / ".git"
         remove_tree(self.broken_git)
         if old.is_symlink() or not old.is_dir():
@@ -275,6 +308,13 @@ class Workspace:
         else:
             old.rename(self.broken_git)
         git.rename(old)
+        if not (self.broken_git / "index").exists():
+            return
+        marks, beside = str(sandbox.inside(self.broken_git)), self.repository.path.parent
+        with temporary_folder(TEMPORARY, parent=beside) as home:
+            self._run_script(
+                _KEEP_MARKS_SCRIPT, marks, sandbox=sandbox, home=home, readable=[self.broken_git]
+            )
 
     def _loss_note(self, recorded: str, why: str) -> str:
         kept = f" What was left of the old one is in {self.broken_git}." if self.broken_git.exists() else ""
@@ -287,7 +327,8 @@ class Workspace:
     def _source(self, git: Path) -> Source:
         known = self.repository.refs(self._base_ref(), self._snapshot_ref(""))
         base = known[-1] if known else ""
-        return Source(self.path, git, self.repository, known, base, self.filters)
+        readable = ("refs/source", self._base_ref(), self._snapshot_ref("").rstrip("/"))
+        return Source(self.path, git, self.repository, known, base, readable, self.filters)
 
     def _run_script(
         self, script: str, *words: str, sandbox: Sandbox, home: Path, readable: Sequence[Path] = ()
@@ -333,9 +374,12 @@ class Workspace:
         )  # fmt: skip
         return git
 
-    def _init_git_with_index(self, fresh: Path, base: str) -> None:
-        """Make a `.git` in `fresh` with the branch and the index at `base`, without files."""
-        self._init_git(fresh, base).run("read-tree", "HEAD")
+    def _init_git_with_index(self, fresh: Path, base: str, below: str) -> None:
+        """Make a `.git` in `fresh` with the index at `base`, and the branch at `below` if given; no files."""
+        git = self._init_git(fresh, base)
+        git.run("read-tree", "HEAD")
+        if below:
+            git.run("update-ref", "HEAD", valid_commit(below))
 
 
 def branch_name(task_slug: str) -> str:

@@ -9,8 +9,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
+from tasks_app.core.control_characters import in_one_line
 from tasks_app.core.errors import WorkspaceError
 from tasks_app.core.storable import storable_text
+from tasks_app.git.files import blob_contents, blob_sizes
 from tasks_app.git.names import valid_commit
 from tasks_app.git.program import BIG_FILE, NETWORK_SECONDS
 from tasks_app.git.repository import Repository
@@ -24,6 +26,11 @@ _ATTRIBUTES = Path(__file__).with_name("hunk_headers.gitattributes")
 #: git's lines about a file that it compares as binary, with the ids of both versions.
 _AS_BINARY = re.compile(r"^(index (\w+)\.\.(\w+)[^\n]*\n)Binary files [^\n]*$", re.MULTILINE)
 _STATUS: dict[str, Status] = {"A": "A", "D": "D", "R": "R"}
+StatusWord = Literal["new", "deleted", "renamed", "changed"]
+STATUS_WORDS: dict[Status, StatusWord] = {"A": "new", "D": "deleted", "R": "renamed", "M": "changed"}
+_FILE, _EXECUTABLE, _LINK, _SUBMODULE = "100644", "100755", "120000", "160000"
+#: Bytes of a path that Linux knows. What is longer is no target of a link.
+_LONGEST_TARGET = 4096
 
 
 @dataclass(frozen=True)
@@ -31,8 +38,9 @@ class ChangedFile:
     """One file of a change.
 
     `added` and `removed` count lines, and are 0 for a file that is not text (`is_binary`). `old_path` is the
-    former path of a renamed file (R), "" for others. The blobs are the ids of both contents, "" where the
-    file does not exist.
+    former path of a renamed file (R), "" for others. The blobs are the ids of both contents, those of a
+    submodule its commits, "" where the file does not exist. The modes are git's: 100644, 100755 (executable),
+    120000 (a link, with its target) or 160000 (a submodule).
     """
 
     path: str
@@ -43,6 +51,54 @@ class ChangedFile:
     old_blob: str = field(default="", compare=False)
     new_blob: str = field(default="", compare=False)
     is_binary: bool = field(default=False, compare=False)
+    old_mode: str = field(default="", compare=False)
+    new_mode: str = field(default="", compare=False)
+    old_target: str = field(default="", compare=False)
+    new_target: str = field(default="", compare=False)
+
+    @property
+    def has_old_lines(self) -> bool:
+        """Whether the former content is text. A missing file counts as empty text."""
+        return not self.is_binary and self.old_mode in ("", _FILE, _EXECUTABLE)
+
+    @property
+    def has_new_lines(self) -> bool:
+        return not self.is_binary and self.new_mode in ("", _FILE, _EXECUTABLE)
+
+    @property
+    def version(self) -> str:
+        """What identifies the new content with its mode."""
+        return self.new_blob if self.new_mode in ("", _FILE) else f"{self.new_blob} {self.new_mode}"
+
+    @property
+    def note(self) -> str:
+        """What was changed beside lines: type, executable bit, target or commit; "" if nothing was."""
+        modes = (self.old_mode, self.new_mode)
+        if modes == (_FILE, _EXECUTABLE):
+            return "now executable"
+        if modes == (_EXECUTABLE, _FILE):
+            return "no longer executable"
+        if modes == (_LINK, _LINK):
+            moved = f"from {self.old_target} to {self.new_target}"
+            return f"link, {moved}" if self.old_target != self.new_target else ""
+        if modes == (_SUBMODULE, _SUBMODULE):
+            return f"submodule, from {self.old_blob[:10]} to {self.new_blob[:10]}"
+        was = _kind(self.old_mode, self.old_target, self.old_blob)
+        now = _kind(self.new_mode, self.new_target, self.new_blob)
+        if not self.old_mode:
+            return "" if now == "a file" else now.partition(" ")[2]
+        if not self.new_mode:
+            return "" if was.endswith(" file") else f"was {was}"
+        return f"was {was}, is now {now}" if was != now else ""
+
+
+def _kind(mode: str, target: str, blob: str) -> str:
+    """Return what a file of this mode is, in words."""
+    if mode == _LINK:
+        return f"a link to {target}"
+    if mode == _SUBMODULE:
+        return f"a submodule at {blob[:10]}"
+    return "an executable file" if mode == _EXECUTABLE else "a file"
 
 
 def diff(
@@ -96,7 +152,27 @@ def changed_files(
         output, more = repository.git.run_limited(*words, limit=_LIST_BYTES)
     if more:
         raise WorkspaceError(f"The list of files changed since {base} is longer than {_LIST_BYTES} bytes.")
-    return tuple(_parse(output.decode("utf-8", errors="replace")))
+    files = tuple(_parse(output.decode("utf-8", errors="replace")))
+    links = {
+        blob
+        for file in files
+        for mode, blob in ((file.old_mode, file.old_blob), (file.new_mode, file.new_blob))
+        if mode == _LINK
+    }
+    if not links:
+        return files
+    sizes = blob_sizes(repository, links)
+    small = [blob for blob in links if sizes.get(blob, BIG_FILE) <= _LONGEST_TARGET]
+    contents = blob_contents(repository, small)
+    targets = {blob: in_one_line(content.decode(errors="replace")) for blob, content in contents.items()}
+    return tuple(
+        replace(
+            file,
+            old_target=targets.get(file.old_blob, "…") if file.old_mode == _LINK else "",
+            new_target=targets.get(file.new_blob, "…") if file.new_mode == _LINK else "",
+        )
+        for file in files
+    )
 
 
 @contextmanager
@@ -146,11 +222,16 @@ def _parse(output: str) -> Iterator[ChangedFile]:
         else:
             counts.append(_parse_counts(one, fields))
     for entry, (added, removed) in zip(entries, counts, strict=True):
-        is_binary = added == "-"
-        yield ChangedFile(
-            entry.path, entry.status, 0 if is_binary else int(added), 0 if is_binary else int(removed),
-            entry.old_path, entry.old_blob, entry.new_blob, is_binary,
+        file = ChangedFile(
+            entry.path, entry.status, 0, 0, entry.old_path, entry.old_blob, entry.new_blob, added == "-",
+            entry.old_mode, entry.new_mode,
         )  # fmt: skip
+        # git counts the target of a link, and the commit of a submodule, as a line.
+        yield replace(
+            file,
+            added=int(added) if file.has_new_lines else 0,
+            removed=int(removed) if file.has_old_lines else 0,
+        )
 
 
 @dataclass(frozen=True)
@@ -160,20 +241,18 @@ class _RawEntry:
     old_path: str
     old_blob: str
     new_blob: str
+    old_mode: str
+    new_mode: str
 
 
 def _parse_entry(entry: str, fields: Iterator[str]) -> _RawEntry:
     """Parse `:100644 100644 1f2e… 3d4c… R100`, and then one path, or the old and the new one of a rename."""
-    *_, old_blob, new_blob, letter = entry.split(" ")
+    old_mode, new_mode, old_blob, new_blob, letter = entry.removeprefix(":").split(" ")
     status = _STATUS.get(letter[0], "M")
     first = next(fields)
     path, old_path = (next(fields), first) if status == "R" else (first, "")
-    return _RawEntry(status, path, old_path, _or_empty(old_blob), _or_empty(new_blob))
-
-
-def _or_empty(blob: str) -> str:
-    """Return the id; "" for git's id of zeros."""
-    return blob if blob.strip("0") else ""
+    ids = (old_blob, new_blob, old_mode, new_mode)
+    return _RawEntry(status, path, old_path, *(one if one.strip("0") else "" for one in ids))
 
 
 def _parse_counts(counts: str, fields: Iterator[str]) -> tuple[str, str]:

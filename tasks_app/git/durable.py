@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import os
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from uuid import uuid4
+
+from tasks_app.core.temporary_folders import folder_in_use
 
 
 def sync_folder(folder: Path) -> None:
@@ -28,9 +31,17 @@ def sync_folders(folders: Iterable[Path]) -> None:
         sync_folder(folder)
 
 
-def sync_tree(folder: Path) -> None:
-    """Sync `folder`, all folders in it at any depth, and its parent. Raises OSError."""
-    sync_folders([folder.parent, *(Path(where) for where, _, _ in os.walk(folder))])
+def sync_tree(folder: Path, *, changed_within: float | None = None) -> None:
+    """Sync `folder`, all folders in it at any depth, and its parent. Raises OSError.
+
+    With `changed_within`, leave out folders whose names are older than so many seconds: the system has
+    written them by itself. Newer ones may be of a process that was killed before it synced them.
+    """
+    folders = [folder.parent, *(Path(where) for where, _, _ in os.walk(folder))]
+    if changed_within is not None:
+        since = time.time() - changed_within
+        folders = [one for one in folders if one.exists() and one.stat().st_mtime >= since]
+    sync_folders(folders)
 
 
 def move_into_place(fresh: Path, path: Path) -> None:
@@ -45,16 +56,17 @@ def move_into_place(fresh: Path, path: Path) -> None:
 
 @contextmanager
 def temporary_name(path: Path) -> Iterator[Path]:
-    """Yield a name beside `path` that nobody else uses, in a folder that exists.
+    """Yield a name beside `path` that nobody else uses, in a folder that exists and is locked as in use.
 
     What still has this name afterwards is removed.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh = path.with_name(f"{path.name}.{uuid4().hex}.part")
-    try:
-        yield fresh
-    finally:
-        fresh.unlink(missing_ok=True)
+    with folder_in_use(path.parent):
+        try:
+            yield fresh
+        finally:
+            fresh.unlink(missing_ok=True)
 
 
 def move_file_into_place(fresh: Path, path: Path, *, below: Path) -> None:

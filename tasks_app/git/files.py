@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tasks_app.core.errors import WorkspaceError
-from tasks_app.core.nofollow import create_file, open_file, open_folder
+from tasks_app.core.nofollow import create_file, open_file, open_folder, path_inside
 from tasks_app.core.storable import storable_text
 from tasks_app.git.names import valid_commit
 from tasks_app.git.program import split_stream
@@ -37,10 +37,20 @@ class TreeFile:
 
 
 def committed_tree(repository: Repository, *, commit: str) -> tuple[TreeFile, ...]:
-    """Return all files of a commit in git's order; if the list is longer than 8 MB, only its beginning."""
-    listed, _ = repository.git.run_limited(
-        "ls-tree", "-r", "-l", "-z", "--full-tree", valid_commit(commit), limit=_TREE_BYTES
-    )
+    """Return all files of a commit in git's order.
+
+    If the list is longer than 8 MB: only its beginning, after the files of the root.
+    """
+    words = ("-l", "-z", "--full-tree", valid_commit(commit))
+    listed, more = repository.git.run_limited("ls-tree", "-r", *words, limit=_TREE_BYTES)
+    files = _parse_tree(listed)
+    if not more:
+        return files
+    root = _parse_tree(repository.git.run_limited("ls-tree", *words, limit=_TREE_BYTES)[0])
+    return (*root, *(file for file in files if "/" in file.path))
+
+
+def _parse_tree(listed: bytes) -> tuple[TreeFile, ...]:
     entries = listed.decode("utf-8", errors="replace").split("\0")[:-1]
     return tuple(file for entry in entries if (file := _parse_tree_entry(entry)))
 
@@ -49,6 +59,13 @@ def root_names(repository: Repository, *, commit: str) -> frozenset[str]:
     """Return the names of the files and folders at the root of a commit."""
     listed = repository.git.run("ls-tree", "-z", "--name-only", "--full-tree", valid_commit(commit))
     return frozenset(shown_name(name) for name in listed.split(b"\0") if name)
+
+
+def paths_named(repository: Repository, *, commit: str, wanted: re.Pattern[str]) -> list[str]:
+    """Return the paths of the files and links of a commit that `wanted` matches as a whole."""
+    listed = repository.git.stream("ls-tree", "-r", "-z", "--name-only", "--full-tree", valid_commit(commit))
+    names = (name.decode("utf-8", errors="replace") for name in split_stream(listed, b"\0"))
+    return [name for name in names if wanted.fullmatch(name)]
 
 
 def _parse_tree_entry(entry: str) -> TreeFile | None:
@@ -85,6 +102,20 @@ def committed_bytes(
     return content
 
 
+def committed_text_behind_links(repository: Repository, *, commit: str, path: str) -> str | None:
+    """Return what `committed_text` does, but follow links that stay in the repository."""
+    request = f"{valid_commit(commit)}:{path}\n".encode()
+    if "\n" in path:
+        return None
+    words = ("cat-file", "--follow-symlinks", "--batch-check=%(objecttype) %(objectname) %(objectsize)")
+    answer = repository.git.run(*words, stdin=request).decode("utf-8", errors="replace").split()
+    if len(answer) != 3 or answer[0] != "blob":  # missing, a folder, or a link that leads outside
+        return None
+    if int(answer[2]) > TEXT_BYTES:
+        raise WorkspaceError(f"{path} is larger than {TEXT_BYTES:,} bytes.")
+    return repository.git.run("cat-file", "blob", answer[1]).decode("utf-8", errors="replace")
+
+
 def committed_blob(repository: Repository, *, commit: str, path: str) -> str | None:
     """Return the blob id of `path` in a commit; None if the commit has no such file."""
     listed = repository.git.run("ls-tree", "-z", "--full-tree", valid_commit(commit), "--", path)
@@ -97,7 +128,8 @@ def committed_blobs(repository: Repository, *, commit: str, paths: Collection[st
     """Return the blob ids of those of the `paths` that are regular files of the commit, by path."""
     if not paths:
         return {}
-    listed = repository.git.run("ls-tree", "-z", "--full-tree", valid_commit(commit), "--", *paths)
+    listing = ("--literal-pathspecs", "ls-tree", "-z", "--full-tree", valid_commit(commit))
+    listed = repository.git.run(*listing, "--", *paths)
     entries = (entry.partition(b"\t") for entry in listed.split(b"\0") if entry.startswith(b"100"))
     return {shown_name(path): fields.split()[2].decode() for fields, _, path in entries}
 
@@ -171,6 +203,13 @@ def working_text(workspace: Path, path: str, *, limit: int = TEXT_BYTES) -> str 
     """
     with suppress(OSError), open_file(workspace, path) as file:
         return file.read(limit).decode("utf-8", errors="replace")
+    return None
+
+
+def linked_text(workspace: Path, path: str, *, limit: int = TEXT_BYTES) -> str | None:
+    """Return what `working_text` does, but follow links that stay in the workspace."""
+    with suppress(OSError):
+        return working_text(workspace, path_inside(workspace, path), limit=limit)
     return None
 
 

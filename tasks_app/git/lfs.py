@@ -6,6 +6,7 @@ before is not there, and is not needed: the remote is asked to have it.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import shutil
@@ -30,6 +31,8 @@ POINTER_BYTES = range(100, 513)
 _BATCH = 10_000
 #: What a portal says to a worker host of a content that it does not have.
 NOT_KEPT = "The portal does not have this content"
+#: What git says of a pack, and a portal of a content, that is larger than it takes.
+TOO_LARGE = "exceeds maximum allowed size"
 #: Seconds for finding all contents, and for uploading them.
 UPLOAD_SECONDS = 1800.0
 
@@ -85,6 +88,12 @@ def _small_blobs(git: Git, objects: Sequence[bytes]) -> bytes:
 def path_of(git_directory: Path, name: str) -> Path:
     """Return where Git LFS keeps a content in a git directory."""
     return objects_of(git_directory) / name[:2] / name[2:4] / name
+
+
+def sha256_of(path: Path) -> str:
+    """Return the SHA-256 of the whole file, which is what Git LFS names a content by."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def objects_of(git_directory: Path) -> Path:

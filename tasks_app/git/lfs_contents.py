@@ -15,7 +15,6 @@ from pathlib import Path
 
 from tasks_app.core.errors import WorkspaceError
 from tasks_app.core.nofollow import open_file
-from tasks_app.git.checksums import sha256_of
 from tasks_app.git.durable import move_file_into_place, temporary_name
 from tasks_app.git.files import blob_contents
 from tasks_app.git.lfs import (
@@ -27,6 +26,7 @@ from tasks_app.git.lfs import (
     is_installed,
     is_kept,
     path_of,
+    sha256_of,
 )
 from tasks_app.git.names import valid_commit
 from tasks_app.git.program import Git, split_stream

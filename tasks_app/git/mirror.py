@@ -1,17 +1,19 @@
 """A worker host's copy of one of the portal's repositories: a cache, which may vanish at any time.
 
 The portal's repository stays the truth. Before work on a task, what it needs is fetched from there; whatever
-is recorded is pushed there before a row says so. Both go through git's smart HTTP, under the task's lease.
+is recorded is pushed there before a row says so. Both go through git's smart HTTP, and contents of Git LFS
+through its batch API, under the task's lease. An exchange that breaks is begun again whole.
 """
 
 from __future__ import annotations
 
+import fcntl
+import logging
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from itertools import count
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from tasks_app.core.errors import InUse, LeaseLost, TemporaryFault, WorkspaceError
@@ -20,7 +22,6 @@ from tasks_app.git.exchange_faults import (
     FINAL_STATUSES,
     ExchangeRefused,
     TokenRefused,
-    UploadDamaged,
     refusal,
 )
 from tasks_app.git.lfs import (
@@ -29,26 +30,17 @@ from tasks_app.git.lfs import (
     endpoint_of,
     endpoint_settings,
     is_installed,
-    path_of,
 )
 from tasks_app.git.names import valid_branch, valid_commit
-from tasks_app.git.program import NETWORK_SECONDS, Finished, Git
+from tasks_app.git.program import Finished, Git
 from tasks_app.git.recording import remove_tree
 from tasks_app.git.repairing import is_readable
 from tasks_app.git.repository import Fetched, Repository
-from tasks_app.git.transfers import (
-    RECEIVED,
-    BundleId,
-    fetch_bundles,
-    has_download,
-    is_large,
-    push_in_pieces,
-    push_messages,
-    send_content,
-)
 
 if TYPE_CHECKING:
     from requests import PreparedRequest, Response
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -66,13 +58,27 @@ _TIMEOUT = (5.0, 60.0)
 BUSY_SECONDS = 2.0
 #: Seconds before each further attempt at fetching. After that another host may try.
 _FETCH_PAUSES = (1.0, 4.0, 15.0)
-#: The same for pushing. No other host has what this one has made, so it waits as for a database that is away.
-_PUSH_PAUSES = (1.0, 4.0, *(15.0,) * 20)
+#: The same for pushing, for a day. No other host has what this one has made: going on elsewhere would mean to
+#: pay the agent again. The queue and `doctor` show what is in the way, and a task can be cancelled meanwhile.
+_PUSH_PAUSES = (1.0, 4.0, *(15.0,) * 20, *(60.0,) * 30, *(600.0,) * 140)
 
-#: Seconds for one call of git-lfs, and the number of contents that are named in one.
-LFS_SECONDS = 1800.0
+#: Seconds for one call of git or git-lfs, and for silence in it: the portal checks what came, and writes it.
+_EXCHANGE_SECONDS = 4 * 3600.0
+_SILENT_SECONDS = 300
+#: The number of contents that are named in one call of git-lfs.
 _LFS_BATCH = 1000
 _held: ContextVar[Key | None] = ContextVar("held", default=None)
+#: By task: why its last attempt at a push has failed. The next attempt is still to come.
+_failed_pushes: dict[Key, str] = {}
+
+
+def push_problem() -> str:
+    """Return why this host cannot send to the portal what it has recorded, or ""."""
+    failed = sorted(_failed_pushes.copy().items())
+    if not failed:
+        return ""
+    (task_id, _), reason = failed[0]
+    return f"It cannot send recorded work to the portal, now of task {task_id}: {reason}"
 
 
 def incoming_folder(task_id: int) -> str:
@@ -114,59 +120,10 @@ class Portal:
     def repository_url(self, key: Key) -> str:
         return f"{self.url}/worker/{_task_path(key)}/repository.git"
 
-    def bundle(self, key: Key, have: list[str]) -> BundleId | None:
-        """Return a bundle with what lacks beside the commits `have`, or None. Waits until it is made."""
-        while True:
-            answer = self._call("POST", f"{_task_path(key)}/bundles", json={"have": have})
-            if answer.status_code != 202:
-                return BundleId.parse(answer.content) if answer.status_code == 200 else None
-
-    def bundle_piece(self, key: Key, bundle: BundleId, start: int, end: int) -> Response | None:
-        """Return these bytes of a bundle, still to be read, or None if the portal has it no more."""
-        headers = {"Range": f"bytes={start}-{end - 1}", "If-Range": f'"{bundle.checksum}"'}
-        headers["Accept-Encoding"] = "identity"
-        path = f"{_task_path(key)}/bundles/{bundle.name}"
-        answer = self._call("GET", path, headers=headers, stream=True, may_lack=True)
-        if answer.status_code == 206:
-            return answer
-        answer.close()
-        return None
-
-    def upload_state(self, key: Key, name: str) -> tuple[int, int] | None:
-        """Return how much of an upload has arrived, and the size of the largest one that is taken.
-
-        None if the portal takes no uploads of this kind, because it is of an earlier version.
-        """
-        answer = self._call("GET", f"{_task_path(key)}/uploads/{name}", may_lack=True)
-        if answer.status_code == 404:
-            return None
-        try:
-            found = answer.json()
-            return int(found["size"]), int(found["limit"])
-        except (ValueError, KeyError, TypeError):
-            raise TemporaryFault(f"The portal at {self.url} does not say how much it has received") from None
-
-    def upload_piece(self, key: Key, name: str, piece: bytes, *, start: int, total: int) -> None:
-        """Send a piece of an upload; what has arrived of it stays, also if this fails."""
-        headers = {"Content-Range": f"bytes {start}-{start + len(piece) - 1}/{total}"}
-        self._call("PUT", f"{_task_path(key)}/uploads/{name}", data=piece, headers=headers)
-
-    def push_upload(self, key: Key, name: str, target: str) -> str:
-        """Let the portal push what was uploaded; return what its git says. Waits until that has ended.
-
-        `target` is the commit of a pack; a content of Git LFS has none. Raises UploadDamaged.
-        """
-        while True:
-            answer = self._call("POST", f"{_task_path(key)}/uploads/{name}", json={"target": target})
-            if answer.status_code != 202:
-                return push_messages(answer.content)
-
     def prepare_contents(self, key: Key) -> str:
         """Let the portal fetch the contents of Git LFS from the source; return what went wrong, or ""."""
         while True:
             answer = self._call("POST", f"{_task_path(key)}/contents")
-            if answer.status_code == 404:  # a portal of an earlier version
-                return ""
             if answer.status_code != 202:
                 return _problem_in(answer)
 
@@ -177,17 +134,23 @@ class Portal:
             *git.settings,
             *endpoint_settings(endpoint_of(self.repository_url(key))),
             "lfs.basictransfersonly=true",
+            f"lfs.activitytimeout={_SILENT_SECONDS}",
+            "lfs.concurrenttransfers=3",
             # A `.lfsconfig` of the repository would be read otherwise.
             "lfs.fetchinclude=",
             "lfs.fetchexclude=",
         )
-        return replace(git, settings=settings).finish_with_server("lfs", *words, timeout=LFS_SECONDS)
+        return replace(git, settings=settings).finish_with_server("lfs", *words, timeout=_EXCHANGE_SECONDS)
 
     def git(self, repository: Repository) -> Git:
         """Return git that shows the token to the portal. It is in the environment: arguments can be read."""
         return Git(
             repository.path,
-            settings=("protocol.http.allow=always", "http.followRedirects=false"),
+            settings=(
+                "protocol.http.allow=always",
+                "http.followRedirects=false",
+                f"http.lowSpeedTime={_SILENT_SECONDS}",
+            ),
             variables=(
                 ("GIT_ALLOW_PROTOCOL", "http:https"),
                 ("GIT_CONFIG_COUNT", "2"),
@@ -199,7 +162,7 @@ class Portal:
             ),
         )
 
-    def _call(self, method: str, path: str, *, may_lack: bool = False, **values: Any) -> Response:
+    def _call(self, method: str, path: str, **values: Any) -> Response:
         import requests  # every process imports this module, and few of them are on a worker host
 
         trusted = authorities.of_portal()
@@ -221,9 +184,7 @@ class Portal:
             raise LeaseLost(answer.text.strip()[:300])
         if method != "GET" and answer.status_code in (400, *FINAL_STATUSES):
             raise ExchangeRefused(f"The portal at {self.url} refuses {path}: {answer.text.strip()[:300]}")
-        if answer.status_code == 409 and method == "POST":
-            raise UploadDamaged(f"The portal at {self.url} has received something else than was sent")
-        missing = answer.status_code == 404 and (method == "POST" or may_lack)
+        missing = answer.status_code == 404 and path.endswith("/refs")
         if not (answer.ok or missing):
             raise TemporaryFault(f"The portal at {self.url} answers {path} with {answer.status_code}")
         return answer
@@ -254,10 +215,7 @@ class Mirror(Repository):
     @contextmanager
     def held_for(self, key: Key, *, branch: str) -> Iterator[None]:
         """Fetch what a task with this branch needs; until the context ends, push under its lease."""
-        attempts = count()
-        # In one go first: that is one request less, and most fetches are small.
-        fetch = lambda: self._fetch_task(key, branch, in_pieces=next(attempts) > 0)  # noqa: E731
-        self._exchange(key, fetch, _FETCH_PAUSES)
+        self._exchange(key, lambda: self._fetch_task(key, branch), _FETCH_PAUSES)
         token = _held.set(key)
         try:
             yield
@@ -270,32 +228,41 @@ class Mirror(Repository):
     def set_refs(self, commit: str, *refs: str) -> None:
         """Push the commit, let the portal's `refs` name it, and then those here. Raises LeaseLost."""
         key = self._key()
-        self._exchange(key, lambda: self._set_at_portal(key, commit, refs), _PUSH_PAUSES)
+        try:
+            self._exchange(
+                key,
+                lambda: self._set_at_portal(key, commit, refs),
+                _PUSH_PAUSES,
+                failed=lambda reason: _failed_pushes.update({key: reason}),
+            )
+        finally:
+            _failed_pushes.pop(key, None)
         super().set_refs(commit, *refs)
 
-    def _fetch_task(self, key: Key, branch: str, *, in_pieces: bool) -> Fetched:
-        """Fetch what the task needs: `in_pieces`, which stay if the connection breaks, or in one go.
-
-        What the portal got since the pieces were put together comes in one go, too.
-        """
+    def _fetch_task(self, key: Key, branch: str) -> Fetched:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self._for_this_task_only():
             if self.path.exists() and not is_readable(self.path):
                 remove_tree(self.path)
             made = self._make_if_missing()
+            self._remove_broken_packs()
             name = valid_branch(branch)
-            if in_pieces or has_download(self.path) or not self.refs("refs/source"):
-                fetch_bundles(self, key, name)
             folders = ("refs/source", f"refs/cat-herder/{name}", f"refs/cat-herder-ignored/{name}")
             self.portal.git(self).run(
                 "fetch", "--quiet", "--prune", "--no-tags", "--no-write-fetch-head",
                 "--no-recurse-submodules", "--update-shallow", "--", self.portal.repository_url(key),
                 *(f"+{folder}/*:{folder}/*" for folder in folders),
                 f"+refs/cat-herder-base/{name}:refs/cat-herder-base/{name}",
-                timeout=NETWORK_SECONDS,
+                timeout=_EXCHANGE_SECONDS,
             )  # fmt: skip
-            self.remove_refs(f"{RECEIVED}/")
         return Fetched(made)
+
+    def _remove_broken_packs(self) -> None:
+        """Remove what git keeps of fetches that broke. A recording has its own pack open."""
+        for path in (self.path / "objects" / "pack").glob("tmp_pack_*"):
+            with suppress(OSError), path.open("rb") as file:
+                fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_WRLCK)  # fails while a process has it open
+                path.unlink()
 
     @contextmanager
     def _for_this_task_only(self) -> Iterator[None]:
@@ -324,13 +291,9 @@ class Mirror(Repository):
     def _send_contents(self, key: Key, target: str) -> None:
         """Send contents of Git LFS that the commit has, the source has not, and this host keeps.
 
-        Large ones go in pieces first. git-lfs then finds them at the portal, and sends the others at once.
+        git-lfs leaves out those that the portal has, so what arrived before a break stays.
         """
         names = added_contents(self, target)
-        for name in names:
-            content = path_of(self.path, name)
-            if is_large(content) and not send_content(self, key, content):
-                break
         for start in range(0, len(names), _LFS_BATCH):
             url, some = self.portal.repository_url(key), names[start : start + _LFS_BATCH]
             done = self.portal.git_lfs(self, key, "push", "--object-id", url, *some)
@@ -347,17 +310,22 @@ class Mirror(Repository):
         if self.portal.set_refs(key, target, refs):
             return
         self._send_contents(key, target)
-        messages = push_in_pieces(self, key, target)
-        if messages is None:
-            url, ref = self.portal.repository_url(key), incoming_ref(key)
-            words = ("push", "--quiet", "--no-thin", "--force", "--", url, f"{target}:{ref}")
-            self.portal.git(self).run(*words, timeout=NETWORK_SECONDS)
+        words = ("push", "--quiet", "--force", "--", self.portal.repository_url(key))
+        self.portal.git(self).run(*words, f"{target}:{incoming_ref(key)}", timeout=_EXCHANGE_SECONDS)
         if not self.portal.set_refs(key, target, refs):
-            raise WorkspaceError(f"The portal has not received {target[:10]}. {messages or ''}".strip())
+            raise WorkspaceError(f"The portal has not received {target[:10]}.")
 
-    def _exchange(self, key: Key, action: Callable[[], T], pauses: tuple[float, ...]) -> T:
+    def _exchange(
+        self,
+        key: Key,
+        action: Callable[[], T],
+        pauses: tuple[float, ...],
+        *,
+        failed: Callable[[str], None] = lambda reason: None,
+    ) -> T:
         """Return what `action` returns, with an attempt after each of these `pauses` if it fails.
 
+        `failed` is called with the reason before each pause, and the log has it, too.
         Raises LeaseLost; InUse, and ExchangeRefused for what would fail again, at once; else TemporaryFault,
         because a route that fails is no fault of the task.
         """
@@ -378,6 +346,9 @@ class Mirror(Repository):
             if final is not None:
                 raise final from fault
             if pause is not None:
+                reason = " ".join(str(fault).replace(f" in {self.path}", "").split())
+                logger.warning("task %s: tried again in %g seconds: %s", key[0], pause, reason)
+                failed(reason)
                 time.sleep(pause)
         if isinstance(fault, TemporaryFault):
             raise fault

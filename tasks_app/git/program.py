@@ -19,13 +19,14 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import IO
 
 from tasks_app.core.errors import RepositoryDamaged, TookTooLong, WorkspaceError
+from tasks_app.core.temporary_folders import folder_in_use
 from tasks_app.git.faults import damage_marker, is_damage, is_out_of_memory
 
 _TRANSPORTS = ("file", "https", "ssh")
@@ -88,7 +89,6 @@ memory_limit = 4 * 1024**3
 # `ulimit` in a shell instead of `preexec_fn`, which is not safe in a process with threads.
 _LIMITED = 'ulimit -v "$0" 2>/dev/null; exec git "$@"'
 # git gives its command for ssh to a shell, too.
-_SSH_LIKE_GIT = 'eval "exec $GIT_SSH_COMMAND \\"\\$@\\""'
 _PIECE = 64 * 1024
 
 #: What is kept of each output of a program that speaks to a server.
@@ -154,19 +154,6 @@ class Git:
         """Do as `finish`, but keep only SERVER_BYTES of each output: a server may send without end."""
         return self._finish(self._command(arguments), arguments, timeout=timeout, limit=SERVER_BYTES)
 
-    def finish_at_server(self, server: Sequence[str], command: str, *, timeout: float) -> Finished:
-        """Run a command over ssh, with the ssh that git uses, and otherwise as `finish_with_server` does.
-
-        `server` are the arguments of ssh that name the server.
-        """
-        words = ["sh", "-c", _SSH_LIKE_GIT, "ssh", *server, command]
-        return self._finish(words, ["ssh"], timeout=timeout, limit=SERVER_BYTES)
-
-    @property
-    def ssh(self) -> str:
-        """The command for ssh, in words for a shell."""
-        return self._environment()["GIT_SSH_COMMAND"]
-
     def _finish(
         self,
         command: list[str],
@@ -198,15 +185,19 @@ class Git:
     @contextmanager
     def _group(self, command: list[str], stdin: IO[bytes] | bytes) -> Iterator[subprocess.Popen[bytes]]:
         """Yield the started process. If the context fails, its whole process group is killed."""
-        with subprocess.Popen(
-            command,
-            env=self._environment(),
-            stdin=subprocess.PIPE if isinstance(stdin, bytes) else stdin,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            # Ctrl+C in a terminal must reach the portal, not a git in the middle of its work.
-            start_new_session=True,
-        ) as process:
+        with (
+            self.in_use() as locks,
+            subprocess.Popen(
+                command,
+                env=self._environment(),
+                stdin=subprocess.PIPE if isinstance(stdin, bytes) else stdin,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                # Ctrl+C in a terminal must reach the portal, not a git in the middle of its work.
+                start_new_session=True,
+                pass_fds=locks,
+            ) as process,
+        ):
             try:
                 yield process
             except BaseException:
@@ -260,14 +251,18 @@ class Git:
         self, arguments: Sequence[str], timeout: float, errors: IO[bytes], stdin: IO[bytes] | None = None
     ) -> Iterator[tuple[subprocess.Popen[bytes], IO[bytes]]]:
         """Yield the process and its output. Afterwards it has ended, or was killed."""
-        with subprocess.Popen(
-            self._command(arguments),
-            env=self._environment(),
-            stdin=subprocess.DEVNULL if stdin is None else stdin,
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            start_new_session=True,
-        ) as process:
+        with (
+            self.in_use() as locks,
+            subprocess.Popen(
+                self._command(arguments),
+                env=self._environment(),
+                stdin=subprocess.DEVNULL if stdin is None else stdin,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                start_new_session=True,
+                pass_fds=locks,
+            ) as process,
+        ):
             assert process.stdout is not None  # noqa: S101 (PIPE was given)
             watch = threading.Timer(timeout, process.kill)
             watch.start()
@@ -278,6 +273,20 @@ class Git:
                 raise
             finally:
                 watch.cancel()
+
+    @contextmanager
+    def in_use(self) -> Iterator[tuple[int, ...]]:
+        """Lock the repository as in use, and yield the descriptors that git must inherit.
+
+        So what git had not finished stays as long as it lives, and is removed if it was killed: see
+        `pruning.py`. Yields none where there is nothing to lock; git says itself what is wrong then.
+        """
+        with ExitStack() as held:
+            locks: tuple[int, ...] = ()
+            with suppress(OSError):
+                if self.directory is not None:
+                    locks = (held.enter_context(folder_in_use(self.directory)),)
+            yield locks
 
     def process(self, *arguments: str) -> tuple[list[str], dict[str, str]]:
         """Return the command and the environment of `git ARGUMENTS`, for a caller that starts it itself."""

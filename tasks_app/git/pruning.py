@@ -3,18 +3,30 @@ branches that the source has rewritten. Then contents of Git LFS that no object 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 
+from tasks_app.core.temporary_folders import is_unused
 from tasks_app.git.durable import sync_tree, temporary_name
 from tasks_app.git.lfs import all_named, contents_in
+from tasks_app.git.recording import remove_tree
 from tasks_app.git.repository import Repository
 
 #: References to commits that rows name and nothing else does.
 KEPT = "refs/cat-herder-kept"
 _SECONDS = 3600.0
+#: Objects, packs and quarantines of pushes that git had not finished, and its locks.
+_UNFINISHED = (
+    "objects/??/tmp_obj_*", "objects/pack/tmp_*", "objects/pack/.tmp-*", "objects/tmp_objdir-*",
+    "objects/incoming-*", "*.lock", "refs/**/*.lock", "objects/info/**/*.lock", "objects/pack/*.lock",
+    "objects/pack/*.keep",
+)  # fmt: skip
+#: Contents of Git LFS that were copied.
+_UNFINISHED_CONTENTS = "lfs/objects/??/??/*.part"
 
 
 @dataclass(frozen=True)
@@ -77,6 +89,26 @@ def _remove_content(path: Path, until: int) -> int:
             aside.replace(path)
             return 0
     return status.st_size
+
+
+def remove_unfinished_files(repository: Repository, *, older_than: timedelta) -> int:
+    """Remove what a killed git or a killed copy of a content left half-written. Return the bytes freed.
+
+    A file is left over if no process used its folder at some moment after the file was seen. In a repository
+    that is always in use, age decides: a file that is still being written changes all the time.
+    """
+    place = repository.path
+    found = [(path, place) for pattern in _UNFINISHED for path in place.glob(pattern)]
+    found += [(path, path.parent) for path in place.glob(_UNFINISHED_CONTENTS)]
+    unused = {folder for folder in {folder for _, folder in found} if is_unused(folder)}
+    until, freed = time.time() - older_than.total_seconds(), 0
+    for path, folder in found:
+        with suppress(OSError):  # another process has finished or removed it
+            if folder in unused or path.lstat().st_mtime < until:
+                size = _size(path) if path.is_dir() else path.lstat().st_size
+                remove_tree(path)
+                freed += size
+    return freed
 
 
 def _has_unnamed_objects(repository: Repository) -> bool:

@@ -17,7 +17,7 @@ from pathlib import Path
 from urllib.parse import quote, urlsplit
 
 from tasks_app.core.control_characters import strip_controls
-from tasks_app.core.errors import BadInput, MergeConflict, PublishingFailed, TookTooLong, WorkspaceError
+from tasks_app.core.errors import MergeConflict, PublishingFailed, TookTooLong, WorkspaceError
 from tasks_app.git.durable import sync_folders, sync_tree
 from tasks_app.git.files import shown_name
 from tasks_app.git.lfs import (
@@ -27,13 +27,6 @@ from tasks_app.git.lfs import (
     endpoint_of,
     endpoint_settings,
     is_installed,
-)
-from tasks_app.git.lfs_over_ssh import (
-    ALL_OVER_SSH,
-    command_for_upload,
-    parse_endpoint,
-    ssh_address,
-    without_endpoints,
 )
 from tasks_app.git.names import valid_branch, valid_commit
 from tasks_app.git.program import Finished, Git
@@ -63,8 +56,6 @@ _UNAUTHORISED = re.compile(
 )
 _UNKNOWN_HOST_KEY = re.compile(r"host key verification failed|no .* host key is known", re.IGNORECASE)
 _LONGEST_MESSAGE = 2000
-#: The exit code of ssh itself; others are of the command at the server.
-_SSH_FAILED = 255
 _BASIC_TRANSFERS = "lfs.basictransfersonly=true"
 #: Shorter lines of a key are its head and foot, or could be part of any text.
 _SHORTEST_SECRET = 8
@@ -157,55 +148,21 @@ class Remote:
                 f"The result adds {files} of Git LFS, and git-lfs is not installed on the worker that "
                 "publishes. Install it there, and publish again."
             )
-        if problem := self._upload(repository, names):
-            message = self._masked(f"{self.url} did not take {files} of Git LFS: {problem}")
-            raise PublishingFailed(message[:_LONGEST_MESSAGE])
-
-    def _upload(self, repository: Repository, names: list[str]) -> str:
-        """Upload contents; return what went wrong, or "". Raises PublishingFailed if ssh does not connect."""
-        if urlsplit(self.url).scheme == "https":
-            endpoint = endpoint_of(self.url)
-            basic = (f"lfs.{endpoint}.access=basic", _BASIC_TRANSFERS)
-            return self._push_contents(repository, names, *endpoint_settings(endpoint), *basic)
-        server, path = ssh_address(self.url)
-        asked = self._ask_server(server, command_for_upload(path))
-        if asked.code == 0:
-            return self._upload_to_named(repository, names, asked.stdout)
-        settings = (*endpoint_settings(self.url), *ALL_OVER_SSH)
-        if problem := self._push_contents(repository, names, *settings, over_ssh=True):
-            return f"git-lfs-authenticate: {asked.messages or f'exit {asked.code}'}; over ssh: {problem}"
-        return ""
-
-    def _upload_to_named(self, repository: Repository, names: list[str], answer: bytes) -> str:
-        """Upload contents to the endpoint that the ssh server named; return what went wrong, or ""."""
-        try:
-            endpoint = parse_endpoint(answer)
-        except BadInput as error:
-            return f"git-lfs-authenticate: {error}"
-        with _memory_file(endpoint.settings) as headers:
-            settings = (*endpoint_settings(endpoint.url), _BASIC_TRANSFERS, f"include.path={headers}")
-            problem = self._push_contents(repository, names, *settings)
-        return _without(problem, endpoint.secrets)
-
-    def _push_contents(
-        self, repository: Repository, names: list[str], *settings: str, over_ssh: bool = False
-    ) -> str:
-        """Return what went wrong, or "". `over_ssh`: the ssh server must take them itself."""
+        if urlsplit(self.url).scheme != "https":
+            raise PublishingFailed(
+                f"The result adds {files} of Git LFS. Their contents are uploaded over https only, and "
+                f"{self.url} is reached over ssh. Publish to the repository's https URL."
+            )
+        endpoint = endpoint_of(self.url)
+        settings = (*endpoint_settings(endpoint), f"lfs.{endpoint}.access=basic", _BASIC_TRANSFERS)
         words = ("lfs", "push", "--object-id", self.url, *names)
         with self._in_time(UPLOAD_SECONDS), _git_with(self, repository.path) as git:
-            git = replace(git, settings=(*git.settings, *settings))
-            if over_ssh:
-                git = replace(git, variables=(("GIT_SSH_COMMAND", without_endpoints(git.ssh)),))
-            done = git.finish_with_server(*words, timeout=UPLOAD_SECONDS)
-        return "" if done.code == 0 else done.messages or f"exit {done.code}"
-
-    def _ask_server(self, server: list[str], command: str) -> Finished:
-        """Run a command at the ssh server. Raises PublishingFailed if that cannot be reached."""
-        with self._in_time(READ_SECONDS), _git_with(self, None) as git:
-            done = git.finish_at_server(server, command, timeout=READ_SECONDS)
-        if done.code == _SSH_FAILED:
-            raise self._failure("", done)
-        return done
+            uploading = replace(git, settings=(*git.settings, *settings))
+            done = uploading.finish_with_server(*words, timeout=UPLOAD_SECONDS)
+        if done.code != 0:
+            problem = done.messages or f"exit {done.code}"
+            message = self._masked(f"{self.url} did not take {files} of Git LFS: {problem}")
+            raise PublishingFailed(message[:_LONGEST_MESSAGE])
 
     def _finish(self, directory: Path | None, *words: str, seconds: float) -> Finished:
         with self._in_time(seconds), _git_with(self, directory) as git:

@@ -11,7 +11,6 @@ import json
 import os
 import shutil
 import sys
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -20,15 +19,18 @@ from typing import IO, Any
 
 from tasks_app.core.errors import MACHINE_FAULTS, WorkspaceError
 from tasks_app.core.nofollow import NotRegularFile, open_file
-from tasks_app.git.checksums import sha256_of
+from tasks_app.core.temporary_folders import temporary_folder
 from tasks_app.git.durable import move_file_into_place, sync_folder, temporary_name
-from tasks_app.git.lfs import contents_in, is_kept, path_of
+from tasks_app.git.lfs import contents_in, is_kept, path_of, sha256_of
 from tasks_app.git.names import valid_commit
+from tasks_app.git.pushes import unreadable
 from tasks_app.git.repository import Repository
 from tasks_app.git.unchanged import Remembered, fingerprint
 from tasks_app.sandbox import Sandbox, run
 
 AUTHOR = ("Cat Herder", "cat-herder@localhost")
+#: The prefix of folders beside the repositories, each for one recording or one commit.
+TEMPORARY = ".workspace-"
 SECONDS = 600.0
 #: Folders and files that tools fill by themselves wherever they run: dependencies and caches. A step's guard
 #: does not compare them when it looks at the files that git ignores.
@@ -108,6 +110,7 @@ class Source:
     repository: Repository
     known: Sequence[str]
     base: str
+    readable_refs: tuple[str, ...]
     filters: tuple[tuple[str, str], ...] = ()
 
     @property
@@ -162,8 +165,7 @@ _remembered: Remembered[_Recorded] = Remembered()
 
 def _record(source: Source, *, sandbox: Sandbox, message: str, manifest: bool) -> Snapshot:
     folder = source.repository.path.parent
-    with tempfile.TemporaryDirectory(prefix=f".{source.workspace.name}-", dir=folder) as name:
-        outcome = Path(name)
+    with temporary_folder(TEMPORARY, parent=folder) as outcome:
         result = _run_program(source, outcome, sandbox=sandbox, manifest=manifest)
         try:
             commit = _import_commit(source, outcome, result, message)
@@ -267,9 +269,11 @@ def _import_commit(source: Source, outcome: Path, result: dict[str, Any], messag
     head, head_tree, tree = (valid_commit(result[name]) for name in ("head", "head_tree", "tree"))
     if tree == head_tree and head in source.known:
         return head
+    packed: set[str] = set()
     with open_output(outcome, "pack") as pack:
         if int.from_bytes(os.pread(pack.fileno(), 4, 8), "big"):
-            git.run("index-pack", "--stdin", "--strict", f"--max-input-size={_PACK_BYTES}", stdin=pack)
+            words = ("index-pack", "--stdin", "--strict", f"--max-input-size={_PACK_BYTES}")
+            packed = _ids_in_pack(source.repository, git.run(*words, stdin=pack).decode().split()[-1])
     if source.base and head not in source.known:
         git.run("merge-base", head, source.base)  # fails for histories that have nothing in common
     commit = head
@@ -278,8 +282,27 @@ def _import_commit(source: Source, outcome: Path, result: dict[str, Any], messag
         identity = ("-c", f"user.name={name}", "-c", f"user.email={email}")
         text = f"{message}\n".encode(errors="replace")
         commit = git.run(*identity, "commit-tree", "-p", head, tree, stdin=text).decode().strip()
-    git.run("rev-list", "--objects", "--quiet", commit, "--not", "--all")
+    _require_own(source, commit, packed | {commit})
     return commit
+
+
+def _ids_in_pack(repository: Repository, name: str) -> set[str]:
+    """Read the ids from the index of a pack that git just made: 1,032 bytes of counts, then the ids."""
+    listed = (repository.path / f"objects/pack/pack-{valid_commit(name)}.idx").read_bytes()
+    end = 1032 + 20 * int.from_bytes(listed[1028:1032])
+    return {listed[at : at + 20].hex() for at in range(1032, end, 20)}
+
+
+def _require_own(source: Source, commit: str, brought: set[str]) -> None:
+    """Raise WorkspaceError unless the commit is complete, of what it brought and what the task may read.
+
+    A clone may lack what its commits name, or have it under another object's id, while the portal's
+    repository has that object from another task.
+    """
+    words = ("rev-list", "--objects", "--no-object-names", commit, "--not", *source.known)
+    listed = source.repository.git.run(*words).decode().split()
+    if foreign := unreadable(source.repository, set(listed) - brought, source.readable_refs):
+        raise WorkspaceError(f"object {min(foreign)} is not part of the workspace")
 
 
 def _import_manifest(repository: Repository, outcome: Path) -> str:

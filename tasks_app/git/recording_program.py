@@ -10,9 +10,11 @@ Argument: a folder with `order.json`. The program writes `result.json` and `pack
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
+import re
 import stat
 import subprocess
 import sys
@@ -22,8 +24,23 @@ from typing import Any
 #: For as many ignored files, and bytes, the content is compared; for further ones size and time.
 _READ_FILES, _READ_BYTES = 20_000, 1_000_000_000
 _PIECE = 1 << 20
+#: Bytes that may be recorded at once outside of Git LFS, as in a pack; and from which size on a file that is
+#: mostly holes is refused before git reads it. They count for no limit of the disk, but take as long to read.
+_RECORDED_BYTES = 2 * 1024**3
+_SPARSE_BYTES = 256 * 1024**2
+#: Of a pointer that stands in the repository for content in Git LFS.
+_POINTER_BYTES, _SIZE_IN_POINTER = 1024, re.compile(rb"^size (\d+)$", re.MULTILINE)
 _NO_OBJECT = b"0" * 40
 _SHOWN_NAMES = 5
+#: Nanoseconds within which the kernel may give two changes the same time.
+_CLOCK_TICK = 20_000_000
+#: What `git ls-files --debug -z` prints of a file.
+_INDEX_ENTRY = re.compile(
+    rb"([^\0]+)\0  ctime: (\d+):(\d+)\n  mtime: (\d+):(\d+)\n  dev: \d+\tino: (\d+)\n"
+    rb"  uid: \d+\tgid: \d+\n  size: (\d+)\tflags: [0-9a-f]+\n"
+)
+#: Where the git directory is, by the order's key and what follows: the one in use, and that of the workspace.
+_GIT_DIRECTORIES = (("git_directory", ""), ("workspace", "/.git"))
 
 
 class CloneBroken(Exception):
@@ -97,8 +114,12 @@ def _refuse_incomplete(errors: str) -> None:
 
 
 def _make_directory(directory: str, source: str, order: dict[str, Any]) -> None:
-    """Make a git directory. It has a copy of the source's HEAD, and links to its refs and objects."""
+    """Make a git directory. It has a copy of the source's HEAD, and links to its refs and objects.
+
+    Those of a further worktree are in the git directory of the clone, which the order names.
+    """
     head = _read_head(source)
+    source = order.get("common", source)
     os.makedirs(directory + "/objects/info")
     os.makedirs(directory + "/info")
     links = ["refs", "packed-refs", *(name for name in os.listdir(source) if name.startswith("sharedindex."))]
@@ -166,6 +187,7 @@ class Recording:
         self.notes: list[str] = []
         self.unrecorded: list[str] = []
         self.moved: set[bytes] = set()
+        self.worktrees: dict[bytes, str] = {}
         self.ignored: list[bytes] = []
         self.git = Git(folder + "/git", order["git_directory"], order["workspace"], order)
 
@@ -173,13 +195,19 @@ class Recording:
         git = self.git
         ids = git.run("rev-parse", "--quiet", "HEAD^{commit}", "HEAD^{tree}", fails=_broken("has no commit"))
         head, head_tree = ids.decode().split()
-        in_head, links = self._read_head_into_index(head)
-        staged, index_broken = self._names_in_agents_index()
-        add, remove = self._changes(links)
-        add |= {name for name in staged - in_head - add if self._is_file(name)}
+        in_head = self._read_head_into_index(head)
+        self._refuse_sparse(in_head)  # before git reads them to see whether they changed
+        staged, marked, index_broken = self._read_agents_index(in_head)
+        add, remove = self._changes({name: entry[7:] for name, entry in in_head.items() if _is_link(entry)})
+        add |= {name for name in staged.keys() - in_head.keys() - add if self._is_file(name)}
+        add -= self._keep_absent(marked, staged, in_head)
+        if head in self.order["known"]:  # what only the agent has committed may exist nowhere else
+            add -= self._keep_converted(
+                {name for name in add - marked if staged.get(name, b"") == in_head.get(name)}
+            )
         self._update_index(add, remove)
-        self._note_converted(add, in_head)
-        tree = git.run("write-tree", fails=_broken("lacks objects")).decode().strip()
+        self._note_converted(add, set(in_head))
+        tree = git.run("write-tree", "--missing-ok", fails=_broken("lacks objects")).decode().strip()
         if tree != head_tree or head not in self.order["known"]:
             self._write_pack(tree, head)
         self._note_own_history(head)
@@ -193,8 +221,8 @@ class Recording:
             "ignored": {"count": len(self.ignored), "names": _decode(self.ignored[:20])},
         }
 
-    def _read_head_into_index(self, head: str) -> tuple[set[bytes], dict[bytes, bytes]]:
-        """Put the files of HEAD into the index; return all names, and the gitlinks with their commits.
+    def _read_head_into_index(self, head: str) -> dict[bytes, bytes]:
+        """Put the files of HEAD into the index; return mode and id of each, separated by a space.
 
         Not by `read-tree`, which also keeps the ids of folders. git does not check whether the listing of a
         folder is that of its id, so an agent could list a changed file under the former id, and `write-tree`
@@ -203,26 +231,103 @@ class Recording:
         fails = _broken("lacks a part of its newest commit")
         listed = self.git.run("ls-tree", "-r", "-z", "--full-tree", head, fails=fails)
         self.git.run("update-index", "-z", "--index-info", stdin=listed, fails=fails)
-        names, links = set(), {}
+        entries = {}
         for line in filter(None, listed.split(b"\0")):
             fields, name = line.split(b"\t", 1)
-            names.add(name)
-            if fields.startswith(b"160000"):
-                links[name] = fields.split()[2]
-        return names, links
+            mode, _, object_id = fields.split()
+            entries[name] = mode + b" " + object_id
+        return entries
 
-    def _names_in_agents_index(self) -> tuple[set[bytes], bool]:
-        """Return the names in the agent's index, and whether the index cannot be read.
+    def _read_agents_index(self, in_head: dict[bytes, bytes]) -> tuple[dict[bytes, bytes], set[bytes], bool]:
+        """Return what is in the agent's index, the names that it marks, and whether it cannot be read.
 
-        Files that the agent added although they are ignored are listed only there.
+        Files that the agent added although they are ignored are listed only there. A sparse checkout and
+        `update-index --skip-worktree` or `--assume-unchanged` mark names whose files may be absent. Where
+        `.git` was made anew, the marks are in the index of the old one.
         """
+        staged, marked, is_broken = dict[bytes, bytes](), set[bytes](), False
+        own = self.order["git_directory"]
+        for folder in dict.fromkeys(f"{self.order[key]}{end}" for key, end in _GIT_DIRECTORIES):
+            lines, index = list[bytes](), folder + "/index"
+            try:
+                if os.path.lexists(index):
+                    lines = self.git.names("ls-files", "--stage", "-v", "-z", env={"GIT_INDEX_FILE": index})
+            except NotRecorded:
+                is_broken = is_broken or folder == own
+            if not lines and self._has_sparse_checkout(folder):
+                marked |= in_head.keys()
+            for line in lines:
+                fields, name = line.split(b"\t", 1)
+                tag, mode, object_id, _ = fields.split()
+                if folder == own:
+                    staged[name] = mode + b" " + object_id
+                if tag == b"S" or tag.islower():
+                    marked.add(name)
+        return staged, marked, is_broken
+
+    def _has_sparse_checkout(self, folder: str) -> bool:
+        """Return whether the settings of a git directory say that it shows only a part of the files."""
+        words = ("--no-includes", "--type=bool", "--get", "core.sparseCheckout")
+        for name in ("config.worktree", "config"):
+            try:
+                return self.git.run("config", "--file", f"{folder}/{name}", *words).strip() == b"true"
+            except NotRecorded:  # there is no such file, or it does not say
+                continue
+        return False
+
+    def _keep_absent(
+        self, marked: set[bytes], staged: dict[bytes, bytes], in_head: dict[bytes, bytes]
+    ) -> set[bytes]:
+        """Return the marked names whose files are absent: they are not deleted. What is staged counts."""
+        absent = {name for name in marked if self._is_absent(name)}
+        changed = {
+            name: staged[name] for name in absent if staged.get(name, b"") not in (b"", in_head.get(name))
+        }
+        ids = b"".join(entry[7:] + b"\n" for entry in changed.values())
+        found = self.git.run("cat-file", "--batch-check", stdin=ids).splitlines() if ids else []
+        lines = [
+            entry + b"\t" + name + b"\0"
+            for (name, entry), known in zip(changed.items(), found, strict=True)
+            if _is_link(entry) or not known.endswith(b" missing")
+        ]
+        if lines:
+            self.git.run("update-index", "-z", "--index-info", stdin=b"".join(lines))
+        if absent:
+            self.notes.append(
+                f"{len(absent)} files of the repository are not shown in the workspace (sparse checkout, or"
+                " marked in its index). They were kept in the result, and checks did not see them:"
+                f" {_first_names(sorted(absent))}."
+            )
+        return absent
+
+    def _keep_converted(self, names: set[bytes]) -> set[bytes]:
+        """Return names of files that only filters of the clone have changed: their stored form is kept.
+
+        Nobody has written such a file since the agent's git put it there. Its times and number are compared
+        here: git takes every file for changed that was written in the second of its index.
+        """
+        if not any(self._is_file(name) for name in names):
+            return set()
         index = self.order["git_directory"] + "/index"
-        if not os.path.lexists(index):
-            return set(), False
-        try:
-            return set(self.git.names("ls-files", "--cached", "-z", env={"GIT_INDEX_FILE": index})), False
-        except NotRecorded:
-            return set(), True
+        listed = self.git.run("ls-files", "--debug", "-z", env={"GIT_INDEX_FILE": index})
+        index_at, converted = os.lstat(index).st_mtime_ns, set()
+        for found in _INDEX_ENTRY.finditer(listed):
+            name, numbers = found[1], [int(number) for number in found.groups()[1:]]
+            if name not in names or not self._is_file(name):
+                continue
+            known = os.lstat(self._path(name))
+            seen = [
+                *divmod(known.st_ctime_ns, 10**9), *divmod(known.st_mtime_ns, 10**9),
+                known.st_ino & 0xFFFFFFFF, known.st_size & 0xFFFFFFFF,
+            ]  # fmt: skip
+            if numbers == seen and index_at - known.st_mtime_ns > _CLOCK_TICK:
+                converted.add(name)
+        if converted:
+            self.notes.append(
+                "In the workspace in another form than in the repository, because of a filter that the portal"
+                f" does not use. They were kept as they are stored: {_first_names(sorted(converted))}."
+            )
+        return converted
 
     def _changes(self, links: dict[bytes, bytes]) -> tuple[set[bytes], set[bytes]]:
         """Return names to add or update, and names to remove before (gitlinks that become files)."""
@@ -236,6 +341,7 @@ class Recording:
                 add.add(name)
         modules = {**links, **dict.fromkeys((name.rstrip(b"/") for name in nested), b"")}
         registered = self._registered_submodules(modules)
+        self._note_worktrees()
         nested = []
         for name, commit in modules.items():
             if not os.path.isdir(self._path(name)) or not os.listdir(self._path(name)):
@@ -255,7 +361,10 @@ class Recording:
         )  # fmt: skip
         for line in lines:
             kind = line[:1]
-            yield kind, line[2:] if kind in b"?!" else line.split(b" ", 10 if kind == b"u" else 8)[-1]
+            if kind not in b"?!":
+                yield kind, line.split(b" ", 10 if kind == b"u" else 8)[-1]
+            elif not self._is_in_worktree(line[2:]):
+                yield kind, line[2:]
 
     def _registered_submodules(self, modules: dict[bytes, bytes]) -> set[bytes]:
         """Return the paths of submodules in `.gitmodules`. Other nested repositories are ordinary files."""
@@ -295,17 +404,68 @@ class Recording:
             )
         return commit != recorded and not own
 
-    def _git_in(self, name: bytes) -> Git:
-        """Return git for a submodule, whose git directory may be inside that of the workspace."""
+    def _is_in_worktree(self, name: bytes) -> bool:
+        """Return whether the name is in a further worktree of the clone, or is one and ends with `/`.
+
+        Such a folder has a `.git` file that leads into the folder `worktrees` of the clone's git directory.
+        That may have been made anew since, without that folder.
+        """
+        own = [os.path.realpath(f"{self.order[key]}{end}/worktrees") for key, end in _GIT_DIRECTORIES]
+        parts = name.split(b"/")
+        for depth in range(1, len(parts)):
+            folder = b"/".join(parts[:depth])
+            if folder not in self.worktrees:
+                try:
+                    source = self._git_directory_of(folder)
+                except OSError:  # unreadable folders do not count as worktrees
+                    source = ""
+                self.worktrees[folder] = source if os.path.dirname(source) in own else ""
+            if self.worktrees[folder]:
+                return True
+        return False
+
+    def _note_worktrees(self) -> None:
+        """Note further worktrees of the clone, and what exists only there. Branches are in the clone."""
+        for folder, source in sorted(self.worktrees.items()):
+            if not source:
+                continue
+            shown = f"Worktree {_decode([folder])[0]}/: it is not part of the result"
+            try:
+                inner = self._git_in(folder, common=self.order["git_directory"])
+                own = inner.run(
+                    "rev-list", "--max-count=1", "HEAD", "--not", "--branches", "--remotes"
+                ).strip()
+                inner.run("read-tree", "HEAD")
+                words = ("status", "--porcelain=v2", "-z", "--no-renames", "--untracked-files=all")
+                changed = len(inner.names(*words, "--ignore-submodules=all"))
+            except (CloneBroken, NotRecorded, OSError):
+                self.unrecorded.append(f"{shown}.")
+                continue
+            lost = [
+                *([f"{changed} changed or new files"] if changed else []),
+                *(["commits that no branch has"] if own else []),
+            ]
+            if lost:
+                self.unrecorded.append(f"{shown}, nor are {' and '.join(lost)} in it.")
+            else:
+                self.notes.append(f"{shown}.")
+
+    def _git_directory_of(self, name: bytes) -> str:
+        """Return the git directory of a folder: its `.git`, or where a file of this name leads."""
         folder = os.fsdecode(self._path(name))
         source = folder + "/.git"
         if os.path.isfile(source) and not os.path.islink(source):
             with open(source, encoding="utf-8", errors="surrogateescape") as file:
                 target = file.read(4096).removeprefix("gitdir:").strip()
-            source = os.path.realpath(os.path.join(folder, target))
+            return os.path.realpath(os.path.join(folder, target))
+        return source
+
+    def _git_in(self, name: bytes, **more: str) -> Git:
+        """Return git for a submodule or a worktree: its git directory may be in that of the workspace."""
+        source = self._git_directory_of(name)
         number = sum(one.startswith("inner-") for one in os.listdir(self.folder))
-        order = {**self.order, "shallow": _read_shallow(source)}
-        return Git(f"{self.folder}/inner-{number}", source, folder, order)
+        order = {**self.order, "shallow": _read_shallow(more.get("common", source)), **more}
+        return Git(f"{self.folder}/inner-{number}", source, os.fsdecode(self._path(name)), order)
 
     def _files_of_nested(self, folders: list[bytes]) -> set[bytes]:
         """Return the files of nested repositories that neither they nor the workspace ignore."""
@@ -401,9 +561,79 @@ class Recording:
         if gone := remove | special:
             lines = b"".join(b"0 " + _NO_OBJECT + b"\t" + name + b"\0" for name in gone)
             self.git.run("update-index", "-z", "--index-info", stdin=lines)
+        self._refuse_too_large(add - special)
         if wanted := (add - special) | self.moved:
             listed = b"".join(name + b"\0" for name in sorted(wanted))
             self.git.run("update-index", "--add", "--remove", "--replace", "-z", "--stdin", stdin=listed)
+
+    def _refuse_sparse(self, names: Iterable[bytes]) -> None:
+        """Raise NotRecorded if files are large and mostly holes, unless the portal has them in this length.
+
+        Some file systems store zeros as holes. Reading such a file takes no longer than it did before.
+        """
+        holes = [name for name in names if self._is_sparse(name)]
+        sparse = sorted(name for name in holes if self._size(name) not in self._known_sizes(name))
+        if sparse:
+            raise NotRecorded(
+                f"These files are large and mostly empty: {_first_names(sparse)}. Remove them, or let"
+                " .gitignore name them."
+            )
+
+    def _refuse_too_large(self, names: set[bytes]) -> None:
+        """Raise NotRecorded if the files are more than can be recorded in a reasonable time."""
+        self._refuse_sparse(names)
+        sizes = {name: size for name in names if (size := self._size(name))}
+        if sum(sizes.values()) <= _RECORDED_BYTES:
+            return
+        listed = b"".join(name + b"\0" for name in sizes)
+        told = self.git.run("check-attr", "-z", "--stdin", "filter", stdin=listed).split(b"\0")
+        for name, value in zip(told[::3], told[2::3], strict=False):
+            if b'[filter "%s"]' % value in self.order["config"].encode():
+                del sizes[name]
+        if (total := sum(sizes.values())) > _RECORDED_BYTES:
+            largest = sorted(sizes, key=sizes.__getitem__, reverse=True)
+            raise NotRecorded(
+                f"The new and changed files have {total / 1024**3:.1f} GB together, and at most"
+                f" {_RECORDED_BYTES / 1024**3:.0f} GB can be recorded. The largest: {_first_names(largest)}."
+                " Remove them, or let .gitignore name them."
+            )
+
+    def _size(self, name: bytes) -> int:
+        """Return the length of a regular file; 0 for others."""
+        try:
+            status = os.lstat(self._path(name))
+        except OSError:
+            return 0
+        return status.st_size if stat.S_ISREG(status.st_mode) else 0
+
+    def _known_sizes(self, name: bytes) -> Iterator[int]:
+        """Yield the length of a file in each known commit; with Git LFS that of its content."""
+        for commit in self.order["known"]:
+            spelled = f"{commit}:{os.fsdecode(name)}"
+            try:
+                size = int(self.git.run("cat-file", "-s", spelled))
+                if size <= _POINTER_BYTES:
+                    pointer = self.git.run("cat-file", "blob", spelled)
+                    size = int(_SIZE_IN_POINTER.findall(pointer)[0])
+            except (NotRecorded, IndexError):  # this commit lacks it, or the file is short itself
+                continue
+            yield size
+
+    def _is_sparse(self, name: bytes) -> bool:
+        """Return whether a file is large and mostly holes. Compressed data also has few blocks."""
+        size = self._size(name)
+        if size <= _SPARSE_BYTES:
+            return False
+        at = data = 0
+        try:
+            with open(self._path(name), "rb") as file:
+                while data < size // 2:
+                    begin = os.lseek(file.fileno(), at, os.SEEK_DATA)
+                    at = os.lseek(file.fileno(), begin, os.SEEK_HOLE)
+                    data += at - begin
+        except OSError as error:
+            return error.errno == errno.ENXIO  # only holes follow
+        return False
 
     def _note_converted(self, added: set[bytes], in_head: set[bytes]) -> None:
         """Note files that git converts, so that a checkout may differ from what checks saw."""
@@ -434,12 +664,15 @@ class Recording:
         Known commits that are missing in the clone are left out of the order: git could not exclude their
         objects.
         """
-        known = self.order["known"]
+        # Their trees, too: what only these have may be missing in a partial clone, and is not sent again.
+        names = [name for one in self.order["known"] for name in (one, one + "^{tree}")]
         found = self.git.run(
-            "cat-file", "--batch-check=%(objecttype) %(objectname)", stdin="\n".join([*known, ""]).encode()
+            "cat-file", "--batch-check=%(objecttype) %(objectname)", stdin="\n".join([*names, ""]).encode()
         )
-        excluded = [line[7:] for line in found.decode().splitlines() if line.startswith("commit ")]
+        lines = [line.split(" ") for line in found.decode().splitlines()]
+        excluded = [line[1] for line in lines if line[0] in ("commit", "tree")]
         wanted = "\n".join([tree, head, *(f"^{one}" for one in excluded), ""]).encode()
+        # It fails if anything else is missing: the portal may have that from another task.
         words = ("pack-objects", "--revs", "--stdout", "-q")
         with open(self.folder + "/pack", "wb") as file:
             self.git.run(*words, stdin=wanted, into=file.fileno(), fails=_broken("lacks objects"))
@@ -460,8 +693,14 @@ class Recording:
                 yield name
                 continue
             for where, folders, files in os.walk(self._path(name.rstrip(b"/"))):
-                folders[:] = [one for one in folders if one not in skipped and one != b".git"]
                 inner = os.path.relpath(where, self.tree)
+                folders[:] = [
+                    one
+                    for one in folders
+                    if one not in skipped
+                    and one != b".git"
+                    and not self._is_in_worktree(os.path.join(inner, one, b""))
+                ]
                 yield from (os.path.join(inner, one) for one in files if one not in skipped)
 
     def _fingerprint(self, name: bytes, left: list[int]) -> bytes:
@@ -494,6 +733,20 @@ class Recording:
         except OSError:
             return False
 
+    def _is_absent(self, name: bytes) -> bool:
+        """Return whether there is nothing of this name, and nothing but folders above it."""
+        parts = name.split(b"/")
+        for depth in range(1, len(parts) + 1):
+            try:
+                kind = os.lstat(self._path(b"/".join(parts[:depth]))).st_mode
+            except FileNotFoundError:
+                return True
+            except OSError:
+                return False
+            if not stat.S_ISDIR(kind):
+                return False
+        return False
+
     def _is_special(self, name: bytes) -> bool:
         try:
             kind = os.lstat(self._path(name)).st_mode
@@ -514,6 +767,11 @@ def _broken(what: str) -> type[Exception]:
             super().__init__(f"{what} ({reason})")
 
     return Broken
+
+
+def _is_link(entry: bytes) -> bool:
+    """Return whether mode and id of an index entry are those of a submodule."""
+    return entry.startswith(b"160000")
 
 
 def _decode(names: Iterable[bytes]) -> list[str]:

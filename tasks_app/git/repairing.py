@@ -17,7 +17,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from tasks_app.core.errors import WorkspaceError
-from tasks_app.git.checksums import is_intact
 from tasks_app.git.durable import sync_tree
 from tasks_app.git.faults import damage_marker, is_damage
 from tasks_app.git.program import Git
@@ -27,6 +26,8 @@ _PACKED = re.compile(r"(?P<commit>[0-9a-f]{40}|[0-9a-f]{64}) (?P<name>refs/\S+)|
 _PIECE = 1024 * 1024
 #: Digits in the name of the file of an object; two more are that of its folder.
 _OBJECT_NAME = 38
+#: Bytes of the SHA-1 with which git ends a pack and its index.
+_HASH_BYTES = 20
 #: Enough for the whole history of a large repository.
 _WALK_SECONDS = 3600.0
 #: git makes these files again from the packs and objects.
@@ -210,8 +211,14 @@ def _is_object(path: Path, name: str) -> bool:
 
 def _ends_with_its_hash(path: Path) -> bool:
     """Return whether a pack, or its index, ends with the SHA-1 of its content, or is gone meanwhile."""
+    digest = hashlib.sha1(usedforsecurity=False)
     try:
-        return is_intact(path)
+        with path.open("rb") as file:
+            left = path.stat().st_size - _HASH_BYTES
+            while left > 0 and (piece := file.read(min(_PIECE, left))):
+                digest.update(piece)
+                left -= len(piece)
+            return left == 0 and file.read() == digest.digest()
     except FileNotFoundError:
         return True
     except OSError:

@@ -12,7 +12,7 @@ from datetime import datetime
 from pathlib import Path, PurePosixPath
 from typing import IO
 
-from tasks_app.core.errors import RepositoryDamaged, WorkspaceError
+from tasks_app.core.errors import BranchMissing, RepositoryDamaged, WorkspaceError
 from tasks_app.git import repairing
 from tasks_app.git.durable import move_into_place, sync_folders, sync_tree
 from tasks_app.git.faults import damage_marker, is_damage, is_lock_conflict
@@ -23,6 +23,8 @@ from tasks_app.git.source import upload_pack
 #: How long a fetch waits for another one of the same repository: a person may be waiting for it.
 LOCK_SECONDS = 60.0
 _LOCK_POLL_SECONDS = 0.1
+#: After so long the system has written a new name in a folder to the disk, also if its writer was killed.
+_UNSYNCED_SECONDS = 3600.0
 #: Maximum number of packs that are not repacked; git searches each of them.
 PACKS = 50
 _SUBJECT = 200
@@ -147,7 +149,7 @@ class Repository:
         git = Git(self.path, settings=self.settings)
         self._without_stale_locks(locks, lambda: git.run(*words, timeout=NETWORK_SECONDS))
         for folder in ("objects", "refs"):
-            sync_tree(self.path / folder)
+            sync_tree(self.path / folder, changed_within=_UNSYNCED_SECONDS)
 
     def _clear_damage_if_any(self, *, thorough: bool) -> list[str]:
         """Examine the repository if there is a reason. Move away what cannot be read and return its paths."""
@@ -187,7 +189,7 @@ class Repository:
             self.git.run("for-each-ref", "--format=%(objecttype)", ref)  # its commit may be missing
             if repairing.has_bad_references(self.path):
                 raise self.git.damage("a reference is empty or unreadable") from error
-            raise WorkspaceError(f"{self.source} has no branch {branch}.") from error
+            raise BranchMissing(f"{self.source} has no branch {branch}. It may have been renamed.") from error
 
     def commit(self, name: str) -> str:
         """Return the full id of the commit that `name` stands for. Raises WorkspaceError if it is missing."""
@@ -312,24 +314,19 @@ class Repository:
         before = [entry for entry in self._top_level_entries(base) if _name_in(entry) == name]
         entries = b"".join(entry + b"\0" for entry in others + before)
         tree = self.git.run("mktree", "-z", stdin=entries).decode().strip()
-        author_name, author_email = author
-        words = (
-            "show",
-            "-s",
-            "--no-show-signature",
-            "--format=%an%x00%ae%x00%P%x00%B",
-            valid_commit(commit),
-            "--",
-        )
-        made_by, email, own_parents, own_message = self.git.line(*words).split("\0", 3)
-        is_own = (made_by, email, own_message.strip()) == (author_name, author_email, message.strip())
-        parents = own_parents.split() if is_own else [commit]
-        identity = ("-c", f"user.name={author_name}", "-c", f"user.email={author_email}")
-        options = [word for parent in parents for word in ("-p", parent)]
+        parents = self.parents_of_own(commit, author=author, message=message)
+        identity = ("-c", f"user.name={author[0]}", "-c", f"user.email={author[1]}")
+        options = [word for parent in ([commit] if parents is None else parents) for word in ("-p", parent)]
         text = f"{message}\n".encode(errors="replace")
         made = self.git.run(*identity, "commit-tree", *options, tree, stdin=text).decode().strip()
         sync_folders({self.path / "objects" / one[:2] for one in (tree, made)})
         return made
+
+    def parents_of_own(self, commit: str, *, author: tuple[str, str], message: str) -> list[str] | None:
+        """Return the parents of a commit that the portal made with this message; None for another one."""
+        words = ("show", "-s", "--no-show-signature", "--format=%an%x00%ae%x00%P%x00%B")
+        name, email, parents, text = self.git.line(*words, valid_commit(commit), "--").split("\0", 3)
+        return parents.split() if (name, email, text.strip()) == (*author, message.strip()) else None
 
     def _top_level_entries(self, commit: str) -> list[bytes]:
         listed = self.git.run("ls-tree", "-z", "--full-tree", valid_commit(commit))

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from datetime import timedelta
 from itertools import islice
 from typing import Any
 
 from django.http import QueryDict
+from django.utils import timezone
 
 from tasks_app.core.storable import storable, storable_text
 from tasks_app.models import Action, AuditEntry, Project, Task, User
@@ -28,6 +30,8 @@ class ActionOrigin:
 
 
 _PORTAL = ActionOrigin()
+#: Called with each new entry, in the transaction of its action; what it raises undoes the action.
+_witness: ContextVar[Callable[[AuditEntry], None] | None] = ContextVar("witness", default=None)
 _origin: ContextVar[ActionOrigin] = ContextVar("origin", default=_PORTAL)
 
 
@@ -43,6 +47,16 @@ def acting_from(origin: ActionOrigin) -> Iterator[None]:
 
 def current_origin() -> ActionOrigin:
     return _origin.get()
+
+
+@contextmanager
+def witnessed_by(witness: Callable[[AuditEntry], None]) -> Iterator[None]:
+    """Call `witness` with each entry inside this context, in the transaction of the action itself."""
+    token = _witness.set(witness)
+    try:
+        yield
+    finally:
+        _witness.reset(token)
 
 
 def record(
@@ -62,7 +76,7 @@ def record(
     project = project or (task.project if task else None)
     subject = subject or (str(task) if task else str(project) if project else "")
     source = current_origin()
-    return AuditEntry.objects.create(
+    entry = AuditEntry.objects.create(
         action=action,
         actor=by,
         actor_name=storable_text(by.shown_name if by else actor_name)[:200],
@@ -75,6 +89,18 @@ def record(
         subject=storable_text(subject)[:300],
         detail=storable(detail),
     )
+    if witness := _witness.get():
+        witness(entry)
+    return entry
+
+
+def record_once_an_hour(action: Action, *, by: User, subject: str, most: int = 100, **more: Any) -> None:
+    """Record what a script may do every second: once an hour for each subject, `most` subjects a user."""
+    entries = AuditEntry.objects.filter(action=action, actor=by, at__gt=timezone.now() - timedelta(hours=1))
+    subjects = set(entries.order_by().values_list("subject", flat=True)[: most + 1])
+    subject = storable_text(subject)[:300]
+    if subject not in subjects and len(subjects) < most:
+        record(action, by=by, subject=subject, **more)
 
 
 def truncated_query(query: QueryDict) -> dict[str, list[str]]:

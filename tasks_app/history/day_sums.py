@@ -8,17 +8,21 @@ up again, so the sums and the rows never differ for a reader, and nothing is cou
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from datetime import date, datetime, timedelta
 from typing import Any
 
 from django.db import transaction
-from django.db.models import Min, QuerySet, Sum
+from django.db.models import Count, Min, QuerySet, Sum
 from django.utils import timezone
 
+from tasks_app.core.types import Usage
 from tasks_app.history.day_figures import FIGURES, with_share
 from tasks_app.history.days import DAY, Days
 from tasks_app.history.sql_functions import Day
+from tasks_app.history.statistics import divided
 from tasks_app.models import (
     ChangedDay,
     DayFigures,
@@ -88,7 +92,7 @@ def _add_up(days: list[date]) -> None:
     span = Days(days[0], days[-1])
     for sums in (ModelUsage, PersonUsage, DayFigures):
         sums._default_manager.filter(day__in=days).delete()
-    ModelUsage.objects.bulk_create(_usage(span, ModelUsage, project_id=_PROJECT, model="model"))
+    ModelUsage.objects.bulk_create(_usage_of_models(span))
     PersonUsage.objects.bulk_create(_usage(span, PersonUsage, project_id=_PROJECT, user_id=_PERSON))
     PersonUsage.objects.bulk_create(_usage(span, PersonUsage, user_id=_PERSON))
     DayFigures.objects.bulk_create(_figures(span))
@@ -104,6 +108,18 @@ def _usage(span: Days, sums: Any, **columns: str) -> Iterator[Any]:
     for row in rows:
         own = {name: row[column] for name, column in columns.items()}
         yield sums(day=row["day"], **own, **{name: row[name] or 0 for name in SUMS})
+
+
+def _usage_of_models(span: Days) -> Iterator[ModelUsage]:
+    runs = Run.objects.filter(**span.conditions("started_at")).order_by()
+    groups = runs.annotate(day=Day("started_at")).values("day", _PROJECT, "model", "by_model")
+    found: dict[tuple[date, int, str], Usage] = defaultdict(Usage)
+    for row in groups.annotate(**SUMS, runs=Count("pk")):
+        total = Usage(*(row[name] or 0 for name in SUMS))
+        for model, usage in divided(row["model"], row["by_model"], total, runs=row["runs"]):
+            found[row["day"], row[_PROJECT], model] += usage
+    for (day, project_id, model), usage in found.items():
+        yield ModelUsage(day=day, project_id=project_id, model=model, **asdict(usage))
 
 
 def _figures(span: Days) -> Iterator[DayFigures]:

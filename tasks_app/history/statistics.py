@@ -6,7 +6,7 @@ Each function makes a fixed number of queries, however many rows it is given.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -131,10 +131,25 @@ def _to_usage(row: Mapping[str, float | None]) -> Usage:
 
 def _usage_by_model(runs: QuerySet[Run], owner: str) -> dict[int, dict[str, Usage]]:
     found: dict[int, dict[str, Usage]] = defaultdict(dict)
-    for row in runs.order_by().values(owner, "model").annotate(**_SUMS):
-        if (usage := _to_usage(row)) != Usage():  # a run that has not reported its usage yet
-            found[row[owner]][row["model"]] = usage
+    rows = runs.order_by().values(owner, "model", "by_model").annotate(**_SUMS, runs=Count("pk"))
+    for row in rows:
+        if (total := _to_usage(row)) == Usage():  # a run that has not reported its usage yet
+            continue
+        of_owner = found[row[owner]]
+        for model, usage in divided(row["model"], row["by_model"], total, runs=row["runs"]):
+            of_owner[model] = of_owner.get(model, Usage()) + usage
     return found
+
+
+def divided(
+    model: str, by_model: Mapping[str, list[float]] | None, total: Usage, *, runs: int
+) -> Iterator[tuple[str, Usage]]:
+    """Yield the usage of each model of a group of runs with the same `model` and `by_model`."""
+    if by_model is None:
+        yield model, total
+        return
+    for name, amounts in by_model.items():
+        yield name, Usage(*(amount * runs for amount in amounts))  # type: ignore[arg-type]
 
 
 def _metrics(by_model: Mapping[str, Usage], duration: Duration) -> Metrics:

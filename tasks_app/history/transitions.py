@@ -11,7 +11,6 @@ from django.utils import timezone
 from tasks_app.core.errors import IllegalMove
 from tasks_app.core.moves import allowed, allowed_between_tasks
 from tasks_app.core.phases import ENDED, Phase
-from tasks_app.history.spans import end_spans
 from tasks_app.models import Change, ChangeKind, Sequence, SequenceTransition, Step, Task, Transition, User
 
 
@@ -43,8 +42,6 @@ def move(
             task_id=task_id, step_id=step_id, source=source, target=target, reason=reason, actor=by
         )
         Change.objects.create(task_id=task_id, kind=ChangeKind.PHASE)
-        if target in ENDED:
-            end_spans(task_id, step_id, target)
         if isinstance(thing, Task) and thing.sequence_id:
             _move_sequence_with_task(thing.sequence_id, target, fields, reason=reason, by=by)
     thing.phase = target

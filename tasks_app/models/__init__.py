@@ -43,6 +43,7 @@ from tasks_app.models.pull_request import PullRequest
 from tasks_app.models.push import PushSubscription
 from tasks_app.models.question import (
     CLAIM_LASTS,
+    KIND_NAMES,
     SHOWN_WITH,
     VERDICTS,
     Channel,
@@ -61,9 +62,9 @@ from tasks_app.models.review import (
     ViewedFile,
 )
 from tasks_app.models.run import Event, EventKind, Outcome, Reason, Run
+from tasks_app.models.sent_span import SentSpan
 from tasks_app.models.sequence import Sequence
 from tasks_app.models.setup import Setup, SetupCache, SetupOutcome
-from tasks_app.models.span import NotedHop, Span, SpanKind
 from tasks_app.models.step import Step, StepKind
 from tasks_app.models.task import EarlyEnd, Task
 from tasks_app.models.token import ApiToken, Scope
@@ -77,6 +78,7 @@ __all__ = [
     "CLAIM_LASTS",
     "DECISION_SHOWN_WITH",
     "EVENT_TYPE_OF",
+    "KIND_NAMES",
     "SHOWN_WITH",
     "TASK_EVENT_TYPES",
     "VERDICTS",
@@ -111,7 +113,6 @@ __all__ = [
     "Medium",
     "Membership",
     "ModelUsage",
-    "NotedHop",
     "Notice",
     "Outcome",
     "PersonUsage",
@@ -134,6 +135,7 @@ __all__ = [
     "Role",
     "Run",
     "Scope",
+    "SentSpan",
     "Sequence",
     "SequenceTransition",
     "SessionEntry",
@@ -141,8 +143,6 @@ __all__ = [
     "SetupCache",
     "SetupOutcome",
     "Side",
-    "Span",
-    "SpanKind",
     "Step",
     "StepKind",
     "SummedDay",

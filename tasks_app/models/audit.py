@@ -74,6 +74,11 @@ class Action(models.TextChoices):
     WORKER_TOKEN_REVOKED = "worker_token_revoked", "revoked the token of the worker host"
     NOTIFICATIONS_CHANGED = "notifications_changed", "changed the notifications of"
     EXPORTED = "exported", "exported"
+    DOWNLOADED = "downloaded", "downloaded"
+    FETCHED = "fetched", "fetched the source of"
+    BACKUP_MADE = "backup_made", "made the backup"
+    REFUSED = "refused", "was refused"
+    TOKEN_REFUSED = "token_refused", "showed an unusable token:"
 
 
 #: Fields that a search looks at.

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+from datetime import timedelta
 from typing import Any
 
+from django.conf import settings
 from django.contrib.auth import HASH_SESSION_KEY
 from django.contrib.sessions.base_session import AbstractBaseSession
 from django.db import models
@@ -50,3 +52,10 @@ class BrowserSession(AbstractBaseSession):
         stored = self.get_decoded().get(HASH_SESSION_KEY, "")
         hashes = (self.user.get_session_auth_hash(), *self.user.get_session_auth_fallback_hash())
         return any(constant_time_compare(stored, one) for one in hashes)
+
+
+def lasting_sessions() -> models.QuerySet[BrowserSession]:
+    """Return the sessions that have neither expired nor been unused for too long."""
+    now, idle_hours = timezone.now(), settings.ENVIRONMENT.session_idle_hours
+    found = BrowserSession._default_manager.filter(expire_date__gt=now)
+    return found.filter(seen_at__gt=now - timedelta(hours=idle_hours)) if idle_hours else found

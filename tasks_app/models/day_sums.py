@@ -1,7 +1,7 @@
 """Sums of each day in UTC: pages over a long time read days instead of runs, tasks and questions (P11).
 
 `history/day_sums.py` writes them when a day has passed, and again if one of its rows changed since. The
-database itself notes such days (`history/day_triggers.py`).
+database itself notes such days (`migrations/0006_changed_days.py`).
 
 The database does not require that projects and accounts exist: a web server of an older version, which may
 still run beside these tables, removes them without knowing of these rows. Their days are noted even then.
@@ -133,6 +133,8 @@ class DayFigures(DaySums):
     runs_interrupted = _count()
     runs_crashed = _count()
     runs_lost = _count()
+    # A server of the version before inserts rows without it.
+    runs_undelivered = models.PositiveIntegerField(default=0, db_default=0)
 
     tasks_done = _count()
     tasks_finished_early = _count()

@@ -12,12 +12,16 @@ from django.db.models.functions import Coalesce
 from django.utils import timezone
 
 from tasks_app.config.decision_files import MAX_REASON, MAX_STATEMENT
+from tasks_app.core.asked_items import question_and_reasons
+from tasks_app.core.similar_questions import word_root
 from tasks_app.models.project import Project
 from tasks_app.models.question import Question
 from tasks_app.models.run import Run
 from tasks_app.models.task import Task
 from tasks_app.models.user import ACTING_ROLES, Membership, User
 
+#: Longest question that is quoted whole beside a decision; of a longer one, only the sentence that asks is.
+MAX_ASKED = 600
 _LABEL = re.compile(r"\b[Dd]-([0-9]{1,9})\b")
 
 
@@ -76,10 +80,14 @@ class DecisionEventKind(models.TextChoices):
 DECISION_SHOWN_WITH = ("project", "decided_by", "question__task", "replaces", "exception_to")
 #: What counts as a use: the decision made a difference to a task.
 USES = (DecisionEventKind.FOLLOWED, DecisionEventKind.CONFIRMED, DecisionEventKind.APPLIED)
-#: What counts as an override: somebody decided or found otherwise.
-OVERRIDES = (DecisionEventKind.EXCEPTION, DecisionEventKind.UNFIT, DecisionEventKind.TAKEN_BACK)
+#: What counts as an override: somebody decided otherwise. That an agent finds it unfit is no decision.
+OVERRIDES = (DecisionEventKind.EXCEPTION, DecisionEventKind.TAKEN_BACK)
 #: By each of these a named human said that the decision is right.
 CONFIRMATIONS = (DecisionEventKind.DECIDED, DecisionEventKind.CONFIRMED)
+
+
+#: Items of a card whose texts are searched; agents ask four at most.
+_ITEMS_SEARCHED = 4
 
 
 class Citation(TypedDict):
@@ -136,21 +144,34 @@ class DecisionQuerySet(models.QuerySet["Decision"]):
         return offered[state]() if state in offered else self.filter(state=state)
 
     def search(self, words: str) -> Self:
-        """Return the decisions in which all the words stand, or the one that is cited as `D-17`."""
+        """Return the decisions in which all the words stand, or the one that is cited as `D-17`.
+
+        Words are searched by their stems: “rounding” finds “round half up”. The question that was answered
+        and its header count, too.
+        """
         found = self
         for word in words.split():
             if Decision.is_label(word):
                 found = found.filter(number=int(word[2:]))
             else:
-                text = Q(statement__icontains=word) | Q(reason__icontains=word) | Q(source__icontains=word)
+                root = word_root(word.casefold())
+                text = Q(statement__icontains=root) | Q(reason__icontains=root) | Q(source__icontains=word)
+                for place in range(_ITEMS_SEARCHED):
+                    asked = f"question__items__{place}"
+                    text |= Q(**{f"{asked}__header__icontains": root})
+                    text |= Q(**{f"{asked}__question__icontains": root})
                 found = found.filter(text | Q(decided_by__username__icontains=word))
         return found
 
     def with_counts(self) -> Self:
-        """Add `uses`, `overrides` and `confirmers` (how many people confirmed it who may answer)."""
+        """Add `uses`, `overrides`, `doubts` (how often an agent said that it does not fit) and `confirmers`.
+
+        The last is how many people confirmed it who may answer.
+        """
         return self.annotate(
             uses=_events_counted(Count("pk"), Q(kind__in=USES)),
             overrides=_events_counted(Count("pk"), Q(kind__in=OVERRIDES)),
+            doubts=_events_counted(Count("pk"), Q(kind=DecisionEventKind.UNFIT)),
             confirmers=_events_counted(Count("user", distinct=True), counted_confirmations()),
         )
 
@@ -203,6 +224,7 @@ class Decision(models.Model):
     #: Only on rows of `with_counts()`.
     uses: int
     overrides: int
+    doubts: int
     confirmers: int
 
     class Meta:
@@ -248,6 +270,20 @@ class Decision(models.Model):
         return f"D-{self.number}"
 
     @property
+    def asked(self) -> str:
+        """The question that it answers, with what it says before it asks: “Which of the two?” needs that.
+
+        "" if nobody asked, or if it is about several questions at once.
+        """
+        asked = list(self.answers)
+        if not asked and self.question:
+            asked = [str(item["question"]) for item in self.question.items]
+        if len(asked) != 1:
+            return ""
+        whole = " ".join(asked[0].split())
+        return whole if len(whole) <= MAX_ASKED else " ".join(question_and_reasons(asked[0])[0].split())
+
+    @property
     def is_active(self) -> bool:
         return self.state == DecisionState.ACTIVE
 
@@ -269,6 +305,14 @@ class Decision(models.Model):
             label = str(ReviewReason(self.review_reason).label)
             return f"{label}: {self.review_note}" if self.review_note else label
         return f"it was to be reviewed after {self.review_after:%Y-%m-%d}" if self.is_due else ""
+
+    @property
+    def doubt(self) -> str:
+        """Why an agent said that it does not fit, if nobody has looked at that since; else empty."""
+        if self.review_reason == ReviewReason.UNFIT:
+            return self.review_note
+        # Beside changed code, which is the reason for the review, the note has it behind the label.
+        return self.review_note.partition(f"{ReviewReason.UNFIT.label}: ")[2]
 
     @property
     def scope_in_words(self) -> str:

@@ -11,7 +11,7 @@ from tasks_app.models.question import Question
 class IndexedAnswer(models.Model):
     """An answered item of a clarification in the index of earlier answers; `place` counts items from 0.
 
-    Written and deleted with the answer. `reporting/search/schema.py` makes the full text index of `words`.
+    Written and deleted with the answer. `migrations/0002_search.py` makes the full text index of `words`.
     """
 
     question = models.ForeignKey(

@@ -12,6 +12,7 @@ from django.db.models.functions import Now
 from tasks_app.core.phases import Phase
 from tasks_app.models.project import Project
 from tasks_app.models.publication import Publication
+from tasks_app.models.question import KIND_NAMES, QuestionKind
 from tasks_app.models.review import Review, ThreadComment
 from tasks_app.models.task import Task
 from tasks_app.models.transition import Transition
@@ -216,6 +217,9 @@ class Notice(models.Model):
     )
     event_type = models.CharField(max_length=20, choices=EventType)
     step = models.CharField(max_length=100, blank=True)
+    question_kind = models.CharField(
+        max_length=20, choices=QuestionKind, blank=True, default="", db_default="", editable=False
+    )
     headline = models.CharField(max_length=300, blank=True, help_text="The question, or why it failed.")
     at = models.DateTimeField(auto_now_add=True, db_index=True)
     read_at = models.DateTimeField(null=True, blank=True)
@@ -244,6 +248,11 @@ class Notice(models.Model):
 
     def __str__(self) -> str:
         return self.headline or f"{self.task}: {self.get_event_type_display()}"
+
+    @property
+    def question_name(self) -> str:
+        """What the agent asked for: “Question”, “Approval” or “Plan”."""
+        return KIND_NAMES[self.question_kind or QuestionKind.CLARIFICATION]
 
     @property
     def is_unread(self) -> bool:

@@ -10,7 +10,9 @@ from typing import Any, Literal, Self
 from django.db import models
 from django.db.models import F, Q
 from django.utils import timezone
+from django.utils.functional import cached_property
 
+from tasks_app.core.asked_items import Title, title_of
 from tasks_app.models.run import Run
 from tasks_app.models.step import Step
 from tasks_app.models.task import Task
@@ -23,6 +25,15 @@ class QuestionKind(models.TextChoices):
     PLAN = "plan", "a plan to review"
     #: Asked by the portal, not by an agent: see `services/costs/soft_limit.py`.
     COST = "cost", "a soft cost limit"
+
+
+#: What a question of each kind is called in front of its number, and in notifications.
+KIND_NAMES: dict[str, str] = {
+    QuestionKind.CLARIFICATION: "Question",
+    QuestionKind.APPROVAL: "Approval",
+    QuestionKind.PLAN: "Plan",
+    QuestionKind.COST: "Question",
+}
 
 
 class QuestionState(models.TextChoices):
@@ -284,6 +295,37 @@ class Question(models.Model):
         return str(self.items[0]["question"]) if self.items else ""
 
     @property
+    def title(self) -> Title:
+        """What lists and notifications call it."""
+        return title_of(self.items)
+
+    @property
+    def kind_name(self) -> str:
+        """What it is called beside its number, as in “Plan 3”."""
+        return KIND_NAMES[self.kind]
+
+    @cached_property
+    def revises(self) -> Question | None:
+        """The plan that was sent back last in the same step before this one; None for other questions."""
+        if self.kind != QuestionKind.PLAN:
+            return None
+        before = self.step.questions.filter(kind=QuestionKind.PLAN, number__lt=self.number)
+        counted = before.filter(run__number__gte=self.step.first_run).select_related("answered_by")
+        return counted.filter(verdict=Verdict.SENT_BACK).last()
+
+    @property
+    def rule(self) -> str:
+        """The pattern of `askBefore` because of which an approval is asked for; "" if it is not known."""
+        return next((str(piece["text"]) for piece in self.evidence if piece.get("kind") == "rule"), "")
+
+    @property
+    def long_command(self) -> str:
+        """The whole command of an approval if the headline has only a part of it; else ""."""
+        commands = (str(piece["text"]) for piece in self.evidence if piece.get("kind") == "command")
+        command = next(commands, "")
+        return "" if f"`{command}`" in self.headline else command
+
+    @property
     def headline_by_evidence(self) -> str:
         """The headline beside the evidence, which already shows the whole command."""
         if self.kind == QuestionKind.APPROVAL and self.evidence and self.evidence[0].get("kind") == "command":
@@ -371,6 +413,27 @@ class Question(models.Model):
         )
 
     @property
+    def asked_and_answered(self) -> list[tuple[str, str]]:
+        """Return each question of the card with its answer; notes follow the last answer.
+
+        A card without answers, or with a verdict, is one pair of its questions and `answer_text`.
+        """
+        pairs = list(self.answers_in_order.items())
+        if len(pairs) <= 1 or self.outcome != "Answered":
+            return [("\n".join(str(item["question"]) for item in self.items), self.answer_text)]
+        if self.notes:
+            last, answer = pairs[-1]
+            pairs[-1] = (last, f"{answer}\n\n{self.notes_label}: {self.notes}")
+        return pairs
+
+    @property
+    def notes_label(self) -> str:
+        """What the notes are called, with the questions that they belong to."""
+        if self.is_turned_down:
+            return "Reason" if self.verdict == Verdict.DENIED else "Comments"
+        return "Notes on all of these questions" if len(self.items) > 1 else "Notes"
+
+    @property
     def answer_text(self) -> str:
         """The answer in one text, for the history and logs.
 
@@ -384,4 +447,4 @@ class Question(models.Model):
             text = "".join(self.answers.values())
         else:
             text = "\n".join(f"{question}: {answer}" for question, answer in self.answers_in_order.items())
-        return f"{text}\n\nNotes: {self.notes}" if self.notes else text
+        return f"{text}\n\n{self.notes_label}: {self.notes}" if self.notes else text

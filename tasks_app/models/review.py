@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Self
 
 from django.db import models
-from django.db.models import Exists, OuterRef, Q
+from django.db.models import Exists, OuterRef, Q, Subquery
 
 from tasks_app.models.question import Channel
-from tasks_app.models.run import Run
+from tasks_app.models.run import Outcome, Run
 from tasks_app.models.step import Step
 from tasks_app.models.task import Task
 from tasks_app.models.user import User
@@ -48,6 +48,14 @@ class ReviewQuerySet(models.QuerySet["Review"]):
         own = Review.objects.sent().filter(task=OuterRef("task"), author=OuterRef("author"))
         later = own.filter(verdict__in=verdicts, number__gt=OuterRef("number"))
         return self.sent().filter(~Exists(later), verdict__in=verdicts)
+
+    def with_answers(self) -> Self:
+        """Add `answered_in`: the number of the run that ended the work on a request, else None."""
+        since = Run.objects.filter(
+            step=OuterRef("handed_in__step"), number__gte=OuterRef("handed_in__number")
+        )
+        finished = since.filter(outcome=Outcome.FINISHED)
+        return self.annotate(answered_in=Subquery(finished.order_by("number").values("number")[:1]))
 
     def undelivered(self) -> Self:
         """Return the requests for changes that no agent has received, in order."""
@@ -95,6 +103,9 @@ class Review(models.Model):
     )
 
     objects = ReviewQuerySet.as_manager()
+
+    #: Only on rows of `with_answers()`.
+    answered_in: int | None
 
     class Meta:
         ordering = ["task_id", "number", "pk"]

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import astuple
+
 from django.db import models
 from django.db.models import Max, Q
 
+from tasks_app.core.storable import storable_text
 from tasks_app.core.types import Usage
 from tasks_app.models.step import Step
 
@@ -14,6 +18,8 @@ class Reason(models.TextChoices):
 
     FIRST = "first", "first run"
     ANSWER = "answer", "after an answer"
+    APPROVAL = "approval", "after an approval or denial"
+    PLAN = "plan", "after the plan’s review"
     CHECK_FAILED = "check_failed", "after a failed check"
     LIMIT = "limit", "after a limit"
     CRASH = "crash", "after an interruption"
@@ -31,6 +37,14 @@ class Outcome(models.TextChoices):
     INTERRUPTED = "interrupted", "it was stopped"
     CRASHED = "crashed", "its worker or its process was killed"
     LOST = "lost", "its session could not be resumed"
+    UNDELIVERED = "undelivered", "an answer did not reach its model"
+
+
+def stored_by_model(by_model: Mapping[str, Usage]) -> dict[str, list[float]] | None:
+    """Return the usage of several models as `Run.by_model` stores it; None for at most one."""
+    if len(by_model) < 2:
+        return None
+    return {storable_text(name)[:100]: list(astuple(usage)) for name, usage in by_model.items()}
 
 
 class Run(models.Model):
@@ -54,6 +68,13 @@ class Run(models.Model):
     )
     outcome = models.CharField(max_length=20, choices=Outcome, blank=True)
     error = models.TextField(blank=True)
+    not_done = models.TextField(
+        blank=True,
+        default="",
+        db_default="",
+        editable=False,
+        help_text="Why its agent says that the task is not done; empty once the task has failed for that.",
+    )
     checks = models.JSONField(null=True, blank=True)
     head_commit = models.CharField(max_length=64, blank=True, help_text="The workspace as the agent left it.")
     checked_commit = models.CharField(
@@ -66,6 +87,12 @@ class Run(models.Model):
         max_length=64, blank=True, help_text="The list of files that git ignores, as the checks left them."
     )
     model = models.CharField(max_length=100, blank=True)
+    by_model = models.JSONField(
+        null=True,
+        blank=True,
+        editable=False,
+        help_text="Usage of each model, if there were several.",
+    )
     sandboxed = models.BooleanField(default=False)
     network = models.CharField(
         max_length=10, blank=True, help_text="What its processes could reach: full, model or none."
@@ -114,6 +141,12 @@ class Run(models.Model):
             self.cache_read_tokens,
             self.cost_usd,
         )
+
+    @property
+    def usage_by_model(self) -> dict[str, Usage]:
+        if not self.by_model:
+            return {self.model: self.usage}
+        return {name: Usage(*amounts) for name, amounts in self.by_model.items()}
 
     @property
     def agent_reports_other_cost(self) -> bool:

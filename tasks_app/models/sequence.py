@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.db import models
 from django.db.models import Q
 
+from tasks_app.core.phases import Phase
 from tasks_app.models.installation import new_folder_key
 from tasks_app.models.phased import Phased
 from tasks_app.models.project import Project
@@ -62,3 +63,7 @@ class Sequence(Phased):
 
     def __str__(self) -> str:
         return self.folder
+
+    @property
+    def lost_its_worker(self) -> bool:
+        return self.phase == Phase.RUNNING and self.tasks.without_worker().exists()

@@ -44,6 +44,11 @@ class Step(Phased):
     first_run = models.PositiveIntegerField(
         default=1, help_text="The first run that counts: those before it are history since somebody retried."
     )
+    kept_from = models.PositiveIntegerField(
+        default=1,
+        db_default=1,
+        help_text="The first run whose work is in the files: they were put back before it, if it is not 1.",
+    )
     base_commit = models.CharField(max_length=64, blank=True, help_text="The snapshot the step started from.")
     base_ignored = models.CharField(
         max_length=64, blank=True, help_text="The list of files that git ignores, before the step."
@@ -72,9 +77,18 @@ class Step(Phased):
         return super().phase_display
 
     @property
+    def lost_its_worker(self) -> bool:
+        return self.phase == Phase.RUNNING and self.task.lost_its_worker
+
+    @property
     def is_clarifying(self) -> bool:
         """Whether it only asks what is unclear, before the steps of the pipeline."""
         return self.kind == StepKind.CLARIFY
+
+    @property
+    def is_last(self) -> bool:
+        """Whether no step of its task follows."""
+        return not self.task.steps.filter(position__gt=self.position).exists()
 
     @property
     def current_runs(self) -> models.QuerySet[Run]:

@@ -8,9 +8,10 @@ from functools import reduce
 from operator import or_
 from typing import Self
 
-from django.db import models
-from django.db.models import F, Q
+from django.db import connection, models, transaction
+from django.db.models import Case, Count, F, Q, Value, When
 from django.db.models.functions import Now
+from django.utils import timezone
 
 from tasks_app.config.task_file import PriorityName
 from tasks_app.core.phases import (
@@ -25,7 +26,7 @@ from tasks_app.core.phases import (
 )
 from tasks_app.core.types import JsonObject
 from tasks_app.models.installation import new_folder_key
-from tasks_app.models.phased import Phased
+from tasks_app.models.phased import Phased, shown_in
 from tasks_app.models.project import Project
 from tasks_app.models.sequence import Sequence
 from tasks_app.models.user import User
@@ -66,15 +67,23 @@ def priority_name(value: int) -> PriorityName:
 HAS_LOG = Q(log_removed_at=None) | Q(log_removed_at__lt=F("ended_at"))
 
 
+def _free() -> Q:
+    too_far = Now() + timedelta(seconds=_MAX_LEASE_FACTOR * LEASE_SECONDS)
+    return Q(lease_expires=None) | Q(lease_expires__lt=Now()) | Q(lease_expires__gt=too_far)
+
+
+def lost_its_worker() -> Q:
+    """Return the condition for running tasks that were claimed and have no valid lease."""
+    return Q(phase=Phase.RUNNING, lease_epoch__gt=0) & _free()
+
+
 class TaskQuerySet(models.QuerySet["Task"]):
     def free(self) -> Self:
         """Return tasks without a valid lease: never claimed, released, or not renewed.
 
         A lease that ends too far in the future is invalid too: the clock was set back.
         """
-        too_far = Now() + timedelta(seconds=_MAX_LEASE_FACTOR * LEASE_SECONDS)
-        over = Q(lease_expires=None) | Q(lease_expires__lt=Now()) | Q(lease_expires__gt=too_far)
-        return self.filter(over)
+        return self.filter(_free())
 
     def due(self) -> Self:
         """Return tasks that a worker can work on now; the sweeper queues these.
@@ -88,6 +97,19 @@ class TaskQuerySet(models.QuerySet["Task"]):
         may_retry = Q(retry_at=None) | Q(retry_at__lte=Now()) | Q(retry_at__gt=too_far)
         settled = Q(undo_until=None) | Q(undo_until__lte=Now()) | Q(undo_until__gt=too_far)
         return self.free().filter(((queued | limit_reset) & may_retry & settled) | Q(phase=Phase.RUNNING))
+
+    def without_worker(self) -> Self:
+        """Return running tasks that have lost their worker."""
+        return self.filter(lost_its_worker())
+
+    def in_phases(self, *phases: str) -> Self:
+        """Return tasks whose `shown_phase` is one of these."""
+        return self.filter(shown_in(phases, lost=lost_its_worker()))
+
+    def count_by_phase(self) -> dict[str, int]:
+        """Return the number of tasks by `shown_phase`; phases without tasks are left out."""
+        shown = Case(When(lost_its_worker(), then=Value(Phase.PENDING)), default=F("phase"))
+        return dict(self.order_by().values_list(shown).annotate(Count("pk")))
 
     def worked_on(self) -> Self:
         """Return tasks that count under the limits of projects and people: running, or just claimed.
@@ -144,8 +166,17 @@ class TaskQuerySet(models.QuerySet["Task"]):
         return self.filter(leased).exclude(lease_owner="")
 
     def renew(self, leases: Collection[tuple[int, int]], *, seconds: float) -> int:
-        """Extend these leases to `seconds` from now in one statement; return how many are still held."""
-        return self.held_by(leases).update(lease_expires=Now() + timedelta(seconds=seconds))
+        """Extend these leases to `seconds` from now; return how many were extended.
+
+        On PostgreSQL rows that somebody has locked are left out: waiting for one of them would cost this
+        process all its other leases.
+        """
+        held, until = self.held_by(leases), Now() + timedelta(seconds=seconds)
+        if not connection.features.has_select_for_update_skip_locked:
+            return held.update(lease_expires=until)
+        with transaction.atomic():
+            free = list(held.select_for_update(skip_locked=True).values_list("pk", flat=True))
+            return self.filter(pk__in=free).update(lease_expires=until)
 
 
 class Task(Phased):
@@ -271,10 +302,6 @@ class Task(Phased):
     priority = models.SmallIntegerField(
         choices=Priority.choices, default=Priority.NORMAL, help_text="Its place among the tasks that wait."
     )
-    traceparent = models.CharField(
-        max_length=55, blank=True, default="", db_default="", editable=False,
-        help_text="Its trace and the first span in it, as W3C Trace Context writes them; empty: not traced.",
-    )  # fmt: skip
     paused_seconds = models.FloatField(default=0, help_text="Time spent waiting for humans and for limits.")
     left_by: models.JSONField[list[str], list[str]] = models.JSONField(
         default=list, blank=True, editable=False, db_default=models.Value([], models.JSONField()),
@@ -322,9 +349,17 @@ class Task(Phased):
             return FINISHED_EARLY
         if self.exports_decisions:
             return EXPORTED
-        if self.phase == Phase.RUNNING and self.is_finishing_early:
+        if self.shown_phase == Phase.RUNNING and self.is_finishing_early:
             return FINISHING_EARLY
         return super().phase_display
+
+    @property
+    def lost_its_worker(self) -> bool:
+        """The same as `lost_its_worker()` for rows."""
+        now = timezone.now()
+        latest = now + timedelta(seconds=_MAX_LEASE_FACTOR * LEASE_SECONDS)
+        held = self.lease_expires is not None and now <= self.lease_expires <= latest
+        return self.phase == Phase.RUNNING and self.lease_epoch > 0 and not held
 
     @property
     def is_finishing_early(self) -> bool:

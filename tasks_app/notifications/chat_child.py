@@ -95,6 +95,9 @@ def handle_request(request: dict[str, Any]) -> dict[str, Any]:
     if type(service).__name__ not in SERVICES:
         return {"fault": "This is not the URL of a supported chat service."}
     if request.get("check"):
+        scheme = request["url"].partition(":")[0].lower()
+        if scheme == service.protocol:  # the others are https for every URL
+            return {"fault": f"{scheme}:// is not encrypted. Use {service.secure_protocol}://."}
         return {"ok": True}
     service.verify_certificate, service.redirects = True, False
     return _send_one(service, request)

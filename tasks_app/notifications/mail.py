@@ -13,7 +13,7 @@ from django.core.mail import EmailMultiAlternatives
 from django.template.loader import render_to_string
 
 from tasks_app.absolute_urls import absolute_url
-from tasks_app.models import EventType, User
+from tasks_app.models import EventType, QuestionKind, User
 from tasks_app.notifications.errors import NotSent
 from tasks_app.notifications.message import Message, settings_path
 from tasks_app.notifications.plain_text import one_line, to_lines
@@ -27,7 +27,6 @@ _COUNTED_NAMES = {
     EventType.NOT_PUBLISHED: ("result not published", "results not published"),
     EventType.TEST: ("test", "tests"),
 }
-_SUBJECT_PREFIXES = {EventType.QUESTION: "Question: "}
 
 
 def send(user: User, messages: Sequence[Message]) -> None:
@@ -64,7 +63,9 @@ def send(user: User, messages: Sequence[Message]) -> None:
 def subject(messages: Sequence[Message]) -> str:
     if len(messages) == 1:
         only = messages[0]
-        return one_line(f"[{only.project}] {_SUBJECT_PREFIXES.get(only.event_type, '')}{only.headline}", 180)
+        # Headlines of approvals and plans begin with what they are.
+        asks = only.questions and only.questions[0].kind not in (QuestionKind.APPROVAL, QuestionKind.PLAN)
+        return one_line(f"[{only.project}] {'Question: ' if asks else ''}{only.headline}", 180)
     counts = Counter(message.event_type for message in messages)
     parts = [f"{number} {_COUNTED_NAMES[event_type][number > 1]}" for event_type, number in counts.items()]
     projects = sorted({message.project for message in messages if message.project})

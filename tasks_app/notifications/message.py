@@ -41,6 +41,7 @@ class OpenQuestion:
 
     id: int
     kind: str
+    title: str
     text: str
     url: str
 
@@ -78,7 +79,7 @@ class Message:
         """The subject in one line."""
         if self.event_type == EventType.QUESTION:
             more = len(self.questions) - 1
-            first = one_line(self.questions[0].text, _MAX_HEADLINE) if self.questions else "New question"
+            first = one_line(self.questions[0].title, _MAX_HEADLINE) if self.questions else "New question"
             return f"{first} (and {more} more)" if more > 0 else first
         if self.sequence:
             return f"Failed: the sequence {one_line(self.sequence, 200)}"
@@ -243,14 +244,11 @@ def stopped_sequence(transition: Transition) -> Sequence | None:
     return None if sequence.tasks.filter(pk__gt=transition.task_id).exists() else sequence
 
 
-def headline_of(transition: Transition) -> str:
-    """Return the headline of a notice: the question, or why the task or its sequence failed."""
-    text, task = "", transition.task
-    if transition.target == Phase.WAITING_FOR_INPUT:
-        first = task.questions.open().first()
-        text = first.headline if first else ""
-    elif event_type_of(transition) == EventType.FAILED:
-        text = (stopped_sequence(transition) or task).failure
+def headline_of(transition: Transition, question: Question | None) -> str:
+    """Return the headline of a notice: the open question, or why the task or its sequence failed."""
+    text = str(question.title) if question else ""
+    if event_type_of(transition) == EventType.FAILED:
+        text = (stopped_sequence(transition) or transition.task).failure
     return storable_text(one_line(text, _MAX_HEADLINE))
 
 
@@ -283,11 +281,19 @@ def _open_questions(task: Task) -> list[OpenQuestion]:
         OpenQuestion(
             id=question.pk,
             kind=QuestionKind(question.kind).value,
-            text=truncate(question.headline, _MAX_FAILURE),
+            title=truncate(str(question.title), _MAX_HEADLINE),
+            text=truncate(text_of_question(question), _MAX_FAILURE),
             url=task_url(task.pk) + f"#question-{question.pk}",
         )
         for question in task.questions.open().order_by("number")[:20]
     ]
+
+
+def text_of_question(question: Question) -> str:
+    """Return all that is asked; of an approval the whole command and the rule as well."""
+    rule = f"Rule: {question.rule}" if question.rule else ""
+    asked = (str(item["question"]) for item in question.items)
+    return "\n".join(filter(None, [*asked, question.long_command, rule]))
 
 
 def task_url(task_id: int) -> str:

@@ -65,6 +65,7 @@ class _Event:
     headline: str
     by: int | None
     step: str = ""
+    question_kind: str = ""
     transition: Transition | None = None
     review: Review | None = None
     publication: Publication | None = None
@@ -124,9 +125,12 @@ def _announce_transition(transition_id: int) -> bool:
     transition = Transition.objects.select_related(*_RELATED).get(pk=transition_id)
     Notice.objects.filter(task=transition.task_id, read_at=None).update(read_at=now)
     if not is_over(transition):
-        task, headline = transition.task, headline_of(transition)
-        event_type, step = event_type_of(transition), step_of(task)[:100]
-        event = _Event(task, event_type, headline, transition.actor_id, step, transition=transition)
+        task, event_type, question = transition.task, event_type_of(transition), None
+        if event_type == EventType.QUESTION:
+            question = task.questions.open().first()
+        headline, step = headline_of(transition, question), step_of(task)[:100]
+        kind = question.kind if question else ""
+        event = _Event(task, event_type, headline, transition.actor_id, step, kind, transition=transition)
         _create_all(event, now)
     return True
 
@@ -187,6 +191,7 @@ def _notices(event: _Event, recipients: Iterable[Recipient]) -> list[Notice]:
         **event.origin,
         "event_type": event.event_type,
         "step": event.step,
+        "question_kind": event.question_kind,
         "headline": event.headline,
     }
     users = [one.user for one in recipients if one.wants(event.event_type, Medium.PAGE, event.task)]

@@ -22,7 +22,7 @@ from tasks_app.permissions import (
     projects_visible_to,
     require_unrestricted,
 )
-from tasks_app.services.accounts.account import change_time_zone
+from tasks_app.services.accounts import change_time_zone
 
 #: Media for personal notifications; webhooks belong to projects.
 MEDIA = (Medium.PAGE, Medium.EMAIL, Medium.CHAT)

@@ -53,7 +53,7 @@ def whole_command(question: Question) -> str:
 
     It is printable ASCII: other characters may look like these, like blanks, or like nothing.
     """
-    kinds = [piece.get("kind") for piece in question.evidence]
+    kinds = [piece.get("kind") for piece in question.evidence if piece.get("kind") != "rule"]
     text = question.evidence[0]["text"] if kinds == ["command"] else ""
     is_plain = text.isascii() and text.isprintable()
     return text if is_plain and text == one_line(text, _MAX_COMMAND) else ""

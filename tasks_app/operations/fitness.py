@@ -17,10 +17,16 @@ from tasks_app.agent.program import bundled_cli
 from tasks_app.core.errors import SandboxUnavailable, TemporaryFault
 from tasks_app.models import Installation, paths
 from tasks_app.operations import local_sandbox
-from tasks_app.operations.health import applied_migrations, needed_migrations
+from tasks_app.operations.health import (
+    IS_SNAPSHOT,
+    LEAVE_SNAPSHOT,
+    SNAPSHOT,
+    applied_migrations,
+    needed_migrations,
+)
 from tasks_app.sandbox import Placement, SandboxMode
 from tasks_app.sandbox.limits import format_size
-from tasks_app.services.workers.installation_limits import follow_portal
+from tasks_app.services.workers.hosts import follow_portal
 
 logger = logging.getLogger(__name__)
 
@@ -93,6 +99,8 @@ def _schema_problem() -> str:
         applied = applied_migrations()
     except DatabaseFault:
         return ""  # then nothing can be taken, and every thread says so
+    if SNAPSHOT in applied:
+        return f"{IS_SNAPSHOT} {LEAVE_SNAPSHOT}"
     if applied - needed_migrations():
         return "The database was prepared by a newer version of the portal; update this worker."
     if needed_migrations() - applied:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cache
+from typing import Any
 
 from django.conf import settings
+from django.core.management.base import CommandError
 from django.db import Error as DatabaseFault
-from django.db import connection
+from django.db import connection, connections
 from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.recorder import MigrationRecorder
 from redis import Redis
@@ -15,10 +17,10 @@ from redis.exceptions import RedisError
 
 #: Seconds that Redis gets to accept and to answer.
 REDIS_SECONDS = 1.0
-#: Migrations of earlier versions whose place another one has taken, 0001_squashed_0079_event_blocks.
-FORMER_MIGRATIONS = frozenset(
-    {("tasks_app", "0001_squashed_0034_push"), ("tasks_app", "0001_squashed_0043_looks_in_order")}
-)
+#: In each database of a snapshot from before 0.1.0, whose migrations are gone.
+SNAPSHOT = ("tasks_app", "0002_a_team_s_portal")
+IS_SNAPSHOT = "The database is of a snapshot from before version 0.1.0."
+LEAVE_SNAPSHOT = "Write a `backup` with that version, then `restore --replace` it with this one."
 
 
 def not_ready() -> tuple[str, ...]:
@@ -46,12 +48,14 @@ def needed_migrations() -> frozenset[tuple[str, str]]:
 
 
 def applied_migrations() -> frozenset[tuple[str, str]]:
-    """Return the applied migrations, but for former ones.
+    """Return the applied migrations. Raises DatabaseError, also for a database without tables."""
+    return frozenset(MigrationRecorder.Migration.objects.values_list("app", "name"))
 
-    Raises DatabaseError, also for a database without tables.
-    """
-    applied = frozenset(MigrationRecorder.Migration.objects.values_list("app", "name"))
-    return applied - FORMER_MIGRATIONS
+
+def refuse_snapshot(using: str, **kwargs: Any) -> None:
+    """Receiver of Django's signal `pre_migrate`: a first migration of that name was applied there, too."""
+    if SNAPSHOT in MigrationRecorder(connections[using]).applied_migrations():
+        raise CommandError(f"{IS_SNAPSHOT} {LEAVE_SNAPSHOT}", returncode=2)
 
 
 def _redis_answers(url: str) -> bool:

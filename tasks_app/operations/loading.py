@@ -16,7 +16,6 @@ from claude_agent_sdk import project_key_for_directory
 from django.db import transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.migrations.executor import MigrationExecutor
-from django.db.migrations.loader import MigrationLoader
 from django.db.models.functions import Now
 
 from tasks_app.core.errors import BackupError
@@ -33,13 +32,33 @@ from tasks_app.models import (
     paths,
 )
 from tasks_app.operations import rows
+from tasks_app.operations.health import SNAPSHOT
 
 #: Tables whose paths are used: sources of projects, sessions, approved calls. History is not changed.
 _WITH_PATHS = frozenset({"tasks_app.project", "tasks_app.sessionentry", "tasks_app.question"})
+#: The newest migration of the last snapshot before 0.1.0, and the one of 0.1.0 that makes the same schema.
+LAST_SNAPSHOT = ("tasks_app", "0087_accounts")
+RELEASE_0_1_0 = ("tasks_app", "0002_search")
 _NOT_SENT = "The portal was restored from a backup that was made before this was sent."
 _NOT_PUBLISHED = (
     "The portal was restored from a backup that was made before this was published. Publish again."
 )
+
+
+def schema_of(manifest: dict[str, Any]) -> set[tuple[str, str]]:
+    """Return migrations that make the schema of the rows. Raises BackupError.
+
+    The last snapshot has the schema with which the migrations of 0.1.0 begin.
+    """
+    applied = {(app, name) for app, name in manifest["migrations"]}
+    if SNAPSHOT not in applied:
+        return applied
+    if LAST_SNAPSHOT not in applied:
+        raise BackupError(
+            "The backup was made by a snapshot older than the last one before version 0.1.0. Update that "
+            "installation to the last one, and write the backup again."
+        )
+    return {one for one in applied if one[0] != SNAPSHOT[0]} | {RELEASE_0_1_0}
 
 
 class Loader:
@@ -52,8 +71,8 @@ class Loader:
         self._fields: dict[str, list[str]] = manifest["fields"]
         self._paths = _PathReplacer(manifest["data_dir"], str(new_data_dir))
         self._unfinished: set[int] = set()
-        applied: set[tuple[str, str]] = {(app, name) for app, name in manifest["migrations"]}
-        executor = _executor(connection, applied)
+        applied = schema_of(manifest)
+        executor = MigrationExecutor(connection)
         graph = executor.loader.graph
         wanted = {node for node in applied if node in graph.node_map}
         # Only the last of each app: migrate() would take an earlier one as a request to go back to it.
@@ -92,20 +111,6 @@ class Loader:
             yield row
 
 
-def _executor(connection: BaseDatabaseWrapper, applied: set[tuple[str, str]]) -> MigrationExecutor:
-    """Return an executor that makes the schema of these migrations.
-
-    One that replaces others is used if all of these were applied, whether or not it existed then.
-    """
-    executor = MigrationExecutor(connection)
-    replacing = [one for one in executor.loader.disk_migrations.values() if one.replaces]
-    if all(applied.issuperset(one.replaces) for one in replacing):
-        applied.update((one.app_label, one.name) for one in replacing)
-    else:
-        executor.loader = MigrationLoader(connection, replace_migrations=False)
-    return executor
-
-
 def _has_later(children: Iterable[Any], node: tuple[str, str], wanted: set[tuple[str, str]]) -> bool:
     """Return whether one of the wanted migrations of the same app comes after `node`."""
     return any(child.key in wanted and child.key[0] == node[0] for child in children)
@@ -141,9 +146,7 @@ def _json_content(text: str) -> str:
     return json.dumps(text)[1:-1]
 
 
-def adapt_rows(
-    connection: BaseDatabaseWrapper, manifest: dict[str, Any], summary: dict[str, Any], *, new_data_dir: Path
-) -> None:
+def adapt_rows(connection: BaseDatabaseWrapper, manifest: dict[str, Any], *, new_data_dir: Path) -> None:
     """End leases, drop waiting deliveries and publications, and move sessions to the new paths."""
     using = connection.alias
     with transaction.atomic(using=using):
@@ -161,7 +164,6 @@ def adapt_rows(
         sent.update(announced_at=Now())
         ThreadComment._base_manager.using(using).update(announce_at=None)
         _move_sessions(using, Path(manifest["data_dir"]), new_data_dir)
-        rows.set_last_ids(connection, summary["last_numbers"])
 
 
 def _move_sessions(using: str, old: Path, new: Path) -> None:

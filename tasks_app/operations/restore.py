@@ -28,10 +28,10 @@ from tasks_app.models import Installation, Project, User, paths
 from tasks_app.operations import loading, new_database, repositories
 from tasks_app.operations.archive import MANIFEST, SUMMARY, ArchiveReader
 from tasks_app.operations.backup import FORMAT, PRODUCT, key_digest
-from tasks_app.operations.health import FORMER_MIGRATIONS, needed_migrations
+from tasks_app.operations.health import needed_migrations
 from tasks_app.operations.portal_lock import hold_data_dir, live_workers
 from tasks_app.operations.repositories import commits_in
-from tasks_app.operations.rows import commits_by_project
+from tasks_app.operations.rows import commits_by_project, set_last_ids
 from tasks_app.services.data_directory import ID_FILE
 
 #: Content of the data directory besides SQLite's files.
@@ -84,8 +84,7 @@ def open_backup(path: Path) -> Iterator[Verified]:
 def _require_supported(manifest: dict[str, Any], path: Path) -> None:
     if manifest.get("product") != PRODUCT:
         raise BackupError(f"{path} is not a backup of Cat Herder.")
-    unknown = {tuple(one) for one in manifest["migrations"]} - needed_migrations() - FORMER_MIGRATIONS
-    if manifest.get("format") != FORMAT or unknown:
+    if manifest.get("format") != FORMAT or loading.schema_of(manifest) - needed_migrations():
         version = manifest.get("version") or "unknown"
         raise BackupError(
             f"{path} was made by a newer version of Cat Herder ({version}): install that one first."
@@ -208,11 +207,13 @@ def _restore_file(fresh: Path, name: str, data: bytes) -> None:
 
 def _upgrade_rows(alias: str, backup: Verified, fresh: Path, result: Restored) -> None:
     """Migrate rows of an older version, and adapt them to this installation."""
+    # First: a migration adds rows, such as those of Django for a new table.
+    set_last_ids(connections[alias], backup.summary["last_numbers"])
     call_command("migrate", database=alias, verbosity=0, interactive=False)
     row = Installation._base_manager.using(alias).first()
     if row is not None:  # older versions had none; then the commits show that both belong together
         (fresh / ID_FILE).write_text(f"{row.identity}\n", encoding="ascii")
-    loading.adapt_rows(connections[alias], backup.manifest, backup.summary, new_data_dir=paths.data_dir())
+    loading.adapt_rows(connections[alias], backup.manifest, new_data_dir=paths.data_dir())
     result.warnings += backup.summary.get("warnings", [])
 
 

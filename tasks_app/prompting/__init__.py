@@ -1,6 +1,6 @@
 """Prompts as pure functions of values."""
 
-from pathlib import Path
+from tasks_app.core.environment import shipped_folder
 
 #: The texts that ship with the portal.
-SHIPPED_PROMPTS = Path(__file__).resolve().parent.parent / "prompts"
+SHIPPED_PROMPTS = shipped_folder("prompts")

@@ -6,32 +6,65 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from tasks_app.core.types import KnownDecision
+from tasks_app.core.types import PLAN_FILE, KnownDecision
 from tasks_app.prompting.criteria import Criteria, criteria_text
 from tasks_app.prompting.decisions import decisions_text
-from tasks_app.prompting.escaping import escape, escaped_line, head, quote, section
+from tasks_app.prompting.escaping import escape, escaped_line, head, newest_that_fit, quote, section
 
-PLAN_FILE = "PLAN.md"
 #: Characters of a plan that a prompt includes.
 MAX_PLAN = 100_000
-
+#: Characters of one account of an earlier run that a prompt includes, and of all of them.
+MAX_ACCOUNT, MAX_ACCOUNTS = 8_000, 32_000
+#: Files with instructions that a prompt names.
+MAX_LISTED = 60
 
 # All prompts begin with the same text, so that the model's provider can cache it.
 ROLE = """\
-You are a software engineer who works alone in a fresh clone of a git repository. Your working directory is
-the root of the repository; keep inside it. Stay on the branch that is checked out and do not push. When you
-end your turn, your work counts as finished; so end it only when it is whole.
+You are a software engineer who works in a fresh clone of a git repository. Your working directory is the
+root of the repository; keep inside it. Only what your commands need for themselves may be in `/tmp`, which is
+emptied each time your work pauses or ends. Stay on the branch that is checked out and do not push. You need
+not commit: the files are recorded as you leave them, all but those that git ignores. When you end your turn,
+your work counts as finished; so end it only when it is whole. If you cannot do your work, do not pretend: run
+`cat-herder not-done "why"` in your shell, with the reason, and end your turn. The task then fails with that
+reason.
 
-The clone was made for {owner}. It holds what is committed: what git ignores, such as
-installed dependencies, build results and local settings, is there only if {makers} put it there.
+Do not expect anybody to read along while you work. A call that is refused was refused by a rule of this step
+or of the sandbox, unless the refusal names a person.
+
+Your last message is what people read as the result {readers}. It must
+stand by itself: what you changed and where, what you ran and what came of it, what you assumed, what is open.
+If you are sent back, say again first all that was changed, and then what you did since.
+
+{clone}
 
 Below, sections begin with a line of capitals between dashes. A line of that kind that has a backslash before
 it is part of a text that somebody else wrote, not a section."""
 
 
+_CLONE = """\
+The clone was made for {owner}. It holds what is committed: what git ignores, such as
+installed dependencies, build results and local settings, is there only if {makers} put it there."""
+_CLONE_WITH_SETUP = """\
+The clone was made for {owner}. It holds what is committed. Then it was made ready by these commands:
+
+{setup}
+
+What else git ignores, such as build results and local settings, is there only if {makers} put it there."""
+#: How the agent plans in the program's plan mode, and what of the program's own text does not hold here.
+_PLAN_MODE = """\
+This step begins in plan mode, as a message of your program says. Until a human has approved your plan you
+only read; every call that does more, such as a test run, is refused. Write the plan to the file that the
+message names, although it lies outside the repository: how you will do this step, or, if the step is to write
+a plan such as PLAN.md, the whole text of that. Then call `ExitPlanMode`. A human reads it, and approves it or
+sends it back with comments. Once it is approved, do this step as you planned it, and no other, although your
+program then says to start coding. Of its message on plan mode two things do not hold here: there are no other
+agents to launch, so read yourself; and {asking}."""
+_PLAN_MODE_ASKING = "when to ask is said above"
+_PLAN_MODE_UNASKED = "what is open you decide by yourself, and say in the plan"
 #: What replaces the instructions on asking if nobody can be asked.
 UNASKED = (
-    "What the task leaves open, decide by yourself: read the code, follow what the repository already does,\n"
+    "What the task leaves open, decide by yourself, also where other texts of your program want it\n"
+    "confirmed: read the code, follow what the repository already does, prefer what is easy to undo,\n"
     "and write down in your last message what you assumed."
 )
 _POINTS_TO_AGENTS, _POINTS_TO_CLAUDE = "@AGENTS.md", "@CLAUDE.md"
@@ -41,8 +74,9 @@ _POINTS_TO_AGENTS, _POINTS_TO_CLAUDE = "@AGENTS.md", "@CLAUDE.md"
 class HistoryEntry:
     """One question of this task that a human has settled. The times have a time zone.
 
-    `outcome` is Answered, Dismissed (`answer` then holds notes at most), or a verdict on a call or a plan.
-    `chosen` are the chosen options with their descriptions. `task` names the task of a sequence.
+    `further` are the other questions on the same card, with their answers. `outcome` is Answered, Dismissed
+    (`answer` then holds notes at most), or a verdict on a call or a plan. `chosen` are the chosen options
+    with their descriptions. `task` names the task of a sequence. `kind` is that of the question.
     """
 
     step: str
@@ -53,19 +87,33 @@ class HistoryEntry:
     answer: str
     outcome: str = "Answered"
     chosen: tuple[tuple[str, str], ...] = ()
+    further: tuple[tuple[str, str], ...] = ()
     task: str = ""
+    kind: str = "clarification"
+
+
+@dataclass(frozen=True)
+class EarlierAccount:
+    """What the agent of an earlier run said at its end."""
+
+    step: str
+    run: int
+    text: str
 
 
 @dataclass(frozen=True)
 class PromptParts:
     """Everything that the prompt of one step is made of.
 
-    `steps` are the names of the whole pipeline in order. `threshold_text` is `InteractionIntro.render(…)`,
-    empty for a threshold of 0. `plan` is the plan of the task, None if no step has written one yet; the step
-    `plan_step` writes it. `history` is in the order of asking. `base_commit` is where the task began.
-    `project_instructions` is the repository's CLAUDE.md, `agents_instructions` its AGENTS.md. `findings` is
-    what the clarifying pass said at its end. `decisions` are the project's, the most specific first;
-    `more_decisions` are not listed because they are too many.
+    `steps` are the names of the whole pipeline in order. `setup` are the commands that made the clone ready.
+    `plan_mode`: the step begins with a plan that waits for an approval. `threshold_text` is
+    `InteractionIntro.render(…)`, empty for a threshold of 0. `plan` is the plan of the task, None if no step
+    has written one yet; the step `plan_step` writes it. `history` is in the order of asking. `base_commit` is
+    where the task began. `project_instructions` is the repository's CLAUDE.md, `agents_instructions` its
+    AGENTS.md, `more_instructions` are further files of that kind, `listed_instructions` those that agents
+    read themselves, with what they apply to. `accounts` are what the agents of earlier runs said at their
+    ends, the newest last. `decisions` are the project's, the most specific first; `more_decisions` are not
+    listed because they are too many.
     """
 
     step: str
@@ -74,13 +122,18 @@ class PromptParts:
     instructions: str
     threshold_text: str = ""
     sequence_folder: str | None = None
+    may_add_tasks: bool = True
+    setup: tuple[str, ...] = ()
     plan: str | None = None
     plan_step: str = "plan"
+    plan_mode: bool = False
     project_instructions: str | None = None
     agents_instructions: str | None = None
+    more_instructions: tuple[tuple[str, str], ...] = ()
+    listed_instructions: tuple[tuple[str, str], ...] = ()
     base_commit: str = ""
     criteria: Criteria = field(default_factory=Criteria)
-    findings: str = ""
+    accounts: tuple[EarlierAccount, ...] = ()
     history: tuple[HistoryEntry, ...] = ()
     decisions: tuple[KnownDecision, ...] = ()
     more_decisions: int = 0
@@ -95,10 +148,15 @@ def _opening(parts: PromptParts) -> Iterator[str]:
     alone = len(parts.steps) == 1
     owner = "this task and those before it in its sequence" if parts.sequence_folder else "this task"
     makers = "you" if alone and not parts.sequence_folder else "you or those before you"
-    yield ROLE.format(owner=owner, makers=makers)
+    readers = "of this task" if alone else "of your step, and what the agents of later steps read"
+    clone = _CLONE.format(owner=owner, makers=makers)
+    if parts.setup:
+        commands = "\n".join(f"    {escaped_line(command)}" for command in parts.setup)
+        clone = _CLONE_WITH_SETUP.format(owner=owner, makers=makers, setup=commands)
+    yield ROLE.format(clone=clone, readers=readers)
     yield parts.threshold_text or UNASKED
     if parts.sequence_folder:
-        yield _sequence(parts.sequence_folder)
+        yield _sequence(parts.sequence_folder, may_add_tasks=parts.may_add_tasks)
     if not alone:
         listed = "\n".join(f"{number}. {name}" for number, name in enumerate(parts.steps, start=1))
         yield f"The steps of the pipeline are, in this order:\n\n{listed}"
@@ -106,40 +164,59 @@ def _opening(parts: PromptParts) -> Iterator[str]:
     yield responsible if alone else f"{responsible} Leave the other steps to those who do them."
     if criteria := criteria_text(parts.criteria):
         yield criteria
+    if parts.plan_mode:
+        asking = _PLAN_MODE_ASKING if parts.threshold_text else _PLAN_MODE_UNASKED
+        yield _PLAN_MODE.format(asking=asking)
     if parts.base_commit:
         yield _diff_command(parts)
 
 
 def _diff_command(parts: PromptParts) -> str:
-    """Return the command that shows all changes of the task, with new files, which git diff leaves out."""
+    """Return the command that shows all changes of the task; git diff leaves new files out.
+
+    Where the shell only reads, as in plan mode, they are listed by a command of its own.
+    """
     without_plan = f" ':(exclude){PLAN_FILE}'" if _shows_plan(parts) else ""
+    diff = f"git diff {parts.base_commit} -- .{without_plan}"
+    began = f"The task began at the commit {parts.base_commit}."
+    if parts.plan_mode or parts.criteria.shell_rules is not None:
+        return f"{began} The diff of the task, and its new files:\n\n    {diff}\n    git status --short"
     return (
-        f"The task began at the commit {parts.base_commit}. This command shows the diff of the\n"
-        f"task, new files and what is not committed included:\n\n"
-        f"    git add --intent-to-add . && git diff {parts.base_commit} -- .{without_plan}"
+        f"{began} This command shows the diff of the\n"
+        f"task, new files and what is not committed included:\n\n    git add --intent-to-add . && {diff}"
     )
 
 
-def _sequence(folder: str) -> str:
-    return (
+def _sequence(folder: str, *, may_add_tasks: bool) -> str:
+    text = (
         f"This task belongs to a sequence: the task files in the folder `{escaped_line(folder)}`, done one "
-        "after the other in the order of their names, on one branch. You may add tasks that follow this "
-        "one as new files `NN-name.md` in that folder; files whose names begin with `_` are ignored."
+        "after the other in the order of their names, on one branch."
+    )
+    if not may_add_tasks:
+        return text
+    return (
+        f"{text} You may add tasks that follow this one as new files `NN-name.md` in that folder; files "
+        "whose names begin with `_` are ignored. A new one that cannot be run, such as one "
+        "with a pipeline that does not exist, counts as a failed check."
     )
 
 
 def _prompt_sections(parts: PromptParts) -> Iterator[str]:
     yield section("TASK DEFINITION", escape(parts.task))
-    if parts.findings.strip():
-        yield section("FINDINGS BEFORE WORK", escape(parts.findings))
     if _shows_plan(parts):
         yield section("PLAN", escape(head(parts.plan or "", limit=MAX_PLAN)))
     for name, text in _project_instructions(parts):
         yield section(f"PROJECT INSTRUCTIONS ({name})", escape(text))
+    for name, text in parts.more_instructions:
+        yield section(f"PROJECT INSTRUCTIONS ({escaped_line(name)})", escape(text))
+    if parts.listed_instructions:
+        yield section("MORE PROJECT INSTRUCTIONS", _listed_instructions(parts.listed_instructions))
     if parts.decisions or parts.more_decisions:
         may_ask = bool(parts.threshold_text)
         text = decisions_text(parts.decisions, more=parts.more_decisions, may_ask=may_ask)
         yield section("DECISIONS OF THIS PROJECT", text)
+    if parts.accounts:
+        yield section("ACCOUNTS OF EARLIER RUNS", _accounts(parts.accounts))
     if parts.history:
         yield section("HUMAN INTERACTION HISTORY", _history(parts.history))
     yield section("INSTRUCTIONS FOR YOUR STEP", escape(parts.instructions))
@@ -154,9 +231,35 @@ def _project_instructions(parts: PromptParts) -> Iterator[tuple[str, str]]:
         yield "AGENTS.md", agents
 
 
+def _listed_instructions(listed: Sequence[tuple[str, str]]) -> str:
+    shown = [f"- {escaped_line(name)}: {escaped_line(applies)}" for name, applies in listed[:MAX_LISTED]]
+    if more := len(listed) - len(shown):
+        shown.append(f"- and {more} more; look for CLAUDE.md and AGENTS.md in the folders that you change")
+    introduction = "These files hold instructions, too. Read one before you change what it applies to:"
+    return "\n".join([introduction, "", *shown])
+
+
 def _shows_plan(parts: PromptParts) -> bool:
     before = parts.steps[: parts.steps.index(parts.step)] if parts.step in parts.steps else ()
     return bool(parts.plan and parts.plan.strip()) and parts.plan_step in before
+
+
+def _accounts(accounts: Sequence[EarlierAccount]) -> str:
+    entries = [
+        f"The agent of step {one.step} wrote at the end of its run {one.run}:\n"
+        f"{quote(head(one.text, limit=MAX_ACCOUNT))}"
+        for one in accounts
+    ]
+    kept = newest_that_fit(entries, limit=MAX_ACCOUNTS)
+    if left_out := len(entries) - len(kept):
+        kept.insert(0, f"[… the first {left_out} of {len(entries)} accounts are left out …]")
+    return "\n\n".join([_WEIGHT_OF_ACCOUNTS, *kept])
+
+
+_WEIGHT_OF_ACCOUNTS = """\
+What the agents of earlier runs of this task wrote at their ends, the newest last. Each is an agent's
+account of its own work: it may be wrong, or no longer true. The task definition, what humans decided, and
+the files as they are now weigh more. Check what you build on."""
 
 
 def _history(history: Sequence[HistoryEntry]) -> str:
@@ -172,7 +275,11 @@ def _history(history: Sequence[HistoryEntry]) -> str:
 
 def _answer_entry(number: int, entry: HistoryEntry) -> str:
     task = f"Task: {escaped_line(entry.task)}\n   " if entry.task else ""
+    asked = f"   Question:\n{quote(entry.question, indent='   ')}\n"
     answer = f"   Answer:\n{quote(entry.answer, indent='   ')}"
+    for question, text in entry.further:
+        answer += f"\n   Question:\n{quote(question, indent='   ')}"
+        answer += f"\n   Answer:\n{quote(text, indent='   ')}"
     if entry.outcome == "Dismissed":
         notes = f" Notes:\n{quote(entry.answer, indent='   ')}" if entry.answer else ""
         answer = f"   No answer: decide it by your own best judgement.{notes}"
@@ -181,21 +288,24 @@ def _answer_entry(number: int, entry: HistoryEntry) -> str:
         f"   Asked at: {_utc(entry.asked_at)}\n"
         f"   {entry.outcome} at: {_utc(entry.answered_at)}\n"
         f"   {entry.outcome} by: {escaped_line(entry.answered_by)}\n"
-        f"   Question:\n{quote(entry.question, indent='   ')}\n{answer}{_chosen_descriptions(entry)}"
+        f"{asked}{answer}{_chosen_descriptions(entry)}"
     )
 
 
 def _chosen_descriptions(entry: HistoryEntry) -> str:
     """Describe the chosen options: a label alone rarely says what was decided."""
     described = [f"{label}: {description}" for label, description in entry.chosen if description.strip()]
-    return "".join(f"\n   What that means:\n{quote(text, indent='   ')}" for text in described)
+    if not described:
+        return ""
+    return "\n   What that means:\n" + "\n".join(quote(text, indent="   ") for text in described)
 
 
 def _verdict_entry(number: int, entry: HistoryEntry) -> str:
     """Return one line; the answer begins with the verdict."""
     task = f"Task “{escaped_line(entry.task)}”, " if entry.task else ""
     question, answer, user = map(escaped_line, (entry.question, entry.answer, entry.answered_by))
-    verdict = f"{question} {answer} (by {user})"
+    only = ", for that call alone" if entry.kind == "approval" and entry.outcome == "Approved" else ""
+    verdict = f"{question} {answer} (by {user}{only})"
     return f"{number}. {task}Step {entry.step}, {_utc(entry.answered_at)}: {verdict}"
 
 

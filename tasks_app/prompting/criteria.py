@@ -24,14 +24,19 @@ class DescribedCheck:
 
 @dataclass(frozen=True)
 class Criteria:
-    """What the work of a step must fulfil.
+    """What the work of a step must fulfil, and the rules for how it is done.
 
     `allow_write` are globs (None: any file); `attempts` is the number of further attempts after a failure.
+    `shell_rules` are the step's permissions for the shell (None: any command), `ask_before` the patterns of
+    calls that wait for an approval.
     """
 
     checks: tuple[DescribedCheck, ...] = ()
     allow_write: tuple[str, ...] | None = None
     attempts: int = 0
+    shell_rules: tuple[str, ...] | None = None
+    ask_before: tuple[str, ...] = ()
+    has_network: bool = True
 
 
 def criteria_text(criteria: Criteria) -> str:
@@ -48,7 +53,33 @@ def criteria_text(criteria: Criteria) -> str:
         parts.append(_writing_sentence(criteria.allow_write))
     if parts:
         parts.append(f"If your work does not pass, {after_failure(criteria.attempts)}")
+    if criteria.shell_rules is not None:
+        rules = "".join(f"{_as_code(_command_of(rule))}, " for rule in criteria.shell_rules)
+        parts.append(
+            f"In your shell you may run {rules}commands that only read, such as `git log`, and `cat-herder`. "
+            "Any other is refused."
+        )
+    if not criteria.has_network:
+        parts.append("The commands that you run have no network: they can download nothing.")
+    refused: tuple[str, ...] = ()  # nobody is asked about what the step refuses anyway
+    if criteria.shell_rules == ():
+        refused = ("Bash",)
+    if criteria.allow_write == ():
+        refused += _WRITING
+    waiting = [pattern for pattern in criteria.ask_before if not pattern.startswith(refused)]
+    if waiting:
+        writes = _WRITE_IS_ANY if any(pattern.startswith("Write") for pattern in waiting) else ""
+        parts.append(_APPROVALS.format(patterns=", ".join(map(_as_code, waiting)), writes=writes))
     return "\n\n".join(parts)
+
+
+_WRITING = ("Write", "Edit", "MultiEdit", "NotebookEdit")
+_WRITE_IS_ANY = "; `Write` is any tool that writes files"
+_APPROVALS = """\
+These calls wait until a human has approved them: {patterns}
+(`*` is any text; in a path, any characters of one name, and `**` crosses folders{writes}).
+Make each in a message of its own. Your work stops meanwhile, and goes on with the call's result, or with the
+reason why it was not made. Do not look for another way to the same end, unless they name one."""
 
 
 def _writing_sentence(allow_write: tuple[str, ...]) -> str:
@@ -59,6 +90,12 @@ def _writing_sentence(allow_write: tuple[str, ...]) -> str:
         f"You may write only these files: {globs}. A change to any other file, by whatever "
         "tool, counts as a failed check."
     )
+
+
+def _command_of(rule: str) -> str:
+    """Return the command that a permission such as `Bash(npm test:*)` allows: `npm test …`."""
+    command = rule.removeprefix("Bash(").removesuffix(")")
+    return f"{command.removesuffix(':*')} …" if command.endswith(":*") else command
 
 
 def _check_sentence(check: DescribedCheck) -> str:

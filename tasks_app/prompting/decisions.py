@@ -12,17 +12,22 @@ from tasks_app.prompting.escaping import escape, escaped_line
 
 #: The beginning of the line in which an agent names the decisions that it followed.
 FOLLOWED = "Decisions followed:"
+#: Marks of Markdown around that line or a label.
+MARKS = " \t>*_`-."
 
 _KEEP_TO_THEM = (
-    "People of this project have decided this. Keep to it; the more specific one comes first and counts."
+    "People of this project have decided this. Keep to it. Where two of them differ, the first one counts."
 )
 _NEED_NOT_ASK = "What is decided here you need not ask again."
 _UNFIT = """\
-If one does not fit your task, do not work around it in silence: run
+One that has nothing to do with your task needs nothing from you. If one stands in the way of your task, or is
+no longer true, do not work around it in silence: run
 
-    cat-herder unfit D-17 "why it does not fit"
+    cat-herder unfit D-17 "what it stands in the way of, or what is different now"
 """
-_OR_ASK = "and, if you cannot go on without it, ask and name the decision in your question."
+_OR_ASK = """\
+and, if you cannot go on without it, ask: write out what you want to know, as for somebody who does not know
+the decision, and name it in your question."""
 _OR_SAY = "and say in your last message what you did instead."
 _NAME_THEM = f"""\
 End your last message with one line that names the decisions that you followed, in this form:
@@ -30,12 +35,23 @@ End your last message with one line that names the decisions that you followed, 
     {FOLLOWED} D-3, D-17
 
 Write `{FOLLOWED} none` if you followed none."""
-_ASKING = "\n".join([_KEEP_TO_THEM, f"{_NEED_NOT_ASK} {_UNFIT}", _OR_ASK, _NAME_THEM])
+_ASKING = "\n".join([_KEEP_TO_THEM, f"{_NEED_NOT_ASK}\n{_UNFIT}", _OR_ASK, _NAME_THEM])
 _NOT_ASKING = "\n".join([_KEEP_TO_THEM, _UNFIT, _OR_SAY, _NAME_THEM])
 #: Characters of a token, about; prompts need no exact count.
 _CHARACTERS = 4
 #: Characters of one decision that a prompt shows, so that a long one leaves room for others.
-_STATEMENT, _REASON, _WHERE = 1_000, 400, 200
+_STATEMENT, _QUESTION, _REASON, _WHERE = 1_000, 300, 400, 200
+
+
+def without_followed_line(text: str) -> str:
+    """Return an agent's last message without the line that names decisions, which is for the portal."""
+    lines = text.rstrip().split("\n")
+    named = [
+        number for number, line in enumerate(lines) if line.strip(MARKS).lower().startswith(FOLLOWED.lower())
+    ]
+    if named:
+        del lines[named[-1]]
+    return "\n".join(lines).strip()
 
 
 def decisions_text(decisions: Sequence[KnownDecision], *, more: int = 0, may_ask: bool) -> str:
@@ -51,15 +67,26 @@ def decisions_text(decisions: Sequence[KnownDecision], *, more: int = 0, may_ask
 
 
 def entry(decision: KnownDecision) -> str:
-    """Return the lines of one decision: `D-17 (Ada, 3 May 2026, src/**): …` and its reason.
+    """Return the lines of one decision: `D-17 (Ada, 3 May 2026, src/**): …`, its question and its reason.
 
     Of long texts the beginning is shown, with how to read the rest.
     """
     where = _beginning(decision.where, _WHERE, "…")
     source = ", ".join(filter(None, (decision.decided_by, decision.day, where)))
     statement = _shown(decision, decision.statement, _STATEMENT)
+    asked = (
+        f"\n    Question: {escaped_line(_beginning(decision.question, _QUESTION, '…'))}"
+        if decision.question
+        else ""
+    )
     reason = f"\n    Reason: {_shown(decision, decision.reason, _REASON)}" if decision.reason else ""
-    return f"* {decision.label} ({escaped_line(source)}): {statement}{reason}"
+    doubt = ""
+    if decision.doubt:
+        said = escaped_line(_beginning(decision.doubt, _REASON, "…"))
+        doubt = (
+            f"\n    An agent said that it does not fit: {said}\n    It holds until a human decides on that."
+        )
+    return f"* {decision.label} ({escaped_line(source)}): {statement}{asked}{reason}{doubt}"
 
 
 def tokens_of(decision: KnownDecision) -> int:

@@ -1,8 +1,9 @@
-"""Making text of others safe for a prompt, so that it cannot pass for one of our sections."""
+"""Make text of others safe for a prompt: it cannot pass for one of our sections, and has a bounded length."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from tasks_app.core.control_characters import strip_controls
 
@@ -22,7 +23,7 @@ def escape(text: str) -> str:
     marker cannot hide behind an unusual one.
     """
     readable = text.encode("utf-8", "replace").decode("utf-8").removeprefix("\ufeff")
-    lines = (strip_controls(line) for line in readable.splitlines())
+    lines = (strip_controls(line, directions=True) for line in readable.splitlines())
     return "\n".join("\\" + line if _resembles_marker(line) else line for line in lines).strip("\n")
 
 
@@ -68,3 +69,14 @@ def head(text: str, *, limit: int) -> str:
 def escaped_line(text: str) -> str:
     """Return the escaped text in one line."""
     return " ".join(escape(text).split())
+
+
+def newest_that_fit(entries: Sequence[str], *, limit: int) -> list[str]:
+    """Return the last entries that together fit into `limit` characters, and at least the very last."""
+    used, first = 0, len(entries)
+    for index in range(len(entries) - 1, -1, -1):
+        used += len(entries[index])
+        if used > limit and index < len(entries) - 1:
+            break
+        first = index
+    return list(entries[first:])

@@ -8,23 +8,28 @@ from datetime import UTC, datetime
 from typing import NewType
 
 from tasks_app.prompting.criteria import after_failure
-from tasks_app.prompting.escaping import escape, fence, quote, tail
+from tasks_app.prompting.escaping import escape, escaped_line, fence, quote, tail
 
 # A reason to go on, in words. The functions below make it, and escape what others wrote.
 Feedback = NewType("Feedback", str)
 
 MAX_OUTPUT = 10_000
+_MAX_ENDED = 400
 
 
 @dataclass(frozen=True)
 class AnsweredQuestion:
-    """One question and the human's reply."""
+    """One question and the human's reply.
+
+    `result` is that of an approved call which was handed over to the agent, "" if it is not known.
+    """
 
     question: str
     answer: str
     outcome: str = "Answered"
     kind: str = "clarification"
     evidence: str = ""
+    result: str | None = None
 
 
 def answer_feedback(answered: Sequence[AnsweredQuestion], *, answered_by: str) -> Feedback:
@@ -49,12 +54,35 @@ def applied_feedback(decisions: Sequence[str]) -> Feedback:
     )
 
 
-def taken_back_feedback(one: AnsweredQuestion, *, decision: str, answered_by: str) -> Feedback:
-    """Tell that a decision's answer was taken back, and what a human has answered in its place."""
-    who = " ".join(escape(answered_by).split())
+def changed_decisions_feedback(
+    ended: Sequence[str], exceptions: Sequence[str], new: Sequence[str]
+) -> Feedback:
+    """Tell which decisions do not hold any more, from which there is an exception, and which are new.
+
+    Each of `ended` says “D-1 does not hold any more” and why; `new` has entries as prompts list them.
+    """
+    said = [escaped_line(text[:_MAX_ENDED]) for text in ended]
+    if exceptions:
+        said.append(
+            f"{' and '.join(exceptions)} still holds, but not for what you asked: it is an exception."
+        )
+    changed = ["the decisions of this project have changed.", *said] if said else []
+    if new:
+        changed.append(
+            "From now on this is decided:" if said else "from now on this is decided in this project:"
+        )
+    parts = [f"[From the portal: {' '.join(changed)}"]
+    if new:
+        parts.append("\n".join(new))
+    return Feedback("\n\n".join(parts) + "]")
+
+
+def taken_back_feedback(answered: Sequence[AnsweredQuestion], *, decision: str, answered_by: str) -> Feedback:
+    """Tell that a decision's answer was taken back, and what a human has answered instead."""
+    who, texts = " ".join(escape(answered_by).split()), "\n\n".join(map(_answer_text, answered))
     return Feedback(
         f"[From the portal: {decision} answered a question of this task earlier. That answer was taken back "
-        f"and does not hold any more. {who} has been asked instead.]\n\n{_answer_text(one)}\n\n"
+        f"and does not hold any more. {who} has been asked instead.]\n\n{texts}\n\n"
         f"Take this as decided. Change what you have done because of the earlier answer."
     )
 
@@ -67,22 +95,42 @@ def _answer_text(one: AnsweredQuestion) -> str:
         notes = f"\n\nNotes:\n{quote(one.answer)}" if one.answer else ""
         return f"{question}\n\n{_DISMISSED}{notes}"
     subject = f"\n\nIt was about:\n\n{fence(tail(one.evidence, limit=MAX_OUTPUT))}" if one.evidence else ""
-    return f"{question}{subject}\n\nDecision:\n{quote(one.answer)}\n\n{_VERDICTS[one.kind, one.outcome]}"
+    verdict = _VERDICTS[one.kind, one.outcome]
+    if one.result is not None:
+        verdict = _UNCERTAIN
+    if one.result:
+        verdict = f"The call was made, once. This came of it:\n\n{fence(tail(one.result, limit=MAX_OUTPUT))}"
+    return f"{question}{subject}\n\nDecision:\n{quote(one.answer)}\n\n{verdict}"
 
 
-_DISMISSED = (
-    "Dismissed: there is no answer. Decide it by your own best judgement, and say in your closing words what "
-    "you assumed."
+_UNCERTAIN = (
+    "The call may have been made, in part or as a whole: look at how things stand. If it is still to be "
+    "made, make it again; you are asked again."
 )
+
+
+#: What a dismissed question asks of the agent.
+DECIDE_YOURSELF = "Decide it by your own best judgement, and say in your last message what you assumed."
+_DISMISSED = f"Dismissed: there is no answer. {DECIDE_YOURSELF}"
 _VERDICTS = {
     (
         "approval",
         "Approved",
-    ): "The call was not made yet. Make it if it is still needed; you are asked again.",
-    ("approval", "Denied"): "The call was not made. Go on without it.",
+    ): "The call was not made yet. Make it again if it is still needed; a human approves it then.",
+    ("approval", "Denied"): (
+        "The call was not made. Do what these words say; if they name no other way, go on without it."
+    ),
     ("plan", "Approved"): "The plan is approved. Do what it says.",
     ("plan", "Sent back"): "Revise the plan accordingly, and call ExitPlanMode again.",
 }
+
+
+def lost_work_feedback(commit: str) -> Feedback:
+    """Tell that the host of the last run was lost before it had recorded the agent's work."""
+    return Feedback(
+        "[From the portal: the machine on which you worked was lost. Your files are those of commit "
+        f"{commit[:10]}; what you changed after that is gone. Look at them, and do again what is missing.]"
+    )
 
 
 def set_aside_feedback() -> Feedback:
@@ -113,15 +161,20 @@ def failed_check_feedback(
     parts.append(f"The check:\n\n{fence(check)}")
     if output.strip():
         parts.append(f"Its output:\n\n{fence(tail(output, limit=limit))}")
-    parts.append(_PASSED_ALREADY if passed_already else _REPAIR)
+    parts += [_PASSED_ALREADY if passed_already else _REPAIR, SAY_AGAIN]
     if attempts is not None:
         parts.append(f"If your work does not pass again, {after_failure(attempts)}")
     return Feedback("\n\n".join(parts))
 
 
+#: Without it the account of the work ends with “nothing else was changed”.
+SAY_AGAIN = (
+    "In your last message say again first all that was changed since you began, and then what you did now."
+)
 _REPAIR = (
     "Find the cause and repair it in your work. Do not weaken the checks: change, skip or delete no "
-    "test, check or setting in order to make it pass."
+    "test, check or setting in order to make it pass. A test that you wrote yourself and that is wrong is "
+    "part of your work: correct it, and say so."
 )
 _PASSED_ALREADY = (
     "These tests pass already, before the change that they are to call for, so they do not show that "
@@ -132,16 +185,22 @@ _PASSED_ALREADY = (
 )
 
 
-def retry_feedback() -> Feedback:
-    """Tell that a person retries the step from its beginning."""
+def retry_feedback(*, steps_followed: bool = True, put_back: bool = False) -> Feedback:
+    """Tell that a person retries the step from its beginning; with `put_back`, its changes are gone."""
+    if put_back:
+        return Feedback(
+            "A person has had this step started again, after the files were put back: what its earlier "
+            "attempts changed is gone. What humans have decided meanwhile holds."
+        )
+    others = ", and the steps that followed," if steps_followed else ""
     return Feedback(
-        "A person has had this step started again. An earlier attempt at it, and the steps that followed, "
-        "may have left work in the files: look at what is there before you begin, and keep what is right."
+        f"A person has had this step started again. An earlier attempt at it{others} may have left work in "
+        "the files: look at what is there before you begin, and keep what is right."
     )
 
 
 def threshold_feedback(threshold: int, *, instructions: str, has_tool: bool = True) -> str:
-    """Tell that a person changed the interaction threshold; `instructions` are those of the new one.
+    """Tell that a person changed the interaction threshold; `instructions` belong to the new one.
 
     Without `has_tool` the session began at a threshold of 0, and its tools stay as they were.
     """
@@ -216,6 +275,18 @@ def interruption_feedback() -> Feedback:
     return Feedback(
         "Your work was interrupted by a person and is now to go on. Your last action may be incomplete: look "
         "before you go on."
+    )
+
+
+#: The beginning of the reason for which a task fails that its agent could not do.
+NOT_DONE = "The agent says that the task is not done: "
+
+
+def not_done_feedback(why: str) -> Feedback:
+    """Tell that a person wants the task to go on although its agent had said that it is not done."""
+    return Feedback(
+        f"Your last run ended with `cat-herder not-done`, for this reason:\n\n{quote(why)}\n\nA human "
+        "has had the task resumed since. See whether what was missing is there now, and go on."
     )
 
 

@@ -36,13 +36,13 @@ class InteractionIntro:
     sections: Mapping[str, str]
 
     def render(self, threshold: int) -> str:
-        """Return the text for a threshold: its band, its level, and how to ask. Empty for 0."""
+        """Return the text for a threshold: when to ask (its band and level), and how. Empty for 0."""
         if threshold == 0:
             return ""
         if threshold not in _BAND_OF_LEVEL:
             raise BadInput(f"the threshold must be a whole number from 0 to 5, not {threshold}", where=WHERE)
-        names = (_BAND_OF_LEVEL[threshold], f"LEVEL {threshold}", _COMMON)
-        text = "\n\n".join(self.sections[name] for name in names)
+        when = f"{self.sections[_BAND_OF_LEVEL[threshold]]}\n{self.sections[f'LEVEL {threshold}']}"
+        text = f"{when}\n\n{self.sections[_COMMON]}"
         return text.replace(PLACEHOLDER, str(threshold))
 
 

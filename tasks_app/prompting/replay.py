@@ -6,15 +6,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from tasks_app.prompting.escaping import escape, head, section
+from tasks_app.prompting.escaping import escape, head, newest_that_fit, section
 from tasks_app.prompting.feedback import Feedback
 
 MAX_LOG = 60_000
 _MAX_ACTION = 4_000
 
 CLOSING = (
-    "Go on with your step from this point. The files are as you left them; do not repeat what is done, and "
-    "finish what is not."
+    "Go on with your step from this point. Look at the files as they are now; do not repeat what is done, "
+    "and finish what is not."
 )
 
 
@@ -39,14 +39,17 @@ def replay(
 ) -> str:
     """Return the prompt of a run that continues the work of earlier runs of the same step.
 
-    `actions` are those of all earlier runs, in order. The newest ones are kept, about `limit` characters, and
-    lines say what is left out. Without actions, or without feedback, the prompt has no such section.
+    `actions` are the actions of all earlier runs, in order. The newest ones are kept, about `limit`
+    characters, and lines say what is left out. Without actions, or without feedback, the prompt has no such
+    section, and without both it is the original prompt.
     """
     parts = [original_prompt.rstrip("\n")]
     if log := _actions_text(actions, limit=limit):
         parts.append(section("PREVIOUS ACTIONS LOG", log))
     if feedback:
         parts.append(section("FEEDBACK", feedback))
+    if len(parts) == 1:
+        return original_prompt
     return "\n\n".join([*parts, section("GO ON", CLOSING)]) + "\n"
 
 
@@ -59,7 +62,7 @@ def _actions_text(actions: Iterable[PastAction], *, limit: int) -> str:
     entries = [
         _action_words(action, limit=min(limit, _MAX_ACTION)) for action in actions if action.text.strip()
     ]
-    kept = _newest_that_fit(entries, limit=limit)
+    kept = newest_that_fit(entries, limit=limit)
     if left_out := len(entries) - len(kept):
         kept.insert(0, f"[… the first {left_out:,} of {len(entries):,} actions are left out …]")
     return "\n\n".join(kept)
@@ -68,14 +71,3 @@ def _actions_text(actions: Iterable[PastAction], *, limit: int) -> str:
 def _action_words(action: PastAction, *, limit: int) -> str:
     label = f"[{escape(action.tool)}] " if action.kind == "tool" else ""
     return f"{label}{escape(head(action.text.strip(), limit=limit))}"
-
-
-def _newest_that_fit(entries: Sequence[str], *, limit: int) -> list[str]:
-    """Return the last entries that together fit into `limit` characters, and at least the very last."""
-    used, first = 0, len(entries)
-    for index in range(len(entries) - 1, -1, -1):
-        used += len(entries[index])
-        if used > limit and index < len(entries) - 1:
-            break
-        first = index
-    return list(entries[first:])

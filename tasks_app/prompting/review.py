@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tasks_app.prompting.escaping import escaped_line, fence, head, quote
-from tasks_app.prompting.feedback import Feedback
+from tasks_app.prompting.feedback import SAY_AGAIN, Feedback
 
 _MAX_CODE = 4_000
 
@@ -34,8 +34,17 @@ class OpenThread:
     is_outdated: bool = False
 
 
-def review_feedback(reviews: Sequence[Remark], threads: Sequence[OpenThread]) -> Feedback:
-    """Tell that reviewers request changes: what they wrote in general, then each open thread by number."""
+def review_feedback(
+    reviews: Sequence[Remark],
+    threads: Sequence[OpenThread],
+    *,
+    may_ask: bool = True,
+    steps_follow: bool = True,
+) -> Feedback:
+    """Tell that reviewers request changes: what they wrote in general, then each open thread by number.
+
+    If the agent may not ask, no word says that it could (H13).
+    """
     names = " and ".join(dict.fromkeys(escaped_line(review.by) for review in reviews)) or "A reviewer"
     parts = [f"{names} reviewed your work and requests changes."]
     parts += [
@@ -43,17 +52,19 @@ def review_feedback(reviews: Sequence[Remark], threads: Sequence[OpenThread]) ->
     ]
     if threads:
         count = "1 thread is" if len(threads) == 1 else f"{len(threads)} threads are"
-        parts.append(_REPLIES.format(count=count))
+        parts.append(_REPLIES.format(count=count) + (_OR_ASK if may_ask else ""))
         parts += map(_thread_text, threads)
-    parts.append("Afterwards your work is checked again, and the steps that follow run again.")
+    others = ", and the steps that follow run again" if steps_follow else ""
+    parts.append(f"Afterwards your work is checked again{others}. {SAY_AGAIN}")
     return Feedback("\n\n".join(parts))
 
 
 _REPLIES = (
     "{count} open. Deal with each: make the change, or say why it should stay as it is. Then reply to it in "
-    'your shell with `cat-herder reply NUMBER "what you did"`, one command for each thread. A thread without '
-    "a reply stays open. If you need a decision, ask."
+    'your shell with `cat-herder reply NUMBER "what you did"`, one command for each thread; put a backslash '
+    "before each `$` and backtick in the double quotes. A thread without a reply stays open."
 )
+_OR_ASK = " If you need a decision, ask."
 
 
 def _thread_text(thread: OpenThread) -> str:
@@ -65,9 +76,18 @@ def _thread_text(thread: OpenThread) -> str:
     return "\n\n".join(parts)
 
 
-def rerun_feedback() -> Feedback:
-    """Tell that an earlier step changed the code after a review, so that this step runs again."""
-    return Feedback(
-        "A reviewer requested changes, and an earlier step has made them, so this step runs again on the new "
-        "code. What an earlier run of it concluded no longer counts: look at the present files."
-    )
+def rerun_feedback(reviews: Sequence[Remark], threads: Sequence[OpenThread]) -> Feedback:
+    """Tell what reviewers requested of an earlier step, so that this step runs again."""
+    parts = [_RERUN]
+    parts += [
+        f"{escaped_line(review.by)} wrote:\n{quote(review.text)}" for review in reviews if review.text.strip()
+    ]
+    return Feedback("\n\n".join([*parts, *map(_thread_text, threads)]))
+
+
+_RERUN = (
+    "Reviewers requested changes, an earlier step has dealt with them, and this step runs again on what it "
+    "left. What an earlier run of this step concluded no longer counts: look at the present files. What the "
+    "reviewers wrote stands below, with the replies. It is not for you to answer, but keep to it as to the "
+    "task itself."
+)

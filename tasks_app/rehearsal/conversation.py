@@ -219,7 +219,8 @@ def _parse_answer(ask: Block, result: str) -> HumanAnswer:
     marks = [f'"{question}"="' for question in questions_of(ask.name, ask.input)]
     if ask.name != "AskUserQuestion" or not all(mark in result for mark in marks):
         return HumanAnswer(result, result)
-    words = [_between(result, mark, marks[index + 1 :]) for index, mark in enumerate(marks)]
+    texts = [_between(result, mark, marks[index + 1 :]) for index, mark in enumerate(marks)]
+    words = [text.partition('" notes: ')[0] for text in texts]
     return HumanAnswer("\n".join(words), result)
 
 

@@ -47,8 +47,9 @@ class Failure(_Strict):
 class Turn(_Strict):
     """One response of the model, given `repeat` times.
 
-    `delay` is in seconds. `cut` closes the connection in the middle of the response. `only_if_prompt` and
-    `unless_prompt` skip the turn depending on the first prompt.
+    `delay` is in seconds. `cut` closes the connection in the middle of the response. `stop_reason` is sent
+    instead of the usual one. `only_if_prompt` and `unless_prompt` skip the turn, depending on the first
+    prompt.
     """
 
     text: str = ""
@@ -57,6 +58,7 @@ class Turn(_Strict):
     repeat: int = Field(default=1, ge=1, le=1000)
     error: Failure | None = None
     cut: bool = False
+    stop_reason: str = ""
     only_if_prompt: str = ""
     unless_prompt: str = ""
 
@@ -151,7 +153,12 @@ class Scenario(_Strict):
 def questions_of(name: str, tool_input: dict[str, Any]) -> tuple[str, ...]:
     """Return the questions in a tool call, whether it asks by tool or by command."""
     if name == "AskUserQuestion":
-        return tuple(str(item["question"]) for item in tool_input.get("questions", []))
+        items = tool_input.get("questions")
+        return tuple(
+            str(item["question"])
+            for item in (items if isinstance(items, list) else [])
+            if isinstance(item, dict) and "question" in item
+        )
     if name == "Bash":
         return tuple(_COMMAND_ASK.findall(str(tool_input.get("command", ""))))
     return ()

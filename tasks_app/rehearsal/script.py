@@ -34,6 +34,7 @@ class Reply:
     delay: float = 0.0
     cut: bool = False
     failure: Failure | None = None
+    stop_reason: str = ""
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,7 @@ def reply_to(conversation: Conversation, scenario: Scenario) -> Reply:
         delay=position.turn.delay,
         cut=position.turn.cut,
         failure=position.turn.error,
+        stop_reason=position.turn.stop_reason,
     )
 
 

@@ -110,7 +110,7 @@ def _split_text(text: str) -> list[str]:
 
 
 def _stop_reason(reply: Reply) -> str:
-    return "tool_use" if reply.calls else "end_turn"
+    return reply.stop_reason or ("tool_use" if reply.calls else "end_turn")
 
 
 def _before_last_turn(messages: list[Any]) -> list[Any]:

@@ -6,13 +6,13 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
 from tasks_app.core.errors import SandboxUnavailable
+from tasks_app.core.temporary_folders import temporary_folder
 from tasks_app.sandbox.limits import (
     NICE,
     NO_LIMITS,
@@ -177,16 +177,13 @@ class Sandbox:
         home: Path,
         writable: Sequence[Path] = (),
         readable: Sequence[Path] = (),
-        start_signal: int | None = None,
     ) -> SandboxedCommand:
         """Return the command that runs `argv` in `workspace`. It sees only the system and the given paths.
 
         `workspace`, `home` and `writable` can be written, `readable` only read; of two nested paths the inner
         one decides. These are paths of the host, and so is the command's `cwd`; paths in `argv` and `env` are
-        those of `inside`. `env` is added to `clean_env(home, …)`. `start_signal` is a descriptor to pass on
-        to the process, in a sandbox that is `active`: a byte is written to it just before `argv` is executed,
-        which does not inherit it. Raises SandboxError for a path that is missing or was changed to lead
-        elsewhere.
+        those of `inside`. `env` is added to `clean_env(home, …)`. Raises SandboxError for a path that is
+        missing or was changed to lead elsewhere.
         """
         group = make_cgroup(self.cgroup, self.limits) if self.cgroup else None
         words = [*_JOIN_CGROUP, str(group)] if group else []
@@ -194,7 +191,7 @@ class Sandbox:
             words += [*_die_with_parent(), *self._unsandboxed_limits(), *argv]
         else:
             words += self._bubblewrap_words(self.bwrap, workspace, home, writable, readable)
-            words += [*self._restricting_words(start_signal), *argv]
+            words += [*self._restricting_words(), *argv]
         environment = clean_env(self.inside(home), env)
         return SandboxedCommand(tuple(words), environment, workspace, self.limits, (workspace, home), group)
 
@@ -210,11 +207,9 @@ class Sandbox:
         words += ["--remount-ro", "/", "--chdir", str(self.inside(workspace)), "--"]
         return words
 
-    def _restricting_words(self, start_signal: int | None) -> list[str]:
+    def _restricting_words(self) -> list[str]:
         limits = rlimits(self.limits, own_users=self._counts_processes)
         settings = {**limits, "oom_score": OOM_SCORE, "nice": NICE, "session_nice": SESSION_NICE}
-        if start_signal is not None:
-            settings["start_signal"] = start_signal
         return [*_RESTRICT, " ".join(f"{name}={value}" for name, value in settings.items())]
 
     def _unsandboxed_limits(self) -> list[str]:
@@ -282,8 +277,8 @@ def _can_limit_tmp(program: str) -> bool:
 
 def _try_out(sandbox: Sandbox, folder: Path | None = None) -> str:
     """Run a command in a new folder, below `folder` if given, and return why it failed, or ""."""
-    with tempfile.TemporaryDirectory(prefix="cat-herder-", dir=folder) as name:
-        command = sandbox.command(["true"], workspace=Path(name), home=Path(name), env={})
+    with temporary_folder("cat-herder-probe-", parent=folder) as here:
+        command = sandbox.command(["true"], workspace=here, home=here, env={})
         try:
             done = subprocess.run(
                 command.argv,

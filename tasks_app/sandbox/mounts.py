@@ -133,8 +133,9 @@ def mount_arguments(requested: RequestedPaths, *, tmp_size: int = 0) -> list[str
         *_masks(binds, requested.hidden, tmp_size),
     ]
     ordered = sorted(mounts, key=lambda mount: len(mount.path.parts))
-    # bubblewrap makes /dev a tmpfs of unlimited size.
-    return [*(word for mount in ordered for word in mount.arguments), "--remount-ro", "/dev"]
+    # bubblewrap makes /dev and the root a tmpfs of unlimited size. What was written there would be lost.
+    read_only = ("--remount-ro", "/dev", "--remount-ro", "/")
+    return [*(word for mount in ordered for word in mount.arguments), *read_only]
 
 
 @dataclass(frozen=True)

@@ -67,28 +67,15 @@ def set_session_niceness(niceness: int) -> None:
         pass
 
 
-def signal_start(descriptor: int) -> None:
-    """Tell whoever started this process that the program comes next. It does not inherit the descriptor."""
-    try:
-        with os.fdopen(descriptor, "wb", 0) as signal:
-            signal.write(b"!")
-    except OSError:  # nobody reads it any more
-        pass
-
-
 def main(argv: list[str]) -> int:
     """Become the program. Returns the exit code of a shell only if that fails.
 
     The first argument has the limits, as `NAME=VALUE NAME=VALUE`: importing a parser would take longer than
-    all the rest. `start_signal` is the descriptor for `signal_start`.
+    all the rest.
     """
     restrict()
     words = (word.partition("=") for word in argv.pop(0).split())
-    settings = {name: int(value) for name, _, value in words}
-    start_signal = settings.pop("start_signal", None)
-    set_limits(settings)
-    if start_signal is not None:
-        signal_start(start_signal)  # while SIGPIPE is still ignored
+    set_limits({name: int(value) for name, _, value in words})
     reset_signals()
     try:
         os.execvp(argv[0], argv)  # noqa: S606

@@ -1,5 +1,5 @@
-"""What people do: create, start, answer, cancel, retry, configure, invite.
+"""What people do: create, start, answer, cancel, retry, configure, invite; and what they look for and count.
 
-Each service is one transaction with its audit entry and its notice. Pages, API and commands call the same
+Each action is one transaction with its audit entry and its notice. Pages, API and commands call the same
 services. What is done with tasks and sequences stands beside the packages.
 """

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tasks_app.git import Repository, diff, patch
+from tasks_app.git import ChangedFile, Repository, changed_files, diff, patch
 from tasks_app.models import Project, Run, Sequence, Step, Task, paths
 
 
@@ -20,6 +20,10 @@ class Difference:
     def diff(self, *paths: str) -> str:
         """Return the diff of the given files or of all. If it is cut, its last line says so."""
         return diff(self.repository, base=self.base, head=self.head, paths=paths)
+
+    def files(self, *paths: str) -> tuple[ChangedFile, ...]:
+        """Return the changed files, of the given ones or of all."""
+        return changed_files(self.repository, base=self.base, head=self.head, paths=paths)
 
     def patch(self) -> Iterator[bytes]:
         """Return the complete patch for `git apply`."""

@@ -1,16 +1,77 @@
-"""What came of a task that is done: what its agent said at the end, and which checks passed."""
+"""What came of a task: what its agents said at their ends, and which checks passed."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
-from django.db.models import Q
+from django.db.models import F, Q, QuerySet
 
+from tasks_app.core.errors import WorkspaceError
+from tasks_app.core.types import PLAN_FILE
+from tasks_app.git import changed_files
 from tasks_app.history.events.reading import Events
-from tasks_app.models import EventKind, Outcome, Run, Task
+from tasks_app.models import EventKind, Outcome, Run, Step, Task, paths
+from tasks_app.prompting.decisions import without_followed_line
+from tasks_app.prompting.escaping import head
 
-_CLOSING_CHARACTERS = 20_000
+_MESSAGE_CHARACTERS = 20_000
+#: Commands of steps that do what the task says.
+_BUILDING_COMMANDS = ("implement", "self")
+
+
+@dataclass(frozen=True)
+class LastMessage:
+    """What the agent of a finished run said at its end."""
+
+    run: Run
+    text: str
+
+
+@dataclass(frozen=True)
+class StepChanges:
+    """How many files a step changed, apart from the plan, and how many lines it added and removed."""
+
+    files: int = 0
+    added: int = 0
+    removed: int = 0
+
+    def __str__(self) -> str:
+        """Return it in words; empty without changes."""
+        files = "1 file" if self.files == 1 else f"{self.files} files"
+        return f"changed {files} (+{self.added} −{self.removed})" if self.files else ""
+
+
+@dataclass(frozen=True)
+class StepAccount:
+    """The last messages of a step's runs, that of the newest run last.
+
+    A run that was sent back often says only what it changed since, so the messages before it count too.
+    """
+
+    step: Step
+    messages: list[LastMessage]
+
+    def title(self, built: StepAccount) -> str:
+        """Return the step's name and, for one other than that which built the result, what it changed."""
+        changes = "" if self == built else str(self.changes)
+        if changes and self.step.position > built.step.position:
+            changes += " after that"
+        return f"Step {self.step.name}" + (f", {changes}" if changes else "")
+
+    @cached_property
+    def changes(self) -> StepChanges:
+        """What the step changed. Runs git."""
+        if not (self.step.base_commit and self.step.head_commit):
+            return StepChanges()
+        repository = paths.repository(self.step.task.project)
+        try:
+            files = changed_files(repository, base=self.step.base_commit, head=self.step.head_commit)
+        except WorkspaceError:  # a commit is lost
+            return StepChanges()
+        own = [file for file in files if file.path != PLAN_FILE]
+        return StepChanges(len(own), sum(file.added for file in own), sum(file.removed for file in own))
 
 
 @dataclass(frozen=True)
@@ -21,16 +82,43 @@ class PassedCheck:
     check: str
 
 
-def closing_message(tasks: Sequence[Task]) -> str:
-    """Return what the agent of the last run said at its end."""
-    end = Events(Q(run__step__task__in=tasks[-1:])).of_kinds([EventKind.RESULT]).last()
-    return str(end.payload.get("text", ""))[:_CLOSING_CHARACTERS] if end else ""
+def accounts_of(tasks: Sequence[Task]) -> list[StepAccount]:
+    """Return the accounts of the tasks' steps in order; steps whose agents said nothing are left out."""
+    finished = _finished_runs(tasks)
+    ends = Events(Q(run__in=finished), related="run__step__task__project").of_kinds([EventKind.RESULT])
+    newest = {end.run_id: end for end in ends.all() if not end.payload.get("is_error")}
+    accounts: dict[int, StepAccount] = {}
+    # The ids of a task's steps ascend with their positions.
+    for end in sorted(newest.values(), key=lambda end: (end.run.step_id, end.run.number)):
+        if text := without_followed_line(str(end.payload.get("text", ""))):
+            account = accounts.setdefault(end.run.step_id, StepAccount(end.run.step, []))
+            account.messages.append(LastMessage(end.run, head(text, limit=_MESSAGE_CHARACTERS)))
+    return list(accounts.values())
+
+
+def _finished_runs(tasks: Sequence[Task]) -> QuerySet[Run]:
+    """Return the finished runs of the tasks, without those whose work was put back."""
+    runs = Run.objects.filter(step__task__in=tasks, outcome=Outcome.FINISHED)
+    return runs.filter(number__gte=F("step__kept_from"))
+
+
+def building_account_first(accounts: Sequence[StepAccount]) -> list[StepAccount]:
+    """Return the accounts of one task with that of the step which built the result first.
+
+    It is the last step with the command `implement` or `self`. Other pipelines have none; there it is the
+    step that changed the most lines, apart from the plan, or else the last one.
+    """
+    building = [one for one in accounts if one.step.config.get("command") in _BUILDING_COMMANDS]
+    if not building and len(accounts) > 1:
+        lines = [one.changes.added + one.changes.removed for one in accounts]
+        building = [accounts[lines.index(max(lines)) if any(lines) else -1]]
+    return [*building[-1:], *(one for one in accounts if one not in building[-1:])]
 
 
 def passed_checks(tasks: Sequence[Task]) -> list[PassedCheck]:
     """Return the checks that the newest finished run of each step passed, in the order of the steps."""
     newest: dict[int, Run] = {}
-    finished = Run.objects.filter(step__task__in=tasks, outcome=Outcome.FINISHED).exclude(checks=None)
+    finished = _finished_runs(tasks).exclude(checks=None)
     for run in (
         finished.select_related("step").defer("prompt").order_by("step__task", "step__position", "number")
     ):

@@ -33,7 +33,7 @@ def retry_from(task: Task, step: Step, *, by: Principal, put_back: bool = False,
             raise why
         reset_to = _known_base_commit(step) if put_back else ""
         for one in task.steps.filter(position__gte=step.position):
-            reset_step(one, reason=reason, by=by.user)
+            reset_step(one, reason=reason, by=by.user, put_back=put_back)
         paused = paused_until_now(task)
         task.questions.forget_ends()
         move(
@@ -65,8 +65,10 @@ def _known_base_commit(step: Step) -> str:
     return step.base_commit
 
 
-def reset_step(step: Step, *, reason: str, by: User | None, epoch: int | None = None) -> None:
-    """Reset the step to pending. All its runs become history; run numbers continue."""
+def reset_step(
+    step: Step, *, reason: str, by: User | None, epoch: int | None = None, put_back: bool = False
+) -> None:
+    """Reset the step to pending. All its runs become history, with `put_back` their work, too."""
     fresh: dict[str, Any] = {
         "failures": 0,
         "failure": "",
@@ -75,6 +77,8 @@ def reset_step(step: Step, *, reason: str, by: User | None, epoch: int | None = 
         "base_ignored": "",
         "head_commit": "",
     }
+    if put_back:
+        fresh["kept_from"] = fresh["first_run"]
     if step.phase == Phase.PENDING:
         Step.objects.filter(pk=step.pk).update(**fresh)
     else:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from pathlib import Path, PurePosixPath
+from typing import Any
 
+from django.conf import settings
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 from django.utils.text import slugify
 
-from tasks_app.core.errors import BadInput, CatHerderError, IllegalMove
+from tasks_app.core.errors import BadInput, CatHerderError, IllegalMove, WorkspaceError
 from tasks_app.core.phases import CANCELLABLE, Phase
 from tasks_app.core.storable import storable_text
 from tasks_app.git import branch_name, committed_names, committed_text, working_names, working_text
@@ -19,6 +23,7 @@ from tasks_app.history.transitions import move_between_tasks
 from tasks_app.models import Action, Change, ChangeKind, Project, Sequence, Task, User, paths
 from tasks_app.permissions import Principal, require_actor
 from tasks_app.services.difference import merged_into_sequence
+from tasks_app.services.openness import more_open
 from tasks_app.services.tasks import (
     TaskPlan,
     cancel_task,
@@ -30,17 +35,40 @@ from tasks_app.services.tasks import (
     store_task,
     unused_key,
 )
+from tasks_app.services.workers.hosts import is_outdated
 from tasks_app.services.workers.worker_notifier import notify_on_commit
-from tasks_app.services.workers.workspaces import is_outdated
+
+#: Number of faulty task files that an agent is told of at once.
+_FAULTS = 10
 
 
 @dataclass(frozen=True)
 class NextTask:
-    """The next task of a sequence, or why there is none: with an empty `failure`, all are done."""
+    """The next task of a sequence, or why there is none: with an empty `failure`, all are done.
+
+    `more_open` is what it may do beyond the first task: a person must allow that before it begins.
+    """
 
     file: str = ""
     plan: TaskPlan | None = None
     failure: str = ""
+    more_open: tuple[str, ...] = ()
+
+    @property
+    def allow_key(self) -> str:
+        """Return what a person sends who allows this task, with this text; "" if nobody needs to."""
+        said = [self.file, self.plan.text if self.plan else "", *self.more_open]
+        return sha256("\0".join(said).encode()).hexdigest()[:12] if self.more_open else ""
+
+    @property
+    def why_it_waits(self) -> str:
+        """Return the reason for people why the task waits for one of them, first in one line."""
+        first, *more = self.more_open
+        rest = f", and {len(more)} more" if more else ""
+        return (
+            f"{self.file} waits for your permission: it may do more than the first task ({first}{rest}).\n"
+            + "\n".join(self.more_open)
+        )
 
 
 def create_sequence(
@@ -51,8 +79,9 @@ def create_sequence(
     threshold: int | None = None,
     pipeline: str | None = None,
     form_key: str = "",
+    start: bool = False,
 ) -> Sequence:
-    """Create a sequence from a folder of task files, with its first task. It is not started.
+    """Create a sequence from a folder of task files, with its first task, and start it if `start` is true.
 
     A form that is sent again, with the same `form_key` and folder, gets the sequence that it created before.
 
@@ -76,8 +105,8 @@ def create_sequence(
     for candidate in free_names(project, PurePosixPath(folder).name):
         try:
             return _store_sequence(
-                project, folder, names[0], plan, by=by.user, slug=candidate,
-                threshold=threshold, pipeline=pipeline, form_key=form_key,
+                project, folder, names[0], plan, by=by, slug=candidate,
+                threshold=threshold, pipeline=pipeline, form_key=form_key, start=start,
             )  # fmt: skip
         except IntegrityError:
             if made := _created_before(project, folder, by=by.user, form_key=form_key):
@@ -92,17 +121,19 @@ def _created_before(project: Project, folder: str, *, by: User, form_key: str) -
 
 
 def _store_sequence(
-    project: Project, folder: str, file: str, plan: TaskPlan, *, by: User, slug: str,
-    threshold: int | None, pipeline: str | None, form_key: str,
+    project: Project, folder: str, file: str, plan: TaskPlan, *, by: Principal, slug: str,
+    threshold: int | None, pipeline: str | None, form_key: str, start: bool,
 ) -> Sequence:  # fmt: skip
     branch = branch_name(slug)  # asks git, and so not in the transaction
     with transaction.atomic():
         sequence = Sequence.objects.create(
             project=project, slug=slug, folder=folder, branch=branch, pipeline=pipeline or "",
-            threshold=threshold, base_commit=plan.base_commit, created_by=by, form_key=form_key,
+            threshold=threshold, base_commit=plan.base_commit, created_by=by.user, form_key=form_key,
         )  # fmt: skip
-        record(Action.SEQUENCE_CREATED, by=by, project=project, subject=folder)
+        record(Action.SEQUENCE_CREATED, by=by.user, project=project, subject=folder)
         _add_task(sequence, file, plan)
+        if start:
+            start_sequence(sequence, by=by)
     return sequence
 
 
@@ -148,7 +179,7 @@ def task_files(names: list[str]) -> list[str]:
 
 
 def sequence_files(sequence: Sequence) -> list[str]:
-    """Return the task files in order: those of existing tasks and those in the folder now."""
+    """Return the task files in order: of existing tasks, and in the folder now."""
     begun = sequence.tasks.values_list("file", flat=True)
     return sorted({*begun, *_files_now(sequence)})
 
@@ -177,39 +208,101 @@ def look_for_next(sequence: Sequence) -> NextTask:
         return NextTask(failure=f"The folder {sequence.folder} is gone, or has no task file any more.")
     known = set(sequence.tasks.values_list("file", flat=True))
     file = next((name for name in names if name not in known), "")
-    return _planned(sequence, file) if file else NextTask()
+    return _planned(sequence, file, _one_too_many(sequence, names)) if file else NextTask()
 
 
-def _planned(sequence: Sequence, file: str) -> NextTask:
+def task_waiting_for_permission(sequence: Sequence) -> NextTask | None:
+    """Return the next task if it waits until a person allows what it may do beyond the first one."""
+    if sequence.phase != Phase.FAILED or current_task(sequence) is not None:
+        return None
+    with suppress(OSError, CatHerderError):
+        upcoming = look_for_next(sequence)
+        return upcoming if upcoming.more_open else None
+    return None
+
+
+def faults_of_new_files(sequence: Sequence) -> list[str]:
+    """Return what is wrong with upcoming task files that agents have written or changed, with their lines.
+
+    Only the first faults are returned, and of too many files just this fault: an agent may write thousands.
+    """
+    known = set(sequence.tasks.values_list("file", flat=True))
+    faults: dict[str, None] = {}
+    with suppress(OSError, WorkspaceError):  # then the next task is not found, which says why
+        names = _files_now(sequence)
+        if surplus := _one_too_many(sequence, names):
+            return [_of_surplus(sequence, surplus)]
+        for name in names:
+            if name in known or _is_as_begun(sequence, name, _text_now(sequence, name)):
+                continue
+            if failure := _planned(sequence, name).failure:
+                faults[failure] = None
+            if len(faults) == _FAULTS:
+                break
+    return list(faults)
+
+
+def _is_as_begun(sequence: Sequence, file: str, text: str) -> bool:
+    """Return whether the file's text is still as it was when a person created the sequence."""
+    path, repository = f"{sequence.folder}/{file}", paths.repository(sequence.project)
+    return text == committed_text(repository, commit=sequence.base_commit, path=path)
+
+
+def _planned(sequence: Sequence, file: str, surplus: str = "") -> NextTask:
+    """Return the task of a file. `surplus` is the first file that is one too many."""
     where = f"{sequence.folder}/{file}"
     if storable_text(file) != file:
         return NextTask(failure=f"{storable_text(where)}: the name of this file is not UTF-8.")
     try:
+        text = _text_now(sequence, file)
         plan = plan_task(
-            sequence.project, _text_now(sequence, where), base=sequence.base_commit, where=where,
+            sequence.project, text, base=sequence.base_commit, where=where,
             threshold=sequence.threshold, pipeline=sequence.pipeline or None,
         )  # fmt: skip
+        if _is_as_begun(sequence, file, text):  # a person started the sequence with this file
+            return NextTask(file, plan)
     except CatHerderError as error:
         message = str(error)
         return NextTask(file, failure=message if where in message else f"{where}: {message}")
-    return NextTask(file, plan)
+    if file == surplus:
+        return NextTask(file, failure=_of_surplus(sequence, file))
+    first = sequence.tasks.order_by("pk").first()
+    return NextTask(file, plan, more_open=tuple(more_open(plan, first)) if first else ())
+
+
+def _one_too_many(sequence: Sequence, names: list[str]) -> str:
+    """Return the first of the files that agents have added which is one too many, or ""."""
+    repository = paths.repository(sequence.project)
+    at_first = set(committed_names(repository, commit=sequence.base_commit, folder=sequence.folder))
+    begun = set(sequence.tasks.values_list("file", flat=True)) - at_first
+    upcoming = [name for name in names if name not in begun and name not in at_first]
+    return next(iter(upcoming[max(settings.ENVIRONMENT.added_tasks - len(begun), 0) :]), "")
+
+
+def _of_surplus(sequence: Sequence, file: str) -> str:
+    where, most = f"{sequence.folder}/{storable_text(file)}", settings.ENVIRONMENT.added_tasks
+    return (
+        f"{where}: agents may add {most} tasks to one sequence (CATHERDER_ADDED_TASKS), and this is one more."
+        " Put the work into fewer files."
+    )
 
 
 def _files_now(sequence: Sequence) -> list[str]:
-    """Return the task files in the folder. Those of a commit that was merged are no part of the sequence."""
+    """Return the task files in the folder. Files that came in by a merge are excluded."""
     repository, merged = paths.repository(sequence.project), merged_into_sequence(sequence)
     if workspace := _workspace(sequence):
         names = working_names(workspace, sequence.folder)
     else:
         names = committed_names(repository, commit=_newest(sequence), folder=sequence.folder)
-    others = committed_names(repository, commit=merged, folder=sequence.folder) if merged else []
+    others = set(committed_names(repository, commit=merged, folder=sequence.folder)) if merged else ()
     return task_files([name for name in names if storable_text(name) not in others])
 
 
-def _text_now(sequence: Sequence, path: str) -> str:
+def _text_now(sequence: Sequence, file: str) -> str:
+    path, repository = f"{sequence.folder}/{file}", paths.repository(sequence.project)
     if workspace := _workspace(sequence):
         return working_text(workspace, path) or ""
-    return committed_text(paths.repository(sequence.project), commit=_newest(sequence), path=path) or ""
+    return committed_text(repository, commit=_newest(sequence), path=path) or ""
 
 
 def _workspace(sequence: Sequence) -> Path | None:
@@ -229,7 +322,9 @@ def _newest(sequence: Sequence) -> str:
 
 def proceed(sequence: Sequence, upcoming: NextTask, *, notify: bool = True, by: User | None = None) -> None:
     """Queue the next task, or end the sequence. Called in the transaction that ended the previous task."""
-    if upcoming.plan is not None:
+    if upcoming.more_open:
+        move_between_tasks(sequence, Phase.FAILED, failure=upcoming.why_it_waits, by=by)
+    elif upcoming.plan is not None:
         task = _add_task(sequence, upcoming.file, upcoming.plan)
         Task.objects.filter(pk=task.pk).update(queued_at=timezone.now())
         move_between_tasks(sequence, Phase.PENDING, by=by)
@@ -264,7 +359,7 @@ def cancel_sequence(sequence: Sequence, *, by: Principal) -> None:
 
 
 def task_to_publish(sequence: Sequence) -> Task:
-    """Return the task whose result is that of the sequence: the newest, because all share one branch.
+    """Return the task that holds the result of the sequence: the newest, because all share one branch.
 
     Raises IllegalMove if the sequence has no task.
     """
@@ -274,28 +369,37 @@ def task_to_publish(sequence: Sequence) -> Task:
     return task
 
 
-def resume_sequence(sequence: Sequence, *, by: Principal, notify: bool = True) -> None:
+def resume_sequence(sequence: Sequence, *, by: Principal, notify: bool = True, allow: str = "") -> None:
     """Resume the current task; or, after an error in the folder, read the folder again.
 
-    Raises IllegalMove if there is nothing to resume.
+    `allow` is the key of a next task (`NextTask.allow_key`) that may do more than the first one. Raises
+    IllegalMove if there is nothing to resume, BadInput if the next task needs to be allowed.
     """
     require_actor(by, sequence.project)
     task = current_task(sequence)
     if task is not None and task.can_resume:
         resume_task(task, by=by, notify=notify)
     elif task is None and sequence.phase == Phase.FAILED:
-        _read_folder_again(sequence, by=by, notify=notify)
+        _read_folder_again(sequence, by=by, notify=notify, allow=allow)
     else:
         raise IllegalMove(f"Sequence “{sequence}”", sequence.phase, Phase.PENDING)
 
 
-def _read_folder_again(sequence: Sequence, *, by: Principal, notify: bool) -> None:
+def _read_folder_again(sequence: Sequence, *, by: Principal, notify: bool, allow: str) -> None:
     upcoming = look_for_next(sequence)
+    allowed = upcoming.more_open
+    if allowed and allow != upcoming.allow_key:
+        changed = "The task has changed since. " if allow else ""
+        command = f"`manage.py run_sequence {sequence.pk} --continue --allow {upcoming.allow_key}`"
+        how = f"Allow it to go on: on its page, or with {command}."
+        raise BadInput(f"{changed}{upcoming.why_it_waits}\n{how}", where="allow")
+    upcoming = replace(upcoming, more_open=())
     with transaction.atomic():
         now = Sequence.objects.select_for_update(of=("self",)).select_related("project").get(pk=sequence.pk)
         if now.phase != Phase.FAILED:  # somebody was first
             raise IllegalMove(f"Sequence “{sequence}”", now.phase, Phase.PENDING)
         proceed(now, upcoming, notify=notify, by=by.user)
-        record(Action.SEQUENCE_WENT_ON, by=by.user, project=now.project, subject=now.folder)
+        more: dict[str, Any] = {"file": upcoming.file, "allowed": list(allowed)} if allowed else {}
+        record(Action.SEQUENCE_WENT_ON, by=by.user, project=now.project, subject=now.folder, **more)
         for task in now.tasks.order_by("-pk")[:1]:
             Change.objects.create(task=task, kind=ChangeKind.TASK)

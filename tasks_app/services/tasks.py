@@ -25,7 +25,6 @@ from tasks_app.core.phases import CANCELLABLE, ENDED, RESUMABLE, Phase
 from tasks_app.core.types import JsonObject
 from tasks_app.git import branch_name
 from tasks_app.history.audit import record
-from tasks_app.history.spans import begin_wait
 from tasks_app.history.statistics import paused_until_now
 from tasks_app.history.transitions import move
 from tasks_app.models import (
@@ -45,7 +44,7 @@ from tasks_app.models import (
 )
 from tasks_app.models.task import Priority
 from tasks_app.permissions import Principal, require_actor
-from tasks_app.services.projects.fetching import fetch
+from tasks_app.services.projects.projects import fetch
 from tasks_app.services.projects.settings import overrides_of, repository_settings
 from tasks_app.services.workers.worker_notifier import notify_on_commit
 
@@ -64,7 +63,7 @@ class TaskPlan:
 
     @property
     def steps(self) -> list[tuple[StepKind, StepConfig]]:
-        """Kind and settings of each step: the clarifying pass if there is one, then those of the pipeline."""
+        """Kind and settings of each step: the clarifying pass, if any, then the steps of the pipeline."""
         clarified = clarifies(self.pipeline, threshold=self.threshold)
         before = [(StepKind.CLARIFY, clarifying_step(self.pipeline))] if clarified else []
         return [*before, *((StepKind.WORK, step) for step in self.pipeline.steps)]
@@ -81,12 +80,14 @@ def create_task(
     slug: str | None = None,
     file: str = "",
     form_key: str = "",
+    start: bool = False,
 ) -> Task:
-    """Create a task from Markdown with optional front matter; `where` names the text in messages.
+    """Create a task from Markdown with optional front matter, and start it if `start` is true.
 
-    `file` is the file of the repository that the text is from. A form that is sent again, with the same
-    `form_key` and text, gets the task that it created before. The task is not started. It takes the newest
-    commit of the repository and the settings in that commit. Raises BadInput, WorkspaceError or NotAllowed.
+    `where` names the text in messages. `file` is the file of the repository that the text is from. A form
+    that is sent again, with the same `form_key` and text, gets the task that it created before. The task
+    takes the newest commit of the repository and the settings in that commit. Creating and starting are one
+    transaction. Raises BadInput, WorkspaceError or NotAllowed.
     """
     require_actor(by, project)
     if made := _created_before(project, text, by=by.user, form_key=form_key):
@@ -96,15 +97,14 @@ def create_task(
     form_key = unused_key(Task, form_key, by=by.user)
     for candidate in free_names(project, slug or plan.definition.title):
         try:
-            return store_task(
-                project,
-                plan,
-                by=by.user,
-                slug=candidate,
-                branch=branch_name(candidate),
-                file=file,
-                form_key=form_key,
-            )
+            branch = branch_name(candidate)  # asks git, and so not in the transaction
+            with transaction.atomic():
+                task = store_task(
+                    project, plan, by=by.user, slug=candidate, branch=branch, file=file, form_key=form_key
+                )
+                if start:
+                    start_task(task, by=by)
+            return task
         except IntegrityError:
             if made := _created_before(project, text, by=by.user, form_key=form_key):
                 return made
@@ -292,9 +292,7 @@ def resume_task(task: Task, *, by: Principal, notify: bool = True) -> None:
         )  # fmt: skip
         record(Action.TASK_WENT_ON, by=by.user, task=task)
         if withdrawn:
-            asked = Question.objects.filter(pk__in=withdrawn)
-            asked.update(state=QuestionState.OPEN)
-            begin_wait(asked.select_related("step__task", "run")[0])
+            Question.objects.filter(pk__in=withdrawn).update(state=QuestionState.OPEN)
             Change.objects.create(task=task, kind=ChangeKind.QUESTION)
         elif notify:
             notify_on_commit(task.pk)

@@ -1,14 +1,29 @@
-"""Sentences about usage limits and temporary faults (P8)."""
+"""Sentences about what a task waits for: people, usage limits, and temporary faults (P8)."""
 
 from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from tasks_app.models import Task
+from tasks_app.core.phases import Phase
+from tasks_app.models import QuestionKind, Task
 
 #: From this on a sentence says that the wait exceeds a working day.
 LONG = timedelta(hours=8)
 SHORTEST_WAIT = timedelta(minutes=1)
+#: What a task waits for, by the kind of its oldest open question.
+_OPEN: dict[str, str] = {
+    QuestionKind.CLARIFICATION: "A question is open. The task waits for the answer.",
+    QuestionKind.APPROVAL: "A tool call needs an approval. The task waits for it.",
+    QuestionKind.PLAN: "A plan is ready. The task waits for its review.",
+    QuestionKind.COST: "The soft cost limit is reached. The task waits for an answer.",
+}
+
+
+def phase_sentence(task: Task) -> str:
+    """Return what the phase means; of a task that waits for people, what kind of question is open."""
+    if task.phase == Phase.WAITING_FOR_INPUT and (oldest := task.questions.open().first()):
+        return _OPEN[oldest.kind]
+    return task.phase_display.sentence
 
 
 def fault_words(task: Task) -> str:

@@ -16,12 +16,13 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
 
 from tasks_app.config.threshold import LEVELS
+from tasks_app.core.asked_items import title_of
 from tasks_app.core.dollars import dollars
 from tasks_app.core.durations import duration_in_words
 from tasks_app.core.phases import Phase, PhaseDisplay
 from tasks_app.models import Sequence, Step, Task
-from tasks_app.reporting.search.snippets import TextPart
-from tasks_app.web.pages.access import actable_projects
+from tasks_app.services.search.finding import TextPart
+from tasks_app.web.access import actable_projects
 from tasks_app.web.rendering import words
 from tasks_app.web.rendering.ansi import render_ansi
 from tasks_app.web.rendering.markdown import render_inline, render_markdown
@@ -31,8 +32,10 @@ register = template.Library()
 register.filter("duration", duration_in_words)
 register.filter("count", words.count)
 register.filter("outcome", words.outcome)
+register.filter("card_title", title_of)
 register.filter("headline", words.headline)
 register.filter("context", words.context)
+register.filter("without_title", words.without_title)
 register.filter("dollars", dollars)
 register.filter("markdown", render_markdown)
 register.filter("inline", render_inline)
@@ -157,7 +160,7 @@ def clock(at: datetime) -> SafeString:
 
 @register.filter
 def threshold(level: int) -> str:
-    """Describe a threshold: `Asks about hard-to-undo decisions (3 of 5)`."""
+    """Describe a threshold: `Asks about the few decisions that shape the result (3 of 5)`."""
     return f"{LEVELS[level].partition(';')[0].rstrip('.')} ({level} of 5)"
 
 

@@ -27,9 +27,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "Notifications": ("Notice", "Delivery", "Target", "Preferences", "PushSubscription"),
     "Audit": ("AuditEntry", "LogEntry"),
     "Sums of days": ("ModelUsage", "PersonUsage", "DayFigures", "SummedDay", "ChangedDay"),
-    "Installation": (
-        *("Installation", "WorkerBeat", "WorkerToken", "IdempotencyKey", "Change", "Span", "NotedHop"),
-    ),
+    "Installation": (*("Installation", "WorkerBeat", "WorkerToken", "IdempotencyKey", "Change", "SentSpan"),),
 }
 OTHER = "Other"
 

@@ -18,6 +18,7 @@ from typing import Any
 
 from tasks_app.agent.program import bundled_cli
 from tasks_app.rehearsal.server import RehearsalServer
+from tests.processes import start_process
 
 PROMPT = "Do what the task says.\n\n# Ask\n\nrehearsal: ask-command\n"
 PATIENCE = 60.0
@@ -77,7 +78,7 @@ class BareAgent:
         command = [str(bundled_cli()), "--print", "--output-format", "stream-json", "--verbose"]
         command += ["--input-format", "stream-json", "--permission-prompt-tool", "stdio"]
         command += ["--settings", str(self._settings), "--setting-sources", "", *arguments]
-        process = subprocess.Popen(
+        process = start_process(
             command, cwd=workspace, env=self._environment(), text=True, bufsize=1,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
         )  # fmt: skip

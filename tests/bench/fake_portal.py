@@ -16,6 +16,7 @@ from tests.forkserver import REPOSITORY
 from tests.installation import PLAIN_CONFIG
 from tests.integration.git_repository import GitRepository
 from tests.portal import UpPortal
+from tests.processes import start_process
 
 #: Seconds until what is waited for has failed.
 PATIENCE = 900.0
@@ -104,9 +105,7 @@ def fake_portal(
         portal.rows(PROJECT.format(source=str(folder / "source")))
         for _ in range(workers):
             command = [sys.executable, *WORKER]
-            running.append(
-                subprocess.Popen(command, cwd=REPOSITORY, env=portal.env(), stdout=log, stderr=log)
-            )
+            running.append(start_process(command, cwd=REPOSITORY, env=portal.env(), stdout=log, stderr=log))
         FakePortal.until(lambda: portal.row(ALIVE)[0] == workers)
         yield FakePortal(portal, [worker.pid for worker in running])
     finally:

@@ -150,7 +150,7 @@ def _newest_ids() -> Ids:
 def _add_to_tasks(before: Ids, making: Making, amounts: Amounts) -> None:
     """Give the new tasks their questions, which are in the index of answers, events and changes of phase."""
     from tasks_app.models import Event, EventKind, IndexedAnswer, Question, Run, Task, Transition
-    from tasks_app.services.questions.answer_index import index_values
+    from tasks_app.services.questions.earlier_answers import index_rows
 
     for task in Task.objects.filter(pk__gt=before[Task]).order_by("pk"):
         runs = list(Run.objects.filter(step__task=task).select_related("step__task"))
@@ -158,7 +158,7 @@ def _add_to_tasks(before: Ids, making: Making, amounts: Amounts) -> None:
             making.question(runs[n % len(runs)], number=n + 1) for n in range(amounts.questions_of_each)
         )
         IndexedAnswer.objects.bulk_create(
-            IndexedAnswer(question=one, **index_values(task.project_id, one.items)) for one in questions
+            row for one in questions for row in index_rows(task.project_id, one)
         )
         for run in runs:
             Event.objects.bulk_create(
@@ -246,7 +246,7 @@ def _decide(making: Making) -> None:
     from django.utils import timezone
 
     from tasks_app.models import Decision, DecisionEvent, DecisionEventKind, Question
-    from tasks_app.services.questions.answer_index import question_key
+    from tasks_app.services.questions.earlier_answers import question_key
 
     now, kinds = timezone.now(), (DecisionEventKind.DECIDED, DecisionEventKind.FOLLOWED)
     for project in making.projects:

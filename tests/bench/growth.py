@@ -30,6 +30,7 @@ from tests.forkserver import REPOSITORY
 from tests.installation import PLAIN_CONFIG
 from tests.integration.git_repository import GitRepository
 from tests.portal import UpPortal, WebServer
+from tests.processes import start_process
 
 if TYPE_CHECKING:
     from django.db.models import Model
@@ -136,7 +137,7 @@ def _fake_portal(folder: Path, services: dict[str, str]) -> Iterator[Running]:
     GitRepository.make(folder / "source", **{"cat-herder.yaml": PLAIN_CONFIG})
     portal.python("from tasks_app.models import *\n" + PROJECT.format(source=str(folder / "source")))
     with (folder / "worker.log").open("w") as log:
-        worker = subprocess.Popen(
+        worker = start_process(
             [sys.executable, *_WORKER], cwd=REPOSITORY, env=portal.env(), stdout=log, stderr=log
         )
 
@@ -212,11 +213,11 @@ def _on_disk(folder: Path) -> int:
 
 def row_sizes() -> dict[str, int]:
     """Return the used bytes of each table that grows, with indexes and long values."""
-    from tasks_app.models import EventBlock, SessionEntry, Span
+    from tasks_app.models import EventBlock, SessionEntry
     from tests.bench.sizes import measured_models, size_of, whole_size
 
     _settle()
-    models: list[type[Model]] = [*measured_models(), EventBlock, SessionEntry, Span]
+    models: list[type[Model]] = [*measured_models(), EventBlock, SessionEntry]
     return {str(one._meta.verbose_name_plural): size_of(one).whole for one in models} | {
         "whole": whole_size()
     }

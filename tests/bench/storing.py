@@ -14,6 +14,7 @@ from tests.bench.floors.plain_database import RUN, PlainDatabase, PlainWriter
 from tests.bench.metrics import Metric, quantile
 from tests.forkserver import REPOSITORY
 from tests.portal import UpPortal
+from tests.processes import start_process
 
 WRITER = """
 import django, sys, time; django.setup()
@@ -83,7 +84,7 @@ def _quiet(client: Client) -> list[float]:
 def _round(portal: UpPortal, runs: list[int], batch: int, pages: Metric) -> float:
     env = portal.env()
     writers = [
-        subprocess.Popen(
+        start_process(
             [sys.executable, "-c", WRITER, str(run), str(batch), str(SECONDS)],
             env=env,
             cwd=REPOSITORY,

@@ -10,7 +10,6 @@ a busy machine would otherwise favour one of them.
 from __future__ import annotations
 
 import argparse
-import subprocess
 import sys
 import tempfile
 import time
@@ -28,6 +27,7 @@ from tests.hosts import Network
 from tests.installation import PLAIN_CONFIG
 from tests.integration.git_repository import GitRepository
 from tests.portal import WebServer
+from tests.processes import start_process
 
 MAKE = """
 from tasks_app.services.projects.projects import add_project
@@ -128,7 +128,7 @@ def _workers(portal: WebServer, number: int) -> Iterator[list[int]]:
     log = (portal.data_dir / "workers.log").open("a")
     env = portal.env()
     workers = [
-        subprocess.Popen([sys.executable, *WORKER], cwd=REPOSITORY, env=env, stdout=log, stderr=log)
+        start_process([sys.executable, *WORKER], cwd=REPOSITORY, env=env, stdout=log, stderr=log)
         for _ in range(number)
     ]
     try:

@@ -104,4 +104,6 @@ def test_m1_a_file_of_lfs_is_read_changed_and_gone_on_with_on_another_host(
     remote = bare_repository(tmp_path / "remote.git")
     Remote(str(remote)).push(repository, head, "result", expected="")
     for content in (b"second", b"third"):
-        assert lfs.path_of(remote, name_of(content)).read_bytes() == content
+        assert lfs.path_of(Path(path), name_of(content)).read_bytes() == content, "it came from its host"
+    assert lfs.path_of(remote, name_of(b"third")).read_bytes() == b"third"
+    assert not lfs.path_of(remote, name_of(b"second")).exists(), "no commit of the result names it"

@@ -119,7 +119,7 @@ def test_without_syncing_it_would_be_lost_and_a_fetch_repairs_it(
     repository_at(disk.root, source).fetch()
     monkeypatch.setattr(program, "_SETTINGS", (*program._SETTINGS, "core.fsync=none"))
     monkeypatch.setattr("tasks_app.git.repository.sync_folders", lambda folders: None)
-    monkeypatch.setattr("tasks_app.git.repository.sync_tree", lambda folder: None)
+    monkeypatch.setattr("tasks_app.git.repository.sync_tree", lambda folder, **_: None)
     source.commit(a="changed\n")
     repository = repository_at(disk.root, source)
     repository.git.run("config", "core.fsync", "none")
@@ -152,6 +152,14 @@ def test_every_call_that_must_sync_does(tmp_path: Path, monkeypatch: pytest.Monk
     assert _syncs(events) >= 3, "a pack, its index and a reference"
     at = repository.path
     assert {at / "objects/pack", at / "refs/source", at / "refs", at.parent} <= set(folders)
+
+    for number in range(300):  # as after 300 tasks
+        (at / f"refs/heads/cat-herder-old/{number}").mkdir(parents=True)
+    for where, _, _ in os.walk(at):
+        os.utime(where, (1e9, 1e9))
+    folders.clear()
+    repository.fetch()
+    assert len(folders) < 10, "what is on the disk anyway is not synced with each fetch"
 
     folders.clear()
     _, commit = recorded(tmp_path, source)

@@ -32,8 +32,7 @@ from tasks_app.models import (
     Task,
     ThreadComment,
 )
-from tasks_app.services.publishing.pipeline_publishing import tasks_to_publish
-from tasks_app.services.publishing.publications import publish
+from tasks_app.services.publishing.publications import publish, tasks_to_publish
 from tests.crash.test_sweep import dies_at
 from tests.factories import RunFactory
 from tests.forges.servers import forge_server

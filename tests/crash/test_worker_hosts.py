@@ -6,22 +6,26 @@ the same path. In the second one both workers are on one machine, with data dire
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
 from tasks_app.agent.leftover_processes import marked_processes
+from tasks_app.git.mirror import Mirror, Portal
+from tasks_app.git.repository import Repository
 from tasks_app.management.commands.up import server_options
 from tasks_app.rehearsal.server import RehearsalServer
 from tests.databases import sqlite_template
 from tests.forkserver import PATIENCE, REPOSITORY
-from tests.installation import PLAIN_CONFIG, answering
+from tests.installation import PLAIN_CONFIG, Installation, answering
 from tests.portal import WebServer
 from tests.waiting import wait_until
 
@@ -55,6 +59,11 @@ project = add_project("travels", SOURCE, by=ann)
 ann = Principal.unrestricted(ann)
 task = create_task(project, "# It\\n\\nrehearsal: SCENARIO\\n", by=ann, where="test", threshold=3)
 start_task(task, by=ann)
+"""
+HOLD = """
+task = Task.objects.get()
+epoch = Task.objects.claim(task.pk, owner="build-1@there:7:Worker-1", seconds=600)
+result = [task.pk, epoch, task.branch, task.base_commit]
 """
 ANSWER = 'Blue ☃ "; rm -rf /'
 
@@ -130,7 +139,7 @@ def test_a_task_that_asked_goes_on_on_another_host(tmp_path: Path, portal: WebSe
     assert names[0] == "before\n" and ANSWER in names[1]
 
 
-def begin(portal: WebServer, source: Path, *, scenario: str, config: str) -> None:
+def begin(portal: Installation, source: Path, *, scenario: str, config: str) -> None:
     values = {"SOURCE": repr(str(source)), "CONFIG": repr(config), "SCENARIO": scenario}
     code = BEGIN
     for name, value in values.items():
@@ -177,3 +186,61 @@ def test_a_worker_on_the_portals_machine_has_a_data_directory_of_its_own(
 
 def ended(portal: WebServer) -> bool:
     return portal.phase() not in ("pending", "running")
+
+
+def test_m1_a_portal_that_is_killed_during_a_push_keeps_nothing_of_it(
+    tmp_path: Path, portal: WebServer
+) -> None:
+    """The host pushes it again. If git is killed too, what it had received goes at the next start."""
+    begin(portal, tmp_path / "source", scenario="no-questions", config=PLAIN_CONFIG)
+    token = portal.manage("worker_token", "build-1").stdout.strip()
+    task, epoch, branch, base = portal.rows(HOLD)
+    (path,) = (portal.data_dir / "repositories").glob("*.git")
+
+    def mirror() -> Mirror:
+        url = f"http://{portal.address}"
+        return Mirror(tmp_path / "mirror.git", source=url, name="travels", portal=Portal(url, token))
+
+    with mirror().held_for((task, epoch), branch=branch):
+        made = commit_with_a_large_file(mirror(), base)
+    pack = mirror().git.run("pack-objects", "--revs", "--stdout", "-q", stdin=f"{made}\n^{base}\n".encode())
+    line = f"{40 * '0'} {made} refs/cat-herder-incoming/{task}/{epoch}\0report-status side-band-64k"
+    head = (
+        f"POST /worker/tasks/{task}/{epoch}/repository.git/git-receive-pack HTTP/1.1\r\nHost: x\r\n"
+        f"Authorization: Bearer {token}\r\nContent-Length: {len(pack) + len(line) + 8}\r\n\r\n"
+    )
+    host, _, port = portal.address.partition(":")
+    with socket.create_connection((host, int(port))) as there:
+        there.sendall(head.encode() + b"%04x%s0000" % (len(line) + 4, line.encode()) + pack[: len(pack) // 2])
+        wait_until(lambda: list(path.rglob("tmp_pack_*")))
+        for pid in processes_with(f"--git-dir={path}", "receive-pack"):
+            os.killpg(pid, signal.SIGKILL)
+        portal.kill()
+    assert list(path.rglob("tmp_pack_*"))
+    repository = Repository(path, "")
+    assert not repository.has(made) and repository.refs("refs/cat-herder-incoming/") == ()
+    portal.start()
+    with mirror().held_for((task, epoch), branch=branch):
+        mirror().set_refs(made, f"refs/cat-herder/{branch}/1-01-1")
+    assert repository.refs(f"refs/cat-herder/{branch}/1-01-1") == (made,) and repository.problems() == []
+    assert list(path.rglob("tmp_objdir-*"))
+    portal.python(
+        "from tasks_app.engine.workspaces.housekeeping import remove_abandoned_folders\n"
+        "[*remove_abandoned_folders()]"
+    )
+    assert not list(path.rglob("tmp_*"))
+
+
+def processes_with(*words: str) -> Iterator[int]:
+    """Yield the processes that were started with all of these words."""
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            if {word.encode() for word in words} <= {*path.read_bytes().split(b"\0")}:
+                yield int(path.parent.name)
+
+
+def commit_with_a_large_file(there: Mirror, base: str) -> str:
+    blob = there.git.run("hash-object", "-w", "--stdin", stdin=os.urandom(2_000_000)).decode().strip()
+    tree = there.git.run("mktree", stdin=f"100644 blob {blob}\tpaint.bin\n".encode()).decode().strip()
+    names = ("-c", "user.name=A", "-c", "user.email=a@example.org")
+    return there.git.run(*names, "commit-tree", "-p", base, "-m", "Paint", tree).decode().strip()

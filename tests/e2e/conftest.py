@@ -9,13 +9,13 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from tests import machine
-from tests.portal import PASSWORD, UpPortal
+from tests.portal import PASSWORD, UpPortal, WebServer
 from tests.waiting import wait_until
 
 QUIET = ["--no-sandbox", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
 
 # Machines that run tests are slow and shared; whatever is waited for comes, or never does.
-expect.set_options(timeout=30_000)
+expect.set_options(timeout=120_000)
 
 SignIn = Callable[..., Page]
 
@@ -67,6 +67,19 @@ def browser() -> Iterator[Browser]:
         browser = playwright.chromium.launch(executable_path=machine.chromium(), args=QUIET)
         yield browser
         browser.close()
+
+
+SEED = "from tests.e2e.visited_pages import seed; result = seed()"
+
+
+@pytest.fixture(scope="module")
+def seeded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[WebServer, dict[str, Any]]]:
+    """A served portal with something of everything, and what the seed told: sessions and paths."""
+    portal = WebServer(tmp_path_factory.mktemp("walked") / "data")
+    told = portal.rows(SEED)
+    portal.start()
+    yield portal, told
+    portal.stop()
 
 
 #: Cookies of earlier logins, by portal and user: to check a password takes half a second.

@@ -20,7 +20,6 @@ from tests.portal import WebServer
 
 pytestmark = pytest.mark.browser
 
-SEED = "from tests.e2e.visited_pages import seed; result = seed()"
 SERIOUS = ("serious", "critical")
 #: Given to the browser as a debugger gives it: the page's policy, which stays in force, forbids it to pages.
 AXE = Axe().axe_script
@@ -48,6 +47,12 @@ WIDER = """() => {
     .filter((one) => one.getBoundingClientRect().right > width + 1 && !scrolled(one.parentElement));
   return wide.slice(0, 3).map((one) => one.outerHTML.slice(0, 120)).concat(wide.length ? [] : ["something"]);
 }"""
+
+#: iOS zooms in on a field whose text is smaller.
+SMALL_FIELDS = """() => [...document.querySelectorAll("input, select, textarea")]
+  .filter((one) => !["hidden", "radio", "checkbox"].includes(one.type))
+  .filter((one) => parseFloat(getComputedStyle(one).fontSize) < 16)
+  .map((one) => one.outerHTML.slice(0, 120))"""
 
 SEND = """([path, token, fields]) => {
   const known = document.querySelector("[name=csrfmiddlewaretoken]").value;
@@ -137,6 +142,9 @@ class Walk:
             self.page.set_viewport_size(size)
             wider = self.page.evaluate(WIDER)
             self.faults += [f"{path}: wider than {size['width']} pixels: {what}" for what in wider]
+            if size == PHONE:
+                small = self.page.evaluate(SMALL_FIELDS)
+                self.faults += [f"{path}: text of a field below 16 pixels: {what}" for what in small]
 
     def _try_keyboard(self, path: str) -> None:
         """On a wide screen and a phone, in light and dark; the pages of the admin have rings of their own."""
@@ -157,16 +165,6 @@ def serious(response: Any) -> Iterator[str]:
                 str(node["target"]) + " " + node["html"][:160] for node in violation["nodes"][:3]
             )
             yield f"{violation['id']}: {violation['help']} at {places}"
-
-
-@pytest.fixture(scope="module")
-def seeded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[WebServer, dict[str, Any]]]:
-    """A served portal with something of everything, and what the seed told: sessions and paths."""
-    portal = WebServer(tmp_path_factory.mktemp("walked") / "data")
-    told = portal.rows(SEED)
-    portal.start()
-    yield portal, told
-    portal.stop()
 
 
 def walk(browser: Browser, address: str, session: str) -> tuple[BrowserContext, Walk]:

@@ -350,6 +350,7 @@ def test_no_answer_is_another_button_and_asks_once(
     typed = other.locator(f"#question-{number}")
     typed.locator("[name=notes]").fill("half an answer")
     typed.get_by_label("whole project").check()
+    typed.locator(".remember-item [type=checkbox]").first.check()
     typed.locator("[name^=statement]").first.fill("A prepared sentence, which is no remark.")
     card = page.locator(f"#question-{number}")
     card.get_by_text("Skip…").click()
@@ -433,7 +434,7 @@ def test_a_form_is_sent_once(portal: UpPortal, sign_in: SignIn) -> None:
 EARLIER = """
 from datetime import timedelta
 from django.utils import timezone
-from tasks_app.services.questions.answer_index import index_answer
+from tasks_app.services.questions.earlier_answers import index_answer
 new = Question.objects.get(pk={number})
 new.items[0]["question"] = "Comma or semicolon in file {number}?"
 new.items[1]["question"] = "What name has file {number}?"
@@ -528,7 +529,10 @@ from tasks_app.models import Channel, Decision
 from tasks_app.permissions import Principal
 Decision.objects.all().delete()
 admin = Principal.unrestricted(User.objects.get(username="admin"))
-options = [{{"label": label, "description": ""}} for label in ("Half up (Recommended)", "Half to even")]
+options = [
+    {{"label": "Half up (Recommended)", "description": ""}},
+    {{"label": "Half to even", "description": "As banks do."}},
+]
 rounding = {{"question": "How are half cents rounded?", "header": "Rounding", "options": options}}
 name = {{"question": "Who signs the invoices?", "header": "Name", "options": []}}
 earlier, asked = (Question.objects.get(pk=number) for number in {numbers})
@@ -556,18 +560,18 @@ def test_d2_a_prepared_statement_says_what_is_chosen_until_it_is_edited(
     statement = card.get_by_label("Decision")
     card.get_by_role("radio", name="Half up").check()
     card.get_by_role("radio", name="whole project").check()
-    expect(statement).to_have_value("How are half cents rounded? Half up")  # without the recommendation
+    expect(statement).to_have_value("Half up")  # without the recommendation
     page.locator("body").press("r")  # takes the earlier answer
     expect(card.get_by_role("radio", name="Half to even")).to_be_checked()
-    expect(statement).to_have_value("How are half cents rounded? Half to even")
+    expect(statement).to_have_value("Half to even: As banks do.")
 
     page.reload()
-    expect(statement).to_have_value("How are half cents rounded? Half to even")
+    expect(statement).to_have_value("Half to even: As banks do.")
     card.get_by_role("radio", name="Half up").check()
-    expect(statement).to_have_value("How are half cents rounded? Half up")
+    expect(statement).to_have_value("Half up")
     card.get_by_role("radio", name="Something else").check()
     card.get_by_role("textbox", name="Something else: your answer").fill("Down")
-    expect(statement).to_have_value("How are half cents rounded? Down")
+    expect(statement).to_have_value("Down")
 
     statement.fill("Half cents are cut off.")
     page.reload()
@@ -589,15 +593,64 @@ def test_d2_each_question_of_a_card_has_a_statement_and_an_earlier_answer_of_its
     expect(card.locator("[name=item-0-other]")).to_have_value("")
     card.locator("[name=item-0-other]").fill("Grace")
     card.get_by_role("radio", name="whole project").check()
-    expect(card.locator("[name=statement-0]")).to_have_value("Who signs the invoices? Grace")
-    expect(card.locator("[name=statement-1]")).to_have_value("How are half cents rounded? Half to even")
-    card.get_by_role("checkbox", name="Name").uncheck()
+    for header in ("Name", "Rounding"):
+        expect(card.get_by_role("checkbox", name=header)).not_to_be_checked()
+    card.get_by_role("checkbox", name="Rounding").check()
     expect(card.locator("[name=statement-0]")).not_to_be_visible()
+    expect(card.locator("[name=statement-1]")).to_have_value("Rounding: Half to even: As banks do.")
     page.reload()
     expect(card.get_by_role("checkbox", name="Name")).not_to_be_checked()
+    expect(card.get_by_role("checkbox", name="Rounding")).to_be_checked()
     expect(card.get_by_role("radio", name="whole project")).to_be_checked()
-    card.get_by_role("button", name="Answer all 2 and resume").click()
+    card.get_by_role("button", name="Answer both and resume").click()
     expect(card).to_contain_text("Answered by admin")
     expect(card).to_contain_text("As in task")
-    assert portal.rows(DECIDED) == ["How are half cents rounded? Half to even"]
+    assert portal.rows(DECIDED) == ["Rounding: Half to even: As banks do."]
+    expect(card).to_contain_text("D-1")
     assert page.evaluate("localStorage.length") == 0
+
+
+#: The answer of one item has become a decision.
+IS_DECIDED = """
+from tasks_app.services.decisions.changes import store
+from tasks_app.services.decisions.content import DecisionContent
+from tasks_app.services.questions.earlier_answers import question_key
+from tasks_app.services.decisions.citing import only
+question = Question.objects.get(pk={number})
+item = next(one for one in question.items if one["options"])
+store(
+    question.task.project, DecisionContent("Half cents are rounded up."),
+    by=User.objects.get(username="admin"),
+    question_key=question_key(only(question, item)), answers={{item["question"]: "Half up"}},
+)
+"""
+
+
+@pytest.mark.parametrize("items", ["[rounding]", "[name, rounding]"])
+def test_d2_d6_the_statement_that_replaces_a_decision_is_shown_and_can_be_edited(
+    portal: UpPortal, sign_in: SignIn, items: str
+) -> None:
+    number = asked_before(portal, items)
+    portal.rows(IS_DECIDED.format(number=number))
+    page = sign_in(portal)
+    page.goto(f"{portal.url}/questions/{number}/")
+    card = page.locator(f"#question-{number}")
+    if len(items) > len("[rounding]"):
+        card.locator("[name=item-0-other]").fill("Grace")
+    statements = card.locator("textarea[name^=statement]:visible")
+    card.get_by_role("radio", name="Half to even").check()
+    expect(statements).to_have_count(0)
+    card.get_by_role("radio", name="My answer replaces it").check()
+    expect(statements).to_have_count(1)
+    expect(statements).to_have_value(re.compile("^(Rounding: )?Half to even: As banks do[.]$"))
+    statements.fill("Half cents are rounded to even.")
+    page.reload()
+    expect(statements).to_have_count(1)
+    expect(statements).to_have_value("Half cents are rounded to even.")
+    card.locator(".card-buttons > .primary").click()
+    expect(card).to_contain_text("Answered by admin")
+    said = "result = [[one.statement, one.state] for one in Decision.objects.order_by('number')]"
+    assert portal.rows(f"from tasks_app.models import Decision\n{said}") == [
+        ["Half cents are rounded up.", "superseded"],
+        ["Half cents are rounded to even.", "active"],
+    ]

@@ -51,7 +51,7 @@ def test_one_task_asks_the_next_knows_and_the_third_meets_a_contradiction(
     card.get_by_role("radio", name="Half up").check()
     card.get_by_role("radio", name="whole project").check()
     statement = card.get_by_label("Decision")
-    expect(statement).to_have_value("How are half cents rounded? Half up")
+    expect(statement).to_have_value("Half up: As at school.")
     statement.fill("Half cents are rounded up.")
     card.get_by_role("button", name="Answer and resume").click()
     expect(page.get_by_text(DONE)).to_be_visible()

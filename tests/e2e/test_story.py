@@ -134,7 +134,7 @@ def test_the_sample_shows_questions_before_work(portal: UpPortal, sign_in: SignI
     )
     card.get_by_role("radio", name="Guests (Recommended)").check()
     card.get_by_role("radio", name="No (Recommended)").check()
-    card.get_by_role("button", name="Answer all 2 and resume").click()
+    card.get_by_role("button", name="Answer both and resume").click()
     expect(page.get_by_text(DONE)).to_be_visible()
     assert portal.rows(f"result = Question.objects.filter(task={task}).count()") == 1
 

@@ -32,7 +32,7 @@ from tasks_app.models import (
     User,
     Verdict,
 )
-from tasks_app.services.accounts.tokens import make_token
+from tasks_app.services.accounts import make_token
 from tasks_app.services.projects.projects import add_project
 from tasks_app.services.publishing.settings import NewCredential, store_credential
 from tests.addresses import NAMES, NOT_THERE, OPEN_TO_ALL, POST_ONLY, address
@@ -106,14 +106,15 @@ def _pages_of_projects(admin: User) -> Paths:
 
 
 def _publishing_over_a_network(admin: User) -> list[Project]:
-    """With a token, with a token for another repository, and without a key."""
+    """With a token, with a token for another repository, without a key, and at GitHub, which takes an app."""
     url = "https://git.example/robots/a-shop-with-a-rather-long-name.git"
     made = [ProjectFactory.create(name=f"web-{n}", source=url) for n in range(2)]
     for project in made:
         token = NewCredential("token", "glpat-1", username="robot")
         store_credential(project, token, by=acting(admin))
     Project.objects.filter(pk=made[1].pk).update(source="https://elsewhere.example/shop.git")
-    return [*made, ProjectFactory.create(name="web-ssh", source="git@git.example:shop.git")]
+    others = {"web-ssh": "git@git.example:shop.git", "web-app": "https://github.com/robots/shop.git"}
+    return [*made, *(ProjectFactory.create(name=name, source=source) for name, source in others.items())]
 
 
 def session(user: User) -> str:
@@ -151,7 +152,7 @@ def _decisions(question: Question, admin: User) -> Paths:
         cites=cites, review_reason="stale", review_note="shop/bill.py",
     )  # fmt: skip
     proposed = DecisionFactory.create(
-        project=project, state="proposed", decided_by=None, decided_at=None, source="CLAUDE.md:12"
+        project=project, state="proposed", decided_by=None, decided_at=None, source="docs/adr/0012-cents.md:1"
     )
     retired = DecisionFactory.create(project=project, state="retired", replaces=stale)
     DecisionEvent.objects.create(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +28,17 @@ class GitRepository:
         command = ["git", "-C", str(self.path), *_SETTINGS, *arguments]
         return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
+    @classmethod
+    def make_large(cls, path: Path, *, files: int = 500, commits: int = 30, **extra: str) -> GitRepository:
+        """A repository of the size of a real one: folders, and a history that git packs as deltas."""
+        names = [f"src/part{number % 20}/module{number}.py" for number in range(files)]
+        repository = cls.make(path, **{name: _long_text(name) for name in names}, **extra)
+        for number in range(commits):
+            name = names[number * 7 % files]
+            repository.commit(**{name: _long_text(name, line=number % 50, text=f"changed = {number}")})
+        repository.git("gc", "--quiet")
+        return repository
+
     def commit(self, **files: str) -> str:
         for name, text in files.items():
             (self.path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -34,3 +46,15 @@ class GitRepository:
         self.git("add", "--all")
         self.git("commit", "--quiet", "--allow-empty", "-m", "Change")
         return self.git("rev-parse", "HEAD")
+
+
+def _long_text(name: str, *, line: int = -1, text: str = "") -> str:
+    """Return 60 lines that no other file has, so that git stores a changed file as a delta."""
+    lines = [f"value_{number} = {hash_of(f'{name}:{number}')}" for number in range(60)]
+    if line >= 0:
+        lines[line] = text
+    return "\n".join([*lines, ""])
+
+
+def hash_of(text: str) -> int:
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from channels_redis.pubsub import RedisPubSubChannelLayer
+
+from tests.processes import start_process
 
 
 class RedisServer:
@@ -35,7 +36,7 @@ class RedisServer:
             "127.0.0.1",
             *self._options,
         ]
-        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        self._process = start_process(command, stdout=subprocess.PIPE, text=True)
         assert self._process.stdout
         patience = threading.Timer(30, self._process.kill)
         patience.start()
@@ -57,9 +58,6 @@ class RedisServer:
     @property
     def url(self) -> str:
         return f"redis://127.0.0.1:{self.port}/0"
-
-    def layer(self) -> RedisPubSubChannelLayer:
-        return RedisPubSubChannelLayer(hosts=[self.url])
 
 
 @contextmanager

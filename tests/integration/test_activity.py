@@ -14,7 +14,7 @@ from django.utils.html import strip_tags
 
 from tasks_app.core.phases import Phase
 from tasks_app.models import Event, EventKind, Outcome, Run, Sequence, Task
-from tasks_app.web.pages.activity import last_lines
+from tasks_app.web.rendering.activity import last_lines
 from tests.browser import signed_in
 from tests.factories import RunFactory, SequenceFactory, TaskFactory, UserFactory
 

@@ -48,7 +48,6 @@ from tasks_app.models import (
     Medium,
     Membership,
     ModelUsage,
-    NotedHop,
     Notice,
     PersonUsage,
     Preferences,
@@ -62,12 +61,11 @@ from tasks_app.models import (
     Review,
     ReviewThread,
     Run,
+    SentSpan,
     Sequence,
     SequenceTransition,
     SessionEntry,
     Setup,
-    Span,
-    SpanKind,
     Step,
     SummedDay,
     Target,
@@ -89,8 +87,7 @@ REGISTERED = sorted(admin.site._registry, key=lambda model: model.__name__)
 HISTORY: list[type[Model]] = [
     Run,
     Setup,
-    Span,
-    NotedHop,
+    SentSpan,
     Sequence,
     Event,
     EventBlock,
@@ -162,9 +159,7 @@ def make(name: str) -> Task:
     )
     step = Step.objects.create(task=task, position=1, name="plan", config={})
     run = Run.objects.create(step=step, number=1, reason=Reason.FIRST, session_id=uuid.uuid4())
-    now = timezone.now()
-    span = Span.objects.create(task=task, step=step, run=run, kind=SpanKind.RUN, started_at=now)
-    NotedHop.objects.create(span=span, name="spawned", at=now)
+    SentSpan.objects.create(span_id=name)
     Setup.objects.create(task=task, number=1, current=f"install {name}")
     Event.objects.create(run=run, seq=0, kind=EventKind.TEXT, at=timezone.now(), payload={"text": name})
     numbers = {"first_seq": 1, "last_seq": 1, "first_id": 7, "last_id": 7, "failures": 0}

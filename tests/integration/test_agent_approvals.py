@@ -13,6 +13,9 @@ import pytest
 
 from tasks_app.agent.call_permissions import AnswersFolder, GivenAnswer, permission_for, refuse_as_set_aside
 from tasks_app.agent.port import CallPermission, Ending, RunResult
+from tasks_app.rehearsal.conversation import Conversation
+from tasks_app.rehearsal.script import Reply
+from tasks_app.rehearsal.server import _Handler
 from tests import machine
 from tests.agents import Bench, fake_bench, real_bench
 
@@ -130,13 +133,13 @@ def test_without_a_rule_nothing_is_asked(bench: Bench) -> None:
 def test_files_are_shown_as_they_would_be_written_and_edited(real: Bench) -> None:
     result = start(real, "approve-files")
     assert result.asks[0].items[0].question == "May the agent write `guarded.sql`?"
-    assert [(one.kind, one.title, one.text) for one in result.asks[0].evidence] == [
+    assert [(one.kind, one.title, one.text) for one in result.asks[0].evidence if one.kind != "rule"] == [
         ("file", "guarded.sql", "select 1;\n")
     ]
     assert not (real.workspace / "guarded.sql").exists()
     edit = decided(real, result, approved=True)
     assert (real.workspace / "guarded.sql").read_text() == "select 1;\n"
-    (shown,) = edit.asks[0].evidence
+    (shown,) = (one for one in edit.asks[0].evidence if one.kind != "rule")
     assert shown.kind == "diff" and "-1\n+2" in shown.text
     assert decided(real, edit, approved=True).ending is Ending.FINISHED
     assert (real.workspace / "guarded.sql").read_text() == "select 2;\n"
@@ -190,3 +193,26 @@ def test_a_plan_that_is_sent_back_is_revised_and_asked_about_again(bench: Bench)
     after = decided(bench, again, approved=True, planning=True)
     assert after.ending is Ending.FINISHED
     assert (bench.workspace / "GREETING.md").read_text() == "Hello!\n"
+
+
+def test_where_no_stream_arrives_nothing_runs_unapproved(
+    real: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R1: asked again without a stream, the model's message is one entry with all calls. For such an entry,
+    the program ignores deferrals and makes the calls."""
+    send = _Handler._send_reply
+
+    def send_whole(handler: _Handler, conversation: Conversation, reply: Reply) -> None:
+        if conversation.stream and conversation.tools:
+            handler.send_response(200)
+            handler.send_header("content-type", "text/event-stream")
+            handler.send_header("content-length", "1000")
+            handler.end_headers()
+            handler.close_connection = True
+        else:
+            send(handler, conversation, reply)
+
+    monkeypatch.setattr(_Handler, "_send_reply", send_whole)
+    result = start(real, "approval-beside-work", variables={"CLAUDE_CODE_MAX_RETRIES": "0"})
+    assert lines(real, "guarded.txt") == 0
+    assert result.ending is Ending.FAILED

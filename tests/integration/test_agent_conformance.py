@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tasks_app.agent.gate.hook import NOT_ASKABLE, NOT_WRITTEN_OUT
 from tasks_app.agent.leftover_processes import marked_processes
 from tasks_app.agent.port import AgentEvent, Ending, RunResult, Stop
 from tasks_app.agent.stream import Stream
@@ -199,6 +200,35 @@ def test_of_a_compound_command_nothing_else_is_run(bench: Bench) -> None:
     assert "Nothing else of your command was run" in bench.result_of(asked.deferred)
 
 
+def test_a_question_that_only_the_shell_knows_is_refused_and_asked_anew(bench: Bench) -> None:
+    """H3, D5: what is asked is the agent's own words, and nothing of a refused command is run."""
+    asked = bench.start("ask-by-expansions")
+    assert [text.endswith(NOT_WRITTEN_OUT) for _, text in bench.results()] == [True, True]
+    assert questions(asked) == ["Which way, left or right?"]
+    done = bench.answer(asked, "Left.")
+    assert done.ending is Ending.FINISHED
+    assert bench.result_of(asked.deferred) == "Left."
+    assert [path.name for path in bench.workspace.iterdir()] == []
+
+
+def test_questions_without_a_text_of_their_own_are_refused_and_asked_anew(bench: Bench) -> None:
+    """H3: no header stands for the question, and no two questions of a card look equal."""
+    asked = bench.start("ask-without-text")
+    assert [text.endswith(NOT_ASKABLE) for _, text in bench.results()] == [True, True]
+    assert questions(asked) == ["Which way?"]
+    assert bench.answer(asked, "Left").ending is Ending.FINISHED
+    assert '"Which way?"="Left"' in bench.result_of(asked.deferred)
+
+
+def test_calls_that_the_program_rejects_open_no_question(real: Bench) -> None:
+    """H3: beside them the proper one is asked alone, and its answer is all that the task waits for."""
+    asked = real.start("ask-beside-rejected")
+    assert questions(asked) == ["Which way?"]
+    assert all(questions(heard) == ["Which way?"] for heard in real.recorder.asks)
+    assert real.answer(asked, "Left").ending is Ending.FINISHED
+    assert '"Which way?"="Left"' in real.result_of(asked.deferred)
+
+
 @pytest.mark.parametrize("text", ["ä☃" * 50_000, ("word " * 19 + "word\n") * 1000])
 def test_a_huge_answer_arrives_whole(bench: Bench, text: str) -> None:
     """The head is in the result, the whole in a file that the agent can read and cannot change."""
@@ -214,7 +244,7 @@ def test_a_huge_answer_arrives_whole(bench: Bench, text: str) -> None:
 
 
 def test_several_questions_get_their_own_answers(bench: Bench) -> None:
-    """H3a: one choice, several choices, free text, and notes for all of them."""
+    """H3a: one choice, several choices, free text, and notes, which are no part of an answer."""
     asked = bench.start("ask-multi")
     (ask,) = asked.asks
     assert [item.multi_select for item in ask.items] == [False, True, False]
@@ -222,8 +252,8 @@ def test_several_questions_get_their_own_answers(bench: Bench) -> None:
     told = bench.result_of(asked.deferred)
     assert '"Which database?"="SQLite"' in told
     assert '"Which formats should the export write?"="CSV, PDF"' in told
-    assert '"What should the command be called?"="write "it", please' in told
-    assert "Notes from the human: In that order." in told
+    assert '"What should the command be called?"="write "it", please"' in told
+    assert told.count('" notes: (on all 3 questions) In that order.') == 1
 
 
 def test_a_second_question_keeps_the_first_answer(any_bench: Bench) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import socket
@@ -15,16 +16,17 @@ import pytest
 from tasks_app import composition
 from tasks_app.agent.connection import Connection
 from tasks_app.agent.port import RunOrder, RunPaths
-from tasks_app.agent.proxy import ApiKeyProxy
+from tasks_app.agent.proxy import ApiKeyProxy, connections, server
 from tasks_app.agent.proxy import spans as run_spans
 from tasks_app.agent.proxy.server import SPANS_BYTES
-from tasks_app.agent.proxy.spans import AgentSpan, RunSpans
+from tasks_app.agent.proxy.spans import RunSpans
 from tasks_app.core.phases import Phase
-from tasks_app.core.trace_context import TraceContext
+from tasks_app.core.trace_context import TraceContext, TraceSpan
 from tasks_app.engine.traces import agent_spans
 from tasks_app.engine.traces.agent_spans import WaitingSpans
 from tasks_app.engine.traces.otlp import SpanSender
 from tasks_app.engine.traces.span_exporter import SpanExporter, send_ended
+from tasks_app.engine.traces.spans import context_of_task
 from tasks_app.models import Question, Task, paths
 from tasks_app.operations.doctor import services
 from tests.installation import Installation
@@ -65,11 +67,11 @@ class TestProxy:
         running.stop()
 
     @pytest.fixture
-    def kept(self) -> list[AgentSpan]:
+    def kept(self) -> list[TraceSpan]:
         return []
 
     @pytest.fixture
-    def token(self, proxy: ApiKeyProxy, kept: list[AgentSpan]) -> Iterator[str]:
+    def token(self, proxy: ApiKeyProxy, kept: list[TraceSpan]) -> Iterator[str]:
         with proxy.run_token(spans=RunSpans(CONTEXT, kept.extend)) as (token, _):
             yield token
 
@@ -84,7 +86,7 @@ class TestProxy:
         return response.status, json.loads(answer)["error"]["message"] if response.status != 200 else ""
 
     def test_o3_a_traced_run_may_send_spans(
-        self, proxy: ApiKeyProxy, token: str, kept: list[AgentSpan]
+        self, proxy: ApiKeyProxy, token: str, kept: list[TraceSpan]
     ) -> None:
         assert self.post(proxy, token, request(span())) == (200, "")
         assert [one.name for one in kept] == ["claude_code.tool"]
@@ -94,7 +96,7 @@ class TestProxy:
             assert self.post(proxy, token, request(span())) == (403, "Agents may not use /v1/traces.")
 
     def test_o3_nobody_sends_spans_without_the_token_of_a_run(
-        self, proxy: ApiKeyProxy, token: str, kept: list[AgentSpan]
+        self, proxy: ApiKeyProxy, token: str, kept: list[TraceSpan]
     ) -> None:
         for shown in ("", "sk-real", f"{token}x"):
             status, message = self.post(proxy, shown, request(span()))
@@ -120,7 +122,7 @@ class TestProxy:
         self,
         proxy: ApiKeyProxy,
         token: str,
-        kept: list[AgentSpan],
+        kept: list[TraceSpan],
         body: bytes,
         headers: dict[str, str],
         status: int,
@@ -142,12 +144,31 @@ class TestProxy:
             assert client.recv(4096).startswith(b"HTTP/1.1 413 ")
 
     def test_o3_a_run_that_has_sent_its_share_is_refused(
-        self, proxy: ApiKeyProxy, token: str, monkeypatch: pytest.MonkeyPatch, kept: list[AgentSpan]
+        self, proxy: ApiKeyProxy, token: str, monkeypatch: pytest.MonkeyPatch, kept: list[TraceSpan]
     ) -> None:
         monkeypatch.setattr(run_spans, "MOST_SPANS", 1)
         assert self.post(proxy, token, request(span())) == (200, "")
         status, message = self.post(proxy, token, request(span()))
         assert status == 413 and "all the spans" in message and len(kept) == 1
+
+    def test_m7_one_run_that_keeps_requests_open_cuts_no_other_run_off(
+        self, proxy: ApiKeyProxy, token: str, monkeypatch: pytest.MonkeyPatch, kept: list[TraceSpan]
+    ) -> None:
+        """As many requests as the proxy has connections, each with a body that drips."""
+        monkeypatch.setattr(connections, "CONNECTIONS", 12)
+        monkeypatch.setattr(server, "SPANS_SECONDS", 1)
+        address = ("127.0.0.1", int(proxy.url.rpartition(":")[2]))
+        head = f"POST /v1/traces HTTP/1.1\r\nhost: x\r\nx-api-key: {token}\r\ncontent-length: 1000\r\n\r\n"
+        with contextlib.ExitStack() as opened, proxy.run_token(spans=RunSpans(CONTEXT, kept.extend)) as other:
+            clients: list[socket.socket] = []
+            for _ in range(3 * connections.CONNECTIONS):
+                clients.append(opened.enter_context(socket.create_connection(address, timeout=20)))
+                clients[-1].sendall(head.encode())
+                with contextlib.suppress(OSError):
+                    clients[0].sendall(b"x")
+                assert self.post(proxy, other[0], request(span())) == (200, "")
+            said = [client.recv(13) for client in clients]
+        assert said[0] == b"HTTP/1.1 408 " and set(said) == {b"HTTP/1.1 408 ", b"HTTP/1.1 400 "}
 
 
 class TestConnection:
@@ -185,8 +206,8 @@ class TestWhichRuns:
         assert composition._spans_of(self.order(CONTEXT.traceparent)) is None
 
 
-def agent_span(number: int) -> AgentSpan:
-    return AgentSpan(
+def agent_span(number: int) -> TraceSpan:
+    return TraceSpan(
         context=TraceContext(CONTEXT.trace_id, f"{number:016x}"),
         parent_id=CONTEXT.span_id,
         name="claude_code.tool",
@@ -296,7 +317,7 @@ def below(spans: list[Received], root: str) -> set[str]:
 def check_places(task: Task, collector: Collector) -> None:
     """All spans are in the task's trace, those of the two processes below their runs."""
     spans = collector.spans()
-    assert {one.trace_id for one in spans} == {TraceContext.parse(task.traceparent).trace_id}  # type: ignore[union-attr]
+    assert {one.trace_id for one in spans} == {context_of_task(task).trace_id}
     agents = [one for one in spans if one.resource["service.name"] == "claude-code"]
     first, second = collector.named("invoke_agent claude-code")
     interactions = collector.named("claude_code.interaction")

@@ -272,10 +272,10 @@ def test_an_answer_reads_nothing_twice(browser: Client, question: Question) -> N
     said = [query["sql"] for query in captured.captured_queries]
     reads = Counter(re.findall(r'^SELECT .*? FROM "tasks_app_(\w+)"', "\n".join(said), re.MULTILINE))
     # The question once as it is shown, and once whether the task has another open one. The projects are what
-    # the reader may act in, before and after.
+    # the reader may act in, before and after; the events of decisions, what was said of them with the answer.
     assert reads == {
         "browsersession": 1, "user": 1, "question": 2, "project": 2, "decision": 1, "task": 1, "event": 1,
-        "eventblock": 1,
+        "eventblock": 1, "decisionevent": 1,
     }  # fmt: skip
     joined = next(sql for sql in said if 'FROM "tasks_app_question"' in sql).count(" JOIN ")
     assert joined <= 5, "who has answered is read when it is shown"

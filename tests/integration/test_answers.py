@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from django.db import connection
+from huey.contrib.djhuey import HUEY
 
 from tasks_app.agent.fake_script import Turn, ask, say
 from tasks_app.core.errors import AnswerEmpty, AnswerTooLong, BadInput, CatHerderError, NotAllowed, NotOpen
@@ -24,7 +25,8 @@ from tasks_app.models import (
     Transition,
     User,
 )
-from tasks_app.services.questions.answers import Reply, answer_question, why_not_open
+from tasks_app.services.questions.answers import Reply, answer_question
+from tasks_app.services.questions.question_outcomes import why_not_open
 from tasks_app.services.tasks import cancel_task
 from tasks_app.services.workers import worker_notifier
 from tests.factories import FILE_NAME, ROUNDING, QuestionFactory
@@ -60,7 +62,7 @@ def in_parallel(count: int, action: Any) -> list[Any]:
 @pytest.fixture
 def notified(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     tasks: list[int] = []
-    monkeypatch.setattr(worker_notifier, "_notify", tasks.append)
+    monkeypatch.setattr(worker_notifier, "_notify", lambda task_id, seconds: tasks.append(task_id))
     return tasks
 
 
@@ -273,11 +275,34 @@ def test_a_long_answer_is_named_by_its_beginning(runner: Runner) -> None:
 
 
 def test_a_queue_that_is_down_loses_no_answer(runner: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(task_id: int) -> None:
+    def broken(*_: object) -> None:
         raise ConnectionError("no queue")
 
-    monkeypatch.setattr(worker_notifier, "_notify", broken)
+    monkeypatch.setattr(HUEY.storage, "enqueue", broken)
     question = QuestionFactory.create()
     answer(question, "Half up", runner.user)
     task = Task.objects.get()
     assert (Question.objects.get().state, task.phase) == (QuestionState.ANSWERED, Phase.PENDING)
+
+
+@pytest.mark.parametrize(
+    ("several", "typed", "kept"),
+    [
+        (False, "Guests, at first", "Guests, at first (Recommended)"),
+        (False, "guests, at first", "guests, at first"),
+        (False, "Not Staff", "Not Staff"),
+        (True, "Staff, Guests, at first", "Staff, Guests, at first (Recommended)"),
+        (True, "Staff, others", "Staff, others"),
+        (True, "Staff, " * 20_000, "Staff, " * 20_000),
+    ],
+)
+def test_an_option_is_that_option_without_its_mark_too(
+    runner: Runner, several: bool, typed: str, kept: str
+) -> None:
+    """D8, through each channel."""
+    options = [{"label": "Guests, at first (Recommended)"}, {"label": "Staff"}]
+    item = {"question": "For whom?", "header": "", "options": options, "multiSelect": several}
+    question = QuestionFactory.create(items=[item])
+    answer_question(question, Reply.to(question, typed), by=acting(runner.user), via=Channel.API)
+    question.refresh_from_db()
+    assert question.answers == {"For whom?": kept}

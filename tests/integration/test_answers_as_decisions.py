@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from io import StringIO
 from typing import Any
 
@@ -10,8 +11,8 @@ from django.core.management import call_command
 from django.test import Client
 
 from tasks_app.models import Decision, DecisionState, Question, User
-from tasks_app.services.questions.answer_index import question_key
-from tests.factories import ROUNDING, DecisionFactory, QuestionFactory
+from tasks_app.services.questions.earlier_answers import question_key
+from tests.factories import ROUNDING, DecisionFactory, QuestionFactory, TaskFactory
 
 pytestmark = pytest.mark.django_db
 
@@ -31,6 +32,11 @@ def client(admin: User) -> Client:
 @pytest.fixture
 def question() -> Question:
     return QuestionFactory.create()
+
+
+@pytest.fixture
+def undo(settings: Any) -> None:
+    settings.ENVIRONMENT = settings.ENVIRONMENT.model_copy(update={"undo_seconds": 60})
 
 
 def decided_before(question: Question) -> Decision:
@@ -58,6 +64,16 @@ class TestCard:
         send(client, question, **{"item-0": "Half up", "remember": "project", "statement": "Round up."})
         made = Decision.objects.get()
         assert (made.scope, made.statement, made.question) == ("project", "Round up.", question)
+
+    def test_undo_gives_back_what_was_entered(self, client: Client, question: Question, undo: None) -> None:
+        """Also what was to be remembered, and what the answer meant for a decision."""
+        decided = decided_before(question)
+        entered = {"remember": "paths", "remember-paths": 'src/**, "my docs/**"', "statement": "Round down."}
+        send(client, question, **{"item-0": "Half down", f"stance-{decided.number}": "supersede", **entered})
+        card = client.post(f"/questions/{question.pk}/undo/", headers={"HX-Request": "true"}).text
+        assert 'name="remember" value="paths" checked' in card
+        assert 'value="src/**, &quot;my docs/**&quot;"' in card and ">Round down.</textarea>" in card
+        assert re.search(rf'name="stance-{decided.number}" value="supersede"[^>]* checked', card)
 
     def test_paths_are_separated_by_commas_or_blanks(self, client: Client, question: Question) -> None:
         fields = {"item-0": "Half up", "remember": "paths", "remember-paths": "src/**, docs/*.md  a.py"}
@@ -100,6 +116,24 @@ class TestCard:
         page = client.get(f"/questions/{question.pk}/").content.decode()
         assert "<script>alert(1)" not in page and "&lt;script&gt;alert(1)" in page
 
+    def test_d6_each_choice_says_what_it_does_and_a_refusal_speaks_of_them(
+        self, client: Client, question: Question
+    ) -> None:
+        old = decided_before(question)
+        page = client.get(f"/questions/{question.pk}/").content.decode()
+        labels = re.findall(r'<label><input type="radio" name="stance-.*?</label>', page, re.DOTALL)
+        assert len(labels) == 5 and all('<span class="quiet">' in one for one in labels)
+        refused = send(client, question, **{"item-0": "Half to even"}).content.decode()
+        assert old.label in refused
+        assert not re.search("supersede|narrow|unaffected|agree", re.sub("<[^>]*>", "", refused))
+
+    def test_d6_the_same_answer_is_no_exception(self, client: Client, question: Question) -> None:
+        old = decided_before(question)
+        sent = {"item-0": "Half up", f"stance-{old.number}": "exception"}
+        assert send(client, question, **sent).status_code == 400
+        question.refresh_from_db()
+        assert question.is_open and not old.events.exists()
+
     @pytest.mark.parametrize("name", ["stance-x", "stance-", "stance-99999999999", "stance--1"])
     def test_fields_that_nobody_shows_change_nothing(
         self, client: Client, question: Question, name: str
@@ -119,17 +153,45 @@ class TestCardOfSeveralQuestions:
         page = client.get(f"/questions/{question.pk}/").content.decode()
         for name in ("remember-item-0", "remember-item-1", "statement-0", "statement-1"):
             assert page.count(f'name="{name}"') == 1
-        assert 'name="statement"' not in page and page.count('name="remember-item-1" checked') == 1
+        assert 'name="statement"' not in page and not re.search('name="remember-item-[01]" checked', page)
 
     def test_d2_the_chosen_ones_become_decisions(self, client: Client, question: Question) -> None:
         said = {"remember-item-0": "on", "remember-item-1": "on", "statement-0": "Round up."}
         assert send(client, question, **self.SENT, **said).status_code == 200
         statements = list(Decision.objects.order_by("number").values_list("statement", flat=True))
-        assert statements == ["Round up.", "What file name? a.csv"]
+        assert statements == ["Round up.", "Name: a.csv"]
+
+    def test_undo_gives_back_the_ticks_and_statements(
+        self, client: Client, question: Question, undo: None
+    ) -> None:
+        send(client, question, **self.SENT, **{"remember-item-1": "on", "statement-1": "Exports are CSV."})
+        card = client.post(f"/questions/{question.pk}/undo/", headers={"HX-Request": "true"}).text
+        assert 'name="remember-item-1" checked' in card and 'name="remember-item-0" checked' not in card
+        assert ">Exports are CSV.</textarea>" in card
 
     def test_d2_the_others_are_for_this_task(self, client: Client, question: Question) -> None:
         assert send(client, question, **self.SENT, **{"remember-item-1": "on"}).status_code == 200
-        assert Decision.objects.get().statement == "What file name? a.csv"
+        assert Decision.objects.get().statement == "Name: a.csv"
+
+    def test_d2_d6_one_that_is_not_remembered_can_replace_a_decision_with_its_own_statement(
+        self, client: Client, question: Question
+    ) -> None:
+        old = decided_before(
+            QuestionFactory.create(task=TaskFactory.create(project=question.task.project), items=[ROUNDING])
+        )
+        page = client.get(f"/questions/{question.pk}/").content.decode()
+        assert '<fieldset class="related-decision" data-item="0">' in page
+        sent = {**self.SENT, "item-0": "Half to even", f"stance-{old.number}": "supersede"}
+        said = {"remember": "task", "statement-0": "As banks do it."}
+        assert send(client, question, **{**sent, **said}).status_code == 200
+        new = Decision.objects.get(state="active")
+        assert (new.statement, new.replaces, new.scope) == ("As banks do it.", old, old.scope)
+
+    def test_d2_the_card_says_afterwards_what_was_decided(self, client: Client, question: Question) -> None:
+        card = send(client, question, **self.SENT, **{"remember-item-1": "on"}).content.decode()
+        made = Decision.objects.get()
+        assert made.label in card and made.statement in card and f"/decisions/{made.number}/" in card
+        assert made.label in client.get(f"/questions/{question.pk}/").content.decode()
 
     def test_d2_none_is_refused_and_nothing_is_lost(self, client: Client, question: Question) -> None:
         refused = send(client, question, htmx=False, **self.SENT, **{"statement-1": "My sentence."})
@@ -194,6 +256,14 @@ class TestCommand:
         old.refresh_from_db()
         assert old.state == DecisionState.SUPERSEDED
         assert Decision.objects.active().get().paths == ["src/**", "lib/**"]
+
+    def test_a_contradiction_names_the_option(self, admin: User, question: Question, capsys: Any) -> None:
+        decided_before(question)
+        with pytest.raises(SystemExit):
+            self.answer(question, "1")
+        said = capsys.readouterr().err
+        assert said.startswith("--decision: this answer contradicts D-1.")
+        assert "For example: D-17=supersede." in said
 
     @pytest.mark.parametrize(
         ("words", "message"),

@@ -67,7 +67,7 @@ HOOK = {
 LINES = {
     "get_me": everybody(),
     "list_notices": everybody(),
-    "read_notices": Line(body={}, outsider=200),
+    "read_notices": Line(Scope.WRITE, {}, outsider=200),
     "list_tokens": everybody(Scope.MANAGE),
     "revoke_token": Line(Scope.MANAGE, viewer=404, member=404),
     "get_preferences": everybody(),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tasks_app.models import AuditEntry, Decision, Question, QuestionKind, Task
-from tasks_app.services.questions.answer_index import question_key
+from tasks_app.services.questions.earlier_answers import question_key
 from tests.api import PROBLEM, Script
 from tests.factories import COLUMNS, FILE_NAME, DecisionFactory, MembershipFactory, UserFactory
 
@@ -171,7 +171,7 @@ def test_d2_each_item_that_is_remembered_becomes_a_decision(question: Question, 
     assert ann.post(address(question), body).status_code == 200
     made = ann.get(f"/projects/{question.task.project.name}/decisions").json()["items"]
     assert [one["question"] for one in made] == [question.pk] * 2
-    assert {one["statement"] for one in made} == {f"{COLUMNS_ASKED} Name", f"{NAME_ASKED} a.csv"}
+    assert {one["statement"] for one in made} == {"Columns: Name", "Name: a.csv"}
 
 
 def test_d2_statements_say_which_items_are_remembered(question: Question, ann: Script) -> None:
@@ -238,8 +238,8 @@ def test_d6_a_question_says_which_decisions_it_concerns(question: Question, ann:
     )
     (shown,) = ann.get(f"/questions/{question.pk}").json()["decisions"]
     assert shown == {
-        "decision": 1, "statement": "Round up.", "items": [asked], "same": True, "named": False,
-        "holds_here": True,
+        "decision": 1, "statement": "Round up.", "asked": asked, "items": [asked],
+        "same": True, "named": False, "holds_here": True,
     }  # fmt: skip
     refused = ann.post(address(question), {"answer": "Half to even"})
     assert refused.status_code == 400 and "contradicts D-1" in refused.json()["detail"]
@@ -255,6 +255,6 @@ def test_d6_it_must_be_said_what_an_answer_means_for_a_decision_that_is_named(
     question.items = [{**question.items[0], "question": "D-1 says so. And refunds?"}]
     question.save()
     refused = ann.post(address(question), {"answer": "Half up"})
-    assert refused.status_code == 400 and "(unaffected)" in refused.json()["detail"]
+    assert refused.status_code == 400 and "does not affect it" in refused.json()["detail"]
     stance = {"decisions": [{"decision": 1, "stance": "unaffected"}]}
     assert ann.post(address(question), {"answer": "Half up", **stance}).status_code == 200

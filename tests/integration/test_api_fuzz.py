@@ -42,8 +42,8 @@ from tasks_app.models import (
     Task,
     paths,
 )
-from tasks_app.services.accounts.tokens import make_token
-from tasks_app.services.projects.invitations import invite
+from tasks_app.services.accounts import make_token
+from tasks_app.services.projects.members import invite
 from tasks_app.services.projects.projects import add_project
 from tests.databases import undone
 from tests.factories import (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from types import SimpleNamespace
@@ -15,7 +16,8 @@ from django.utils import timezone
 
 from tasks_app.api import limits
 from tasks_app.engine.sweeper import KEYS_KEPT
-from tasks_app.models import ApiToken, IdempotencyKey, Question, Task
+from tasks_app.models import ApiToken, IdempotencyKey, Question, QuestionState, Task
+from tasks_app.services.tasks import newest_commit
 from tests.api import PROBLEM, Script
 from tests.factories import MembershipFactory, ProjectFactory, UserFactory
 from tests.runner import Runner
@@ -116,12 +118,109 @@ def test_a_key_is_forgotten_after_a_day(question: Question) -> None:
 def test_a_key_whose_request_is_not_answered_yet_is_409_until_that_was_cut_off(question: Question) -> None:
     script, address = member(question), f"/questions/{question.pk}/answer"
     script.post(address, {"answer": "Half up"}, Idempotency_Key="k")
-    IdempotencyKey.objects.update(status=0)
+    IdempotencyKey.objects.update(status=0, carried_out=False)
     waits = script.post(address, {"answer": "Half up"}, Idempotency_Key="k")
     assert (waits.status_code, waits["Content-Type"], waits["Retry-After"]) == (409, PROBLEM, "1")
     IdempotencyKey.objects.update(at=timezone.now() - timedelta(seconds=61))
     again = script.post(address, {"answer": "Half up"}, Idempotency_Key="k")
     assert (again.status_code, again.json()["repeated"]) == (200, True)
+
+
+def lose_response(monkeypatch: pytest.MonkeyPatch, act: Callable[[], Any]) -> None:
+    """Carry out a request whose process dies before it stores the response."""
+
+    def die(_: Any) -> None:
+        raise SystemExit
+
+    with monkeypatch.context() as killed, pytest.raises(SystemExit):
+        killed.setattr("tasks_app.api.idempotency._body_to_store", die)
+        act()
+
+
+@pytest.mark.parametrize("kind", ["tasks", "sequences"])
+def test_a_lost_response_is_made_again_and_nothing_else(
+    runner: Runner, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """R1: killed between the commit and the stored response, in which the task had already been started."""
+    project = runner.project(**{"tasks/01-one.md": "# One\n"})
+    given = {"text": "# Do it"} if kind == "tasks" else {"folder": "tasks"}
+    script, body = Script(runner.user), {"project": project.name, "start": True, **given}
+    lose_response(monkeypatch, lambda: script.post(f"/{kind}", body, Idempotency_Key="k"))
+    made = Task.objects.get()
+    assert made.queued_at is not None
+    for _ in range(2):
+        again = script.post(f"/{kind}", body, Idempotency_Key="k")
+        assert (again.status_code, again.json()[kind.removesuffix("s")]) == (
+            201,
+            made.pk if kind == "tasks" else made.sequence_id,
+        )
+    assert Task.objects.count() == 1
+
+
+def test_what_cannot_be_made_again_is_said_to_be_carried_out(
+    runner: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project = runner.project()
+    script, body = (
+        Script(runner.user),
+        {"statement": "Prices are rounded half up.", "reason": "As the till does."},
+    )
+    address = f"/projects/{project.name}/decisions"
+    lose_response(monkeypatch, lambda: script.post(address, body, Idempotency_Key="k"))
+    for age, said in ((0, "problem-key-in-use"), (61, "problem-key-done")):
+        IdempotencyKey.objects.update(at=timezone.now() - timedelta(seconds=age))
+        again = script.post(address, body, Idempotency_Key="k")
+        assert (again.status_code, again.json()["type"].rpartition("#")[2]) == (409, said)
+    assert project.decisions.count() == 1
+
+
+def test_what_was_taken_back_is_not_done_again_by_a_repeated_request(
+    question: Question, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R1: the response was lost, and the answer was taken back before the script came again."""
+    script, address = member(question), f"/questions/{question.pk}/answer"
+    lose_response(monkeypatch, lambda: script.post(address, {"answer": "Half up"}, Idempotency_Key="k"))
+    assert script.post(address, {"answer": "Half up"}, Idempotency_Key="k").json()["repeated"]
+    IdempotencyKey.objects.update(status=0)
+    Question.objects.update(state=QuestionState.OPEN, answered_at=None)
+    again = script.post(address, {"answer": "Half up"}, Idempotency_Key="k")
+    assert again.status_code == 409
+    question.refresh_from_db()
+    assert question.is_open
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_request_that_was_held_up_does_not_act_after_another_took_its_key(
+    runner: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R1: a claim does not end by time alone, or the first request would make a second task."""
+    project = runner.project()
+    script, body = Script(runner.user), {"project": project.name, "text": "# Do it"}
+    held, free = threading.Event(), threading.Event()
+
+    def wait_first(*given: Any) -> str:
+        if not held.is_set():
+            held.set()
+            assert free.wait(60)
+        return newest_commit(*given)
+
+    monkeypatch.setattr("tasks_app.services.tasks.newest_commit", wait_first)
+
+    def create() -> Any:
+        try:
+            return script.post("/tasks", body, Idempotency_Key="k")
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(1) as thread:
+        first = thread.submit(create)
+        assert held.wait(60)
+        IdempotencyKey.objects.update(at=timezone.now() - timedelta(seconds=65))
+        second = create()
+        free.set()
+        assert first.result(60).status_code == 409
+    assert second.status_code == 201
+    assert Task.objects.get().pk == second.json()["task"]
 
 
 def test_two_requests_at_once_with_one_key_make_one_task(runner: Runner) -> None:

@@ -28,8 +28,8 @@ from tasks_app.models import (
     Transition,
     User,
 )
-from tasks_app.services.accounts.tokens import make_token
-from tasks_app.services.projects.invitations import invite
+from tasks_app.services.accounts import make_token
+from tasks_app.services.projects.members import invite
 from tasks_app.services.projects.projects import add_project
 from tests.api import Script
 from tests.factories import (

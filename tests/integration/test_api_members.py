@@ -10,7 +10,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from tasks_app.models import AuditEntry, IdempotencyKey, Invitation, Membership, Project, Role
-from tasks_app.services.projects.invitations import find_invitation
+from tasks_app.services.projects.members import find_invitation
 from tests.api import PROBLEM, Script
 from tests.factories import MembershipFactory, ProjectFactory, UserFactory
 

@@ -31,8 +31,7 @@ from tasks_app.models import (
     Transition,
     User,
 )
-from tasks_app.services.projects.fetching import fetch
-from tasks_app.services.projects.projects import add_project
+from tasks_app.services.projects.projects import add_project, fetch
 from tests.addresses import text_of
 from tests.api import PROBLEM, Script
 from tests.factories import MembershipFactory, ProjectFactory, QuestionFactory, TaskFactory, UserFactory

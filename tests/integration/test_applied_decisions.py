@@ -49,20 +49,20 @@ from tasks_app.models import (
     paths,
 )
 from tasks_app.notifications.notices import create_notifications
-from tasks_app.services.decisions import applying, missed
-from tasks_app.services.decisions.answering import DecisionInput, StanceChoice, related_decisions
+from tasks_app.services.decisions import applying
+from tasks_app.services.decisions.answering import DecisionInput, StanceChoice
 from tasks_app.services.decisions.applying import (
     applicable,
     apply_decision,
+    apply_missed_decisions,
     find_match,
 )
 from tasks_app.services.decisions.changes import confirm, retire
-from tasks_app.services.decisions.missed import apply_missed_decisions
-from tasks_app.services.projects.fetching import fetch
+from tasks_app.services.decisions.citing import related_decisions
+from tasks_app.services.projects.projects import fetch
 from tasks_app.services.questions import question_outcomes
-from tasks_app.services.questions.answer_index import question_key
-from tasks_app.services.questions.answers import Reply, answer_question
-from tasks_app.services.questions.undo import undo_answer, undo_until
+from tasks_app.services.questions.answers import Reply, answer_question, undo_answer, undo_until
+from tasks_app.services.questions.earlier_answers import question_key
 from tasks_app.services.tasks import cancel_task, resume_task
 from tests.addresses import text_of
 from tests.api import Script
@@ -125,12 +125,13 @@ class TestConditions:
     def test_other_spelling_of_the_same_question_is_answered_with_its_own_labels(
         self, project: Project, decision: Decision
     ) -> None:
-        options = [{**one, "label": one["label"].upper()} for one in ROUNDING["options"]]
-        items = [{**ROUNDING, "question": ASKED.upper(), "options": options}]
+        options = [{**one, "label": f"{one['label']} (Recommended)"} for one in ROUNDING["options"]]
+        asked = ASKED.replace(" ", "\n", 1)
+        items = [{**ROUNDING, "question": asked, "options": options[::-1]}]
         question = QuestionFactory.create(task__project=project, items=items)
         assert apply_decision(question)
         question.refresh_from_db()
-        assert question.answers == {ASKED.upper(): "HALF UP"}
+        assert question.answers == {asked: "Half up (Recommended)"}
 
     @pytest.mark.parametrize("allowed", [None, False])
     def test_the_project_must_allow_it(
@@ -506,7 +507,7 @@ class TestMissed:
         Question.objects.update(items=[ROUNDING, {**ROUNDING, "question": "Something else?"}])
         decided(project, [ROUNDING], {ASKED: "Half up"})
         looked_at: list[Question] = []
-        monkeypatch.setattr(missed, "apply_decision", looked_at.append)
+        monkeypatch.setattr(applying, "apply_decision", looked_at.append)
         apply_missed_decisions()
         assert looked_at == []
 
@@ -531,9 +532,9 @@ class TestMissed:
         apply_missed_decisions()
         change()
         if request.node.callspec.id == "time":
-            monkeypatch.setattr(missed, "LOOK_AGAIN", 0.0)
+            monkeypatch.setattr(applying, "LOOK_AGAIN", 0.0)
         looked_at: list[Question] = []
-        monkeypatch.setattr(missed, "apply_decision", looked_at.append)
+        monkeypatch.setattr(applying, "apply_decision", looked_at.append)
         apply_missed_decisions()
         assert looked_at == [question]
 
@@ -552,7 +553,7 @@ class TestMissed:
                 raise RuntimeError("broken")
             return apply_decision(asked)
 
-        monkeypatch.setattr(missed, "apply_decision", fails_for_the_first)
+        monkeypatch.setattr(applying, "apply_decision", fails_for_the_first)
         apply_missed_decisions()
         assert fresh(other).is_applied and fresh(question).is_open
         assert f"question {question.pk}" in caplog.text

@@ -10,7 +10,7 @@ from django.urls import reverse
 
 from tasks_app.history.audit import record
 from tasks_app.models import Action, AuditEntry, Project, Role, User
-from tasks_app.web.pages import audit
+from tasks_app.web import audit
 from tests.addresses import text_of
 from tests.browser import signed_in
 from tests.factories import MembershipFactory, ProjectFactory, TaskFactory, UserFactory

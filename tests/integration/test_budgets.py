@@ -22,7 +22,6 @@ from tasks_app.engine.sweeper import sweep
 from tasks_app.history.day_sums import AGE, add_up_days
 from tasks_app.models import ModelUsage, Project, Reason, Role, Run, Task, User
 from tasks_app.permissions import Principal
-from tasks_app.reporting.queue import Queue, queue_sentence
 from tasks_app.services.costs.budgets import (
     Budget,
     Budgets,
@@ -33,6 +32,7 @@ from tasks_app.services.costs.budgets import (
     month_start,
     next_month,
 )
+from tasks_app.services.workers.queue import Queue, queue_sentence
 from tests.api import Script
 from tests.browser import signed_in
 from tests.factories import MembershipFactory, ProjectFactory, RunFactory, TaskFactory, UserFactory

@@ -15,7 +15,7 @@ from tasks_app.services.decisions.applying import find_match
 from tasks_app.services.decisions.changes import make_decision, mark_reviewed
 from tasks_app.services.decisions.citing import UNREAD, mark_stale
 from tasks_app.services.decisions.content import DecisionContent
-from tasks_app.services.projects.fetching import fetch
+from tasks_app.services.projects.projects import fetch
 from tasks_app.services.questions.answers import Reply, answer_question
 from tests.browser import signed_in
 from tests.integration.git_repository import GitRepository
@@ -166,3 +166,17 @@ class TestUnread:
         Decision.objects.update(cites=[{"path": "and/or", "blob": UNREAD}])
         mark_stale(project)
         assert not review_of(decision) and decision.cites == []
+
+
+def test_d6_files_with_odd_names_are_cited(runner: Runner, project: Project, source: GitRepository) -> None:
+    """By a decision's paths, which may look like patterns, and by its text."""
+    odd = ["app/[id]/page.tsx", "app/(group)/x.py", "docs/my file.md", "src/{x}.py", ":(top)/a.md", "!x.md"]
+    source.commit(**dict.fromkeys(odd, "Some text.\n"))
+    fetch(project)
+    listed = [f"./{name}" if name == "!x.md" else name for name in odd]
+    by_paths = make_decision(
+        project, DecisionContent("It is so.", scope="paths", paths=listed), by=acting(runner.user)
+    )
+    assert {one["path"] for one in by_paths.cites} == set(odd)
+    by_text = ruled(runner, project, "See " + ", ".join(f"`{name}`" for name in odd))
+    assert {one["path"] for one in by_text.cites} == set(odd)

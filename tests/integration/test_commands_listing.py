@@ -14,6 +14,7 @@ from tasks_app.cli.acting_user import acting_user
 from tasks_app.core.phases import Phase
 from tasks_app.history.events.append import NewEvent, append
 from tasks_app.models import EventKind, Project, Run, Task, WorkerBeat, paths
+from tasks_app.services.wait_sentences import phase_sentence
 from tests.factories import (
     MembershipFactory,
     ProjectFactory,
@@ -70,7 +71,7 @@ def test_a_table_of_tasks_begins_with_what_needs_a_person(manage: Manage, asked:
 def test_a_task_is_shown_with_its_question_and_how_to_answer_it(manage: Manage, asked: Task) -> None:
     question = asked.questions.get()
     _, out, _ = manage("status", asked.pk)
-    assert "waiting for input: A question is open." in out
+    assert f"waiting for input: {phase_sentence(asked)}" in out
     assert f'manage.py answer {question.pk} "…"' in out
     assert f"http://127.0.0.1:8000/questions/{question.pk}/" in out
     assert "2  Half up" in out
@@ -94,7 +95,7 @@ def test_json_of_all_tasks_can_be_narrowed_to_a_project(manage: Manage, asked: T
 
 
 def test_long_lists_are_cut_and_say_so(manage: Manage) -> None:
-    project = ProjectFactory.create()
+    project = ProjectFactory.create(name="shop")  # a longer name can wrap a line
     for _ in range(51):
         TaskFactory.create(project=project)
     assert "… and 1 more; --all shows them." in manage("status")[1]

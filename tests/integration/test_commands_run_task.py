@@ -142,7 +142,7 @@ def test_json_is_all_that_is_on_stdout(plain: tuple[Installation, tuple[str, ...
     assert (done.returncode, facts["exit_code"], facts["phase"]) == (0, 0, "done")
     assert facts["question"] is None
     assert facts["tokens"]["output"] > 0
-    assert facts["fetch"].endswith(facts["branch"])
+    assert facts["fetch"] is None, "its agent changed nothing"
 
 
 def test_a_task_that_fails_says_why_and_exits_with_1(installation: Installation) -> None:
@@ -211,11 +211,10 @@ def test_half_an_answer_does_not_fall_into_the_shell(plain: tuple[Installation, 
     terminal.end()
 
 
-def test_a_command_to_copy_is_one_line_in_a_narrow_terminal(
-    plain: tuple[Installation, tuple[str, ...]],
-) -> None:
-    installation, command = plain
-    terminal = installation.terminal(*command)
+def test_a_command_to_copy_is_one_line_in_a_narrow_terminal(installation: Installation) -> None:
+    """Its agent has changed a file, so there is something to fetch."""
+    path = installation.task_file("# Ask beside tools\n\nrehearsal: ask-beside-tools\n")
+    terminal = installation.with_fake_agent().terminal("run_task", path, "--project", "plain")
     terminal.expect("> ")
     terminal.type("2\n")
     assert terminal.end() == 0

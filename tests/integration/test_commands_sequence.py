@@ -67,7 +67,7 @@ def test_a_folder_is_run_task_after_task_with_progress(
         "The first is done.",
         "Done: Task first",
         "task 2 of 2, step do (1 of 1)",
-        "Done: tasks/prices, 2 task(s)",
+        "Done: tasks/prices, 2 tasks",
         "tokens in",
         "Fetch the result with  git fetch",
     ):
@@ -153,7 +153,7 @@ def test_a_faulty_next_file_is_named_and_where_to_mend_it(
     manage: Manage, project: Project, agents: FakeAgents
 ) -> None:
     bad = "---\ninteractionThreshold: 9\n---\nword: new\n"
-    agents.acts["first"] = [fake_script.Turn(calls=(fake_script.write(f"{FOLDER}/015-bad.md", bad),))]
+    GitRepository(Path(project.source)).commit(**{f"{FOLDER}/015-bad.md": bad})
     code, out, _ = manage(*RUN)
     assert code == 1
     assert "Failed: tasks/prices/015-bad.md:2: interactionThreshold must be" in out
@@ -297,7 +297,7 @@ class TestStatus:
     def test_the_list_has_sequences_with_their_roll_up(self, manage: Manage) -> None:
         code, out, _ = manage("status")
         row = out.splitlines()[1].split()
-        assert (code, row[0], row[-6:-3]) == (0, "sequence:1", ["1", "of", "2"])
+        assert (code, row[0], row[-7:-3]) == (0, "sequence:1", ["1", "of", "2", "started"])
         assert "waiting for input" in out and "shop/prices" in out
 
     def test_one_is_shown_with_its_tasks_and_its_question(self, manage: Manage) -> None:
@@ -365,7 +365,7 @@ def test_a_sequence_made_in_the_portal_is_started_by_its_number(
 ) -> None:
     sequence = create_sequence(project, FOLDER, by=acting(ann))
     code, out, _ = manage("run_sequence", f"#{sequence.pk}", "--no-input")
-    assert code == 0 and "Done: tasks/prices, 2 task(s)" in out
+    assert code == 0 and "Done: tasks/prices, 2 tasks" in out
 
 
 def test_leaving_between_two_tasks_prints_how_to_continue(
@@ -384,3 +384,22 @@ def test_leaving_between_two_tasks_prints_how_to_continue(
     assert code == 130
     assert "You left between two tasks" in out
     assert list(Task.objects.order_by("pk").values_list("phase", flat=True)) == ["done", "pending"]
+
+
+def test_r4_a_task_that_may_do_more_waits_for_the_person_at_the_terminal(
+    manage: Manage, project: Project, agents: FakeAgents
+) -> None:
+    """The printed command, and nothing less, lets it begin."""
+    steps = "{name: do, command: self, model: %s}"
+    config = f"defaultPipeline: a\npipelines:\n  a: [{steps % 'haiku'}]\n  b: [{steps % 'opus'}]\n"
+    GitRepository(Path(project.source)).commit(**{"cat-herder.yaml": config})
+    text = f"---\npipeline: b\n---\n{text_of('new')}"
+    agents.acts["first"] = [fake_script.Turn(calls=(fake_script.write(f"{FOLDER}/015-new.md", text),))]
+    code, out, _ = manage(*RUN)
+    assert code == 3 and "model opus in step “do”" in out
+    command = out.split("continue with  manage.py ")[1].split("\n")[0].split()
+    assert manage(*command[:-1], "no")[0] == 2
+    code, _, refusal = manage(*command[: command.index("--allow")])
+    assert code == 2 and " ".join(command) in " ".join(refusal.split()), "a retry says how, too"
+    code, out, _ = manage(*command)
+    assert code == 0 and "The new is done." in out

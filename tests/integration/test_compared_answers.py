@@ -19,20 +19,16 @@ from tasks_app.models import (
     ReviewReason,
     User,
 )
-from tasks_app.services.decisions.answering import (
-    DecisionInput,
-    Remember,
-    StanceChoice,
-    related_decisions,
-)
+from tasks_app.services.decisions.answering import DecisionInput, Remember, StanceChoice
 from tasks_app.services.decisions.applying import find_match
 from tasks_app.services.decisions.changes import confirm, mark_reviewed, retire, revise
+from tasks_app.services.decisions.citing import related_decisions
 from tasks_app.services.decisions.content import DecisionContent
-from tasks_app.services.questions.answers import Reply, answer_question
-from tasks_app.services.questions.undo import undo_answer
+from tasks_app.services.questions.answers import Reply, answer_question, undo_answer
 from tests.factories import ROUNDING, MembershipFactory, ProjectFactory, QuestionFactory, TaskFactory
 from tests.people import acting
 from tests.racing import ROUNDS, race
+from tests.similar_questions import DIFFERENT_TEXTS
 
 pytestmark = pytest.mark.django_db
 
@@ -131,8 +127,8 @@ class TestRevised:
 
 
 class TestComparing:
-    @pytest.mark.parametrize("again", ["Half up (Recommended)", "half up", "“Half  up.”"])
-    def test_d6_spelling_and_a_recommendation_make_no_contradiction(
+    @pytest.mark.parametrize("again", ["Half up (Recommended)", "Half  up\n"])
+    def test_d6_blanks_and_a_recommendation_make_no_contradiction(
         self, project: Project, ada: User, bob: User, again: str
     ) -> None:
         first = remembered(asked(project), ada, "Half up")
@@ -153,8 +149,43 @@ class TestComparing:
         first = remembered(asked(project), ada, "Half up")
         question = asked(project)
         assert "say what this answer means for D-1" in refused(question, bob, "Up, as always")
-        answer(question, bob, "Up, as always", stances={1: StanceChoice("agree")})
+        stances = {1: StanceChoice("agree")}
+        assert "does not confirm it" in refused(question, bob, "Up, as always", stances=stances)
+        answer(question, bob, "Up, as always", stances={1: StanceChoice("unaffected")})
+        assert kinds(first) == ["decided"]
+
+    @pytest.mark.parametrize(("one", "other"), DIFFERENT_TEXTS)
+    def test_d5_a_different_answer_is_no_confirmation(
+        self, project: Project, ada: User, bob: User, one: str, other: str
+    ) -> None:
+        options = [{"label": text, "description": ""} for text in (one, other)]
+        item = {**ROUNDING, "options": options}
+        first = remembered(asked(project, item), ada, one)
+        assert "contradicts D-1" in refused(asked(project, item), bob, other)
+        stances = {1: StanceChoice("agree")}
+        assert "does not confirm it" in refused(asked(project, item), bob, other, stances=stances)
+        assert kinds(first) == ["decided"]
+        answer(asked(project, item), bob, one)
         assert kinds(first) == ["decided", "confirmed"]
+
+    @pytest.mark.parametrize(("one", "other"), DIFFERENT_TEXTS)
+    def test_d5_a_question_that_differs_in_a_character_is_not_answered_by_a_decision(
+        self, project: Project, ada: User, bob: User, one: str, other: str
+    ) -> None:
+        for changed in ({"question": f"Is it {{}}? {ASKED}"}, {"header": "{}"}, {"options": "{}"}):
+            ((name, text),) = changed.items()
+            mine, theirs = (
+                {**ROUNDING, name: text.format(value)}
+                if name != "options"
+                else {**ROUNDING, "options": [{"label": value, "description": ""}, ROUNDING["options"][0]]}
+                for value in (one, other)
+            )
+            answer(asked(project, mine), ada, "Half up", remember=Remember("project"))
+            answer(asked(project, mine), bob, "Half up")
+            found = find_match(asked(project, mine))
+            assert found is not None and found.blocker == "", name
+            assert find_match(asked(project, theirs)) is None, name
+            Decision.objects.all().delete()
 
 
 class TestElsewhere:
@@ -195,9 +226,9 @@ class TestItems:
         question = asked(project, *self.ITEMS)
         made = answer(question, ada, *self.TEXTS, remember=Remember("project"))
         assert [one.statement for one in made] == [
-            f"{ASKED} Half up",
-            "Which columns? Name, E-mail",
-            "What file name? a.csv",
+            "Rounding: Half up: As at school.",
+            "Name; E-mail",
+            "a.csv",
         ]
         assert [one.answers for one in made] == [
             {str(item["question"]): text} for item, text in zip(self.ITEMS, self.TEXTS, strict=True)
@@ -209,7 +240,7 @@ class TestItems:
         made = answer(asked(project, *self.ITEMS), ada, *self.TEXTS, by_item=given)
         assert [(one.statement, one.scope) for one in made] == [
             ("Round up.", "project"),
-            ("What file name? a.csv", "step"),
+            ("a.csv", "step"),
         ]
 
     def test_d2_a_statement_needs_its_question(self, project: Project, ada: User) -> None:
@@ -232,7 +263,7 @@ class TestItems:
         assert (related.decision, related.items) == (columns, [COLUMNS])
         assert "contradicts D-2" in refused(question, bob, "out", "Name")
         (new,) = answer(question, bob, "out", "Name", stances={2: StanceChoice("supersede")})
-        assert (new.replaces, new.statement) == (columns, "Which columns? Name")
+        assert (new.replaces, new.statement) == (columns, "Name")
 
     def test_d5_a_card_of_several_items_is_for_a_human(self, project: Project, ada: User, bob: User) -> None:
         for one in answer(asked(project, *self.ITEMS), ada, *self.TEXTS, remember=Remember("project")):

@@ -13,7 +13,8 @@ from django.utils import timezone
 
 from tasks_app.core.phases import Phase
 from tasks_app.models import Action, AuditEntry, Role, Task, User
-from tasks_app.web.pages import counting, dashboard
+from tasks_app.web import counting
+from tasks_app.web.tasks import dashboard
 from tests.browser import signed_in
 from tests.factories import (
     MembershipFactory,

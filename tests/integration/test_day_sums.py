@@ -10,14 +10,12 @@ from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
 
 import pytest
-from django.core.management import call_command
-from django.db import DatabaseError, connection, transaction
+from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from tasks_app.core.phases import Phase
 from tasks_app.core.types import Usage
-from tasks_app.history import day_triggers
 from tasks_app.history.day_sums import add_up_days
 from tasks_app.history.days import Days, SplitDays, split_days
 from tasks_app.history.statistics import By
@@ -37,11 +35,15 @@ from tasks_app.models import (
     Task,
     User,
 )
-from tasks_app.operations.doctor.finding import Finding, Level
-from tasks_app.operations.doctor.services import database
 from tasks_app.permissions import Principal
-from tasks_app.reporting.question_figures import question_figures
-from tasks_app.reporting.usage import Period, first_day, usage_in_period, usage_of_all_time, waiting_times
+from tasks_app.services.usage.question_figures import question_figures
+from tasks_app.services.usage.usage import (
+    Period,
+    first_day,
+    usage_in_period,
+    usage_of_all_time,
+    waiting_times,
+)
 from tests import machine
 from tests.browser import signed_in
 from tests.databases import undone
@@ -54,6 +56,7 @@ from tests.factories import (
     UserFactory,
 )
 from tests.people import acting
+from tests.schema import schema_of
 
 pytestmark = pytest.mark.django_db
 
@@ -250,6 +253,18 @@ def test_the_page_makes_few_queries_however_many_days_there_are(admin: Principal
     assert queries() == few <= 23
 
 
+def test_usage_of_several_models_of_a_run_is_added_up_for_each(admin: Principal) -> None:
+    """P11: the same before and after the day is added up, also if two runs used the same."""
+    parts = {"opus": [1, 2, 3, 4, 0.75], "haiku": [0, 8, 0, 0, 0.25]}
+    for _ in range(2):
+        spent(5, by_model=parts)
+    before = usage_in_period(admin, PERIOD, "", By.MODEL)
+    all_added_up()
+    after = usage_in_period(admin, PERIOD, "", By.MODEL)
+    assert before.parts[By.MODEL] == {"opus": Usage(2, 4, 6, 8, 1.5), "haiku": Usage(0, 16, 0, 0, 0.5)}
+    assert after.parts[By.MODEL] == before.parts[By.MODEL] and after.by_day == before.by_day
+
+
 def test_days_that_were_added_up_are_read_from_their_sums(admin: Principal) -> None:
     spent(5)
     all_added_up()
@@ -353,112 +368,20 @@ def test_a_change_that_is_committed_while_a_day_is_added_up_is_not_lost() -> Non
 
 
 @pytest.mark.django_db(transaction=True)
-def test_triggers_that_a_migration_lost_are_restored_and_all_days_added_up_anew() -> None:
-    spent(4)
-    all_added_up()
-    assert not day_triggers.mend(connection)
-    execute("DROP TRIGGER day_of_run_updated" + (" ON tasks_app_run" if machine.ON_POSTGRES else ""))
-    assert day_triggers.mend(connection) and day_triggers.is_whole(connection)
-    assert not SummedDay.objects.exists()
-
-
-@pytest.mark.django_db(transaction=True)
-def test_triggers_are_restored_beside_one_who_has_locked_a_task_and_then_writes_its_run() -> None:
-    """Whoever writes a run has locked its task before; neither may wait for the other for ever."""
-    run = RunFactory.create()
-    lost = "DROP TRIGGER day_of_question_updated"
-    execute(lost + (" ON tasks_app_question" if machine.ON_POSTGRES else ""))
-    locked, problems = threading.Event(), []
-
-    def write() -> None:
-        try:
-            with transaction.atomic():
-                list(Task.objects.select_for_update().filter(pk=run.step.task_id))
-                locked.set()
-                threading.Event().wait(0.5)  # meanwhile the other one begins
-                Run.objects.filter(pk=run.pk).update(input_tokens=5)
-        except DatabaseError as error:
-            problems.append(error)
-        finally:
-            connection.close()
-
-    thread = threading.Thread(target=write)
-    thread.start()
-    assert locked.wait(10)
-    assert day_triggers.mend(connection)
-    thread.join()
-    assert not problems and Run.objects.get().input_tokens == 5
-
-
-CHANGED_TRIGGERS = {
-    "sqlite": [
-        ["DROP TRIGGER day_of_task_deleted"],
-        ["DROP TRIGGER day_of_run_updated", "CREATE TRIGGER day_of_run_updated AFTER UPDATE OF model ON"
-         " tasks_app_run BEGIN INSERT INTO tasks_app_changedday (day) VALUES (date('now')); END"],
-    ],
-    "postgresql": [
-        ["DROP FUNCTION day_of_task_deleted() CASCADE"],
-        ["ALTER TABLE tasks_app_run DISABLE TRIGGER day_of_run_updated"],
-        ["CREATE OR REPLACE FUNCTION day_of_run_updated() RETURNS trigger LANGUAGE plpgsql AS"
-         " 'BEGIN RETURN NULL; END'"],
-        ["DROP TRIGGER day_of_run_updated ON tasks_app_run", "CREATE TRIGGER day_of_run_updated AFTER UPDATE"
-         " OF model ON tasks_app_run FOR EACH ROW EXECUTE FUNCTION day_of_run_updated()"],
-    ],
-}  # fmt: skip
-
-
-@pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize("number", range(4))
-def test_doctor_finds_triggers_that_are_lost_or_of_another_version_and_mends_them(number: int) -> None:
-    changes = CHANGED_TRIGGERS[connection.vendor]
-    run = spent(4)
-    all_added_up()
-    assert findings("sums of days") == []
-    for statement in changes[number % len(changes)]:
-        execute(statement)
-    (found,) = findings("sums of days")
-    assert found.level is Level.PROBLEM and found.advice == "manage.py doctor --fix" and found.fix
-    assert found.fix() == "all days are added up anew"
-    assert findings("sums of days") == []
-    all_added_up()
-    Run.objects.filter(pk=run.pk).update(cost_usd=7)
-    assert dollars(acting(UserFactory.create(is_superuser=True))) == 7
-
-
-def execute(statement: str) -> None:
-    with connection.cursor() as cursor:
-        cursor.execute(statement)
-
-
-def findings(subject: str) -> list[Finding]:
-    return [one for one in database() if one.subject == subject]
-
-
-@pytest.mark.once(on="sqlite")
-@pytest.mark.django_db(transaction=True)
 def test_a_migration_can_remake_a_table_that_triggers_name() -> None:
     """SQLite renames the table meanwhile, and refuses that while a trigger of another table names it."""
     if machine.ON_POSTGRES:
         return  # it changes tables in place
-    day_triggers.drop_before_migration(using="default", plan=["a migration"])
+    before = schema_of(connection)
     with connection.schema_editor() as editor:
         editor._remake_table(Question)  # type: ignore[attr-defined]
-    assert not day_triggers.is_whole(connection)
-    call_command("migrate", verbosity=0)
-    assert day_triggers.is_whole(connection)
+    assert schema_of(connection) == before
     asked = QuestionFactory.create()
     ago = timezone.now() - timedelta(days=3)
     Question.objects.filter(pk=asked.pk).update(asked_at=ago)
     ChangedDay.objects.all().delete()
     Task.objects.filter(pk=asked.task_id).update(created_by=UserFactory.create())
     assert ChangedDay.objects.filter(day=ago.date()).exists()
-
-
-def test_triggers_stay_if_there_is_nothing_to_migrate() -> None:
-    call_command("migrate", verbosity=0)
-    assert day_triggers.is_whole(connection)
-    day_triggers.drop_before_migration(using="default", plan=[])
-    assert day_triggers.is_whole(connection)
 
 
 def test_database_has_no_constraints_for_sums_of_a_removed_project_or_account() -> None:

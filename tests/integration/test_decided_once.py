@@ -7,16 +7,11 @@ import pytest
 from tasks_app.core.phases import Phase
 from tasks_app.history.events.lines import format_event
 from tasks_app.models import Channel, Decision, DecisionState, Event, Project, Question, Task
-from tasks_app.services.decisions.answering import (
-    DecisionInput,
-    Remember,
-    StanceChoice,
-    related_decisions,
-)
+from tasks_app.services.decisions.answering import DecisionInput, Remember, StanceChoice
 from tasks_app.services.decisions.applying import apply_decisions
 from tasks_app.services.decisions.changes import confirm
-from tasks_app.services.questions.answers import Reply, answer_question
-from tasks_app.services.questions.undo import undo_answer
+from tasks_app.services.decisions.citing import related_decisions
+from tasks_app.services.questions.answers import Reply, answer_question, undo_answer
 from tests.factories import MembershipFactory
 from tests.installation import Installation
 from tests.people import acting
@@ -80,7 +75,11 @@ def test_in_the_terminal_an_answer_holds_for_the_next_task(installation: Install
     asked = run("refunds", "1 @paths src/refunds/**\n2\n")
     assert "The agent names D-1 (" in asked and "To be reviewed: " in asked
     listed = installation.manage("decisions", "--project", "plain").stdout
-    assert "D-1" in listed and "How are half cents rounded? Half up" in listed
+    assert (
+        "D-1" in listed
+        and "Half up: As at school." in listed
+        and "Question: How are half cents rounded?" in listed
+    )
     exception = installation.rows(
         "new = Decision.objects.get(exception_to__number=1)\nresult = [new.label, new.paths]"
     )

@@ -26,10 +26,8 @@ from tasks_app.models import (
 from tasks_app.notifications.notices import create_notifications
 from tasks_app.services.decisions import changes
 from tasks_app.services.decisions.content import DecisionContent
-from tasks_app.services.decisions.exporting import Export, export_decisions
-from tasks_app.services.decisions.importing import import_decisions, preview_import
-from tasks_app.services.projects.fetching import fetch
-from tasks_app.services.projects.projects import add_project
+from tasks_app.services.decisions.records import Export, export_decisions, import_decisions, preview_import
+from tasks_app.services.projects.projects import add_project, fetch
 from tasks_app.services.publishing.publications import publish
 from tasks_app.services.publishing.pull_request_text import pull_request_body
 from tasks_app.services.reviews.reviews import send_review
@@ -287,23 +285,24 @@ def test_the_terminal_and_the_api_export(shop: Project, ada: User) -> None:
 
 
 def test_the_api_previews_and_imports(shop: Project, ada: User, source: GitRepository) -> None:
-    source.commit(**{"CLAUDE.md": "- Use UTC.\n- Never floats.\n", "doc/adr/1.md": BY_HAND})
+    money = "# Money\n\n## Decision\n\nNever floats.\n"
+    source.commit(**{"doc/adr/1.md": BY_HAND, "doc/adr/2.md": money, "doc/adr/3.md": money})
     fetch(shop)
     script, where = Script(ada), "/projects/shop/decisions/import"
     found = script.get(where).json()
     assert [one["statement"] for one in found["decisions"]] == [
-        "Use UTC.",
-        "Never floats.",
         "Use UTC: We use UTC.",
+        "Money: Never floats.",
+        "Money: Never floats.",
     ]
     assert found["faults"] == [] and all(one["suggested"] for one in found["decisions"])
     chosen = [{"key": found["decisions"][0]["key"], "statement": "Use UTC everywhere."}]
     made = script.post(where, {"decisions": chosen}).json()["decisions"]
     assert [(one["statement"], one["state"]) for one in made] == [("Use UTC everywhere.", "proposed")]
-    rest = script.post(where, {"paths": ["CLAUDE.md"], "accept": True}).json()["decisions"]
-    assert [(one["statement"], one["state"]) for one in rest] == [
-        ("Use UTC.", "active"),
-        ("Never floats.", "active"),
+    rest = script.post(where, {"paths": ["doc/adr/2.md", "doc/adr/3.md"], "accept": True}).json()
+    assert [(one["statement"], one["state"]) for one in rest["decisions"]] == [
+        ("Money: Never floats.", "active"),
+        ("Money: Never floats.", "active"),
     ]
     refused = script.post(where, {"decisions": [{"key": "nothing"}]})
     assert refused.status_code == 400 and "may have changed" in refused.json()["errors"][0]["message"]

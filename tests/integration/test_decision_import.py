@@ -12,9 +12,8 @@ from django.core.management import call_command
 from tasks_app.core.errors import BadInput, NotAllowed
 from tasks_app.models import Decision, Project, Role, User
 from tasks_app.services.decisions.changes import mark_reviewed
-from tasks_app.services.decisions.importing import import_decisions, preview_import
-from tasks_app.services.projects.fetching import fetch
-from tasks_app.services.projects.projects import add_project
+from tasks_app.services.decisions.records import import_decisions, preview_import
+from tasks_app.services.projects.projects import add_project, fetch
 from tests.browser import signed_in
 from tests.factories import MembershipFactory, ProjectFactory, UserFactory
 from tests.integration.git_repository import GitRepository
@@ -23,8 +22,13 @@ from tests.people import acting
 pytestmark = pytest.mark.django_db
 
 RECORD = "# 1. Cents\n\n## Status\n\n{status}\n\n## Decision\n\nWe will store cents.\n"
+TIMES = "# 4. Times\n\n## Context\n\nZones.\n\n## Decision\n\nUse UTC.\n"
+FLOATS = "# 5. Money\n\n## Decision\n\nNever floats.\n"
 FILES = {
-    "CLAUDE.md": "# Code\n\n- Use UTC.\n- Never floats.\n",
+    "CLAUDE.md": "# Code\n\n- Never guess.\n",
+    "docs/adr/0004-times.md": TIMES,
+    "docs/adr/0005-money.md": FLOATS,
+    "docs/adr/0006-empty.md": "# 6. Empty\n",
     "docs/adr/0001-cents.md": RECORD.format(status="Accepted"),
     "docs/adr/0002-mills.md": RECORD.format(status="Superseded by 3"),
     "docs/adr/0003-binary.md": "a\0b",
@@ -54,20 +58,21 @@ def keys_in(page: str, *, ticked: bool) -> list[str]:
 def test_what_was_found_is_shown_and_what_ended_is_not_ticked(shop: Project, ada: User) -> None:
     page = signed_in(ada).get(where(shop)).text
     assert len(keys_in(page, ticked=True)) == 3 and len(keys_in(page, ticked=False)) == 1
-    assert "superseded" in page and "0003-binary.md is not text." in page and "Not a rule" not in page
+    assert "superseded" in page and "0003-binary.md is not text." in page
+    assert "Not a rule" not in page and "Never guess" not in page and "0006-empty" not in page
 
 
 def test_what_is_ticked_is_proposed_as_it_was_edited_and_not_offered_again(shop: Project, ada: User) -> None:
     browser = signed_in(ada)
-    first, second, _ = keys_in(browser.get(where(shop)).text, ticked=True)
+    _, first, second = keys_in(browser.get(where(shop)).text, ticked=True)
     given = {"pick": [first, second], f"statement-{first}": "Use UTC everywhere."}
     assert browser.post(where(shop), given).status_code == 302
     made = Decision.objects.order_by("number")
     assert [(one.statement, one.source, one.state) for one in made] == [
-        ("Use UTC everywhere.", "CLAUDE.md:3", "proposed"),
-        ("Never floats.", "CLAUDE.md:4", "proposed"),
+        ("Use UTC everywhere.", "docs/adr/0004-times.md:1", "proposed"),
+        ("Money: Never floats.", "docs/adr/0005-money.md:1", "proposed"),
     ]
-    assert made[0].reason == "Code" and made[0].cites[0]["path"] == "CLAUDE.md"
+    assert made[0].reason == "Zones." and made[0].cites[0]["path"] == "docs/adr/0004-times.md"
     page = browser.get(where(shop)).text
     assert 'imported as <span class="whole">D-2</span>' in page and second not in keys_in(page, ticked=True)
 
@@ -105,10 +110,19 @@ def test_viewers_cannot_import_and_a_lost_repository_is_said(shop: Project, ada:
     assert "refusal" in signed_in(ada).get(where(ProjectFactory.create(name="lost"))).text
 
 
-def test_a_file_that_is_not_there_is_named(shop: Project) -> None:
-    with pytest.raises(BadInput, match=r"no file nowhere\.md"):
+def test_d7_why_a_named_file_gives_nothing_is_said(shop: Project) -> None:
+    with pytest.raises(BadInput, match=r"nowhere\.md is no file"):
         preview_import(shop, ["nowhere.md"])
-    assert [one.found.statement for one in preview_import(shop, ["README.md"]).decisions] == ["Not a rule"]
+    for name in ("README.md", "docs/adr/0006-empty.md"):
+        preview = preview_import(shop, [name])
+        assert not preview.decisions
+        assert preview.faults == [f"{name} has no section “Decision” or “Decision Outcome” with a text."]
+
+
+def test_d7_if_no_record_states_a_decision_the_page_says_why(tmp_path: Path, ada: User) -> None:
+    files = {"docs/adr/0001.md": "# Title\n"}
+    project = add_project("silent", str(GitRepository.make(tmp_path / "silent", **files).path), by=ada)
+    assert "docs/adr/0001.md has no section “Decision”" in signed_in(ada).get(where(project)).text
 
 
 def test_the_terminal_shows_and_imports(shop: Project, ada: User) -> None:
@@ -118,17 +132,21 @@ def test_the_terminal_shows_and_imports(shop: Project, ada: User) -> None:
         return out.getvalue(), err.getvalue()
 
     out, err = run("--import", "--dry-run")
-    assert "CLAUDE.md:3  Use UTC." in out and "3 to import." in err and "superseded" in err
+    assert (
+        "docs/adr/0004-times.md:1  Times: Use UTC." in out and "3 to import." in err and "superseded" in err
+    )
     assert not Decision.objects.exists()
-    out, err = run("--import", "CLAUDE.md", "--accept")
-    assert "D-2  CLAUDE.md:4  Never floats." in out and "2 imported as active." in err
-    assert "0 imported" in run("--import", "CLAUDE.md")[1]
+    named = ("docs/adr/0004-times.md", "docs/adr/0005-money.md", "docs/adr/0006-empty.md")
+    out, err = run("--import", *named, "--accept")
+    assert "D-2  docs/adr/0005-money.md:1  Money: Never floats." in out and "2 imported as active." in err
+    assert "0006-empty.md has no section" in err
+    assert "0 imported" in run("--import", named[0])[1]
 
 
 def test_only_a_passage_that_changed_or_is_gone_asks_for_a_review(shop: Project, ada: User) -> None:
     found = preview_import(shop).decisions
     chosen = [(one, one.found.statement) for one in found if one.is_suggested]
-    utc, floats, cents = import_decisions(shop, chosen, by=acting(ada), accept=True)
+    cents, utc, floats = import_decisions(shop, chosen, by=acting(ada), accept=True)
     source = GitRepository(Path(shop.source))
 
     def reviewed(**files: str) -> list[str]:
@@ -136,28 +154,28 @@ def test_only_a_passage_that_changed_or_is_gone_asks_for_a_review(shop: Project,
         fetch(shop)
         return [one.statement for one in shop.decisions.to_review().order_by("number")]
 
-    assert reviewed(**{"CLAUDE.md": "# Rules\n\n- Be quick.\n- never  floats.\n- Use UTC.\n"}) == []
+    assert reviewed(**{"docs/adr/0004-times.md": f"{TIMES}\n## Notes\n\nMore.\n"}) == []
     utc.refresh_from_db()
-    assert utc.cites[0]["blob"] != found[0].blob, "what it is compared with next"
-    assert reviewed(**{"CLAUDE.md": "- Use UTC everywhere.\n- Never floats.\n"}) == ["Use UTC."]
+    assert utc.cites[0]["blob"] != chosen[1][0].blob, "what it is compared with next"
+    assert reviewed(**{"docs/adr/0004-times.md": TIMES.replace("UTC", "UTC everywhere")}) == [utc.statement]
     assert utc.pk == shop.decisions.to_review().get().pk
     ended = RECORD.format(status="Deprecated")
-    assert reviewed(**{"docs/adr/0001-cents.md": ended}) == ["Use UTC.", cents.statement]
-    assert reviewed(**{"CLAUDE.md": "\0"}) == ["Use UTC.", "Never floats.", cents.statement]
-    assert floats.source == "CLAUDE.md:4"
+    assert reviewed(**{"docs/adr/0001-cents.md": ended}) == [cents.statement, utc.statement]
+    everything = [cents.statement, utc.statement, floats.statement]
+    assert reviewed(**{"docs/adr/0005-money.md": "\0"}) == everything
 
 
 def test_kept_without_its_passage_a_decision_cites_the_file_no_more(shop: Project, ada: User) -> None:
-    found = preview_import(shop, ["CLAUDE.md"]).decisions
+    found = preview_import(shop, ["docs/adr/0004-times.md", "docs/adr/0005-money.md"]).decisions
     chosen = [(one, one.found.statement) for one in found]
     utc, floats = import_decisions(shop, chosen, by=acting(ada), accept=True)
     source = GitRepository(Path(shop.source))
-    source.commit(**{"CLAUDE.md": "- Never floats.\n"})
+    source.commit(**{"docs/adr/0004-times.md": "# Gone\n", "docs/adr/0005-money.md": f"{FLOATS}\nMore.\n"})
     fetch(shop)
     assert [one.cites for one in (mark_reviewed(utc, by=acting(ada)),)] == [[]]
     kept = mark_reviewed(floats, by=acting(ada)).cites
-    assert [one["passage"] for one in kept] == ["Never floats."] and kept[0]["blob"] != found[0].blob
-    source.commit(**{"CLAUDE.md": "- Anything else.\n- Never floats.\n"})
+    assert [one["passage"] for one in kept] == [floats.statement] and kept[0]["blob"] != found[1].blob
+    source.commit(**{"docs/adr/0004-times.md": "# Anything else\n"})
     fetch(shop)
     assert not shop.decisions.to_review().exists()
 

@@ -48,6 +48,26 @@ def test_an_empty_list_says_how_a_decision_comes_about(browser: Client, project:
     assert "When you answer a question, choose how far" in browser.get(decisions(project)).text
 
 
+def test_d3_a_search_finds_other_forms_of_a_word_and_what_was_asked(
+    browser: Client, project: Project
+) -> None:
+    items = [{"question": "Which names are für later?", "header": "Spelling", "options": []}]
+    asked = QuestionFactory.create(task__project=project, items=items)
+    half = DecisionFactory.create(project=project, statement="Round half up.")
+    names = DecisionFactory.create(project=project, statement="As they come.", question=asked)
+    wanted = {
+        "rounding": half,
+        "Rounded half": half,
+        "spell": names,
+        "für": names,
+        "name": names,
+        "header": None,
+    }
+    for words, found in wanted.items():
+        page = browser.get(decisions(project), {"q": words}).text
+        assert numbers_in(page) == [one.number for one in [found] if one], words
+
+
 def test_those_to_review_are_first_with_their_reason(browser: Client, project: Project) -> None:
     stale = DecisionFactory.create(project=project, review_reason="stale", review_note="src/money.py")
     due = DecisionFactory.create(project=project, review_after=timezone.localdate() - timedelta(days=1))

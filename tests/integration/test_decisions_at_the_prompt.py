@@ -13,8 +13,8 @@ from tasks_app.cli.prompt import Prompt
 from tasks_app.cli.screen import Screen
 from tasks_app.models import Decision, Question
 from tasks_app.services.decisions.answering import Remember, StanceChoice
-from tasks_app.services.questions.answer_index import question_key
 from tasks_app.services.questions.answers import Reply
+from tasks_app.services.questions.earlier_answers import question_key
 from tests.factories import ROUNDING, DecisionFactory, QuestionFactory, UserFactory
 from tests.integration.conftest import Manage
 
@@ -52,12 +52,12 @@ class TestRemembering:
         reply, shown = typed(asked(), "2 @project", "Half cents are rounded up.")
         assert reply.answers == {ROUNDING["question"]: "Half up"}
         assert reply.decision_input.remember == Remember("project", statement="Half cents are rounded up.")
-        assert "What agents of later tasks read for the whole project: How should half cents" in shown
+        assert "What agents of later tasks read for the whole project: Half up: As at school." in shown
 
     @pytest.mark.parametrize("lines", [("",), ()])
     def test_d2_enter_keeps_the_prepared_statement(self, lines: tuple[str, ...]) -> None:
         reply, shown = typed(asked(), "2 @paths src/**", *lines)
-        statement = f"{ROUNDING['question']} Half up"
+        statement = "Half up: As at school."
         assert reply.decision_input.remember == Remember("paths", ["src/**"], statement)
         assert "read for src/**" in shown
 
@@ -68,7 +68,7 @@ class TestRemembering:
         assert "Remember “use npm scope” for the whole project? Type y, or n if “@project” belongs" in shown
         reply, _ = typed(asked(NAME), "acme @project", "y")
         assert reply.answers == {"Which npm scope?": "acme"}
-        assert reply.decision_input.remember.statement == "Which npm scope? acme"
+        assert reply.decision_input.remember.statement == "acme"
 
     def test_d2_nothing_is_cut_off_if_nobody_can_be_asked(self) -> None:
         with pytest.raises(EOFError):
@@ -79,7 +79,7 @@ class TestRemembering:
         reply, _ = typed(question, "2 @project", "acme", "a.csv @paths src/**", "y", "Up.")
         assert reply.decision_input.by_item == {
             ROUNDING["question"]: Remember("project", statement="Up."),
-            "What name?": Remember("paths", ["src/**"], "What name? a.csv"),
+            "What name?": Remember("paths", ["src/**"], "a.csv"),
         }
 
 
@@ -107,12 +107,13 @@ class TestStances:
         assert reply.decision_input.stances == {1: StanceChoice("exception")}
         assert shown.count("Type 1: your answer replaces it") == 2
 
-    @pytest.mark.parametrize(("line", "stance"), [("4", "agree"), ("5", "unaffected"), ("2", "exception")])
+    @pytest.mark.parametrize(("line", "stance"), [("4\n5", "unaffected"), ("2", "exception")])
     def test_d6_so_does_a_decision_that_the_agent_names(self, line: str, stance: str) -> None:
         question = asked({"question": "D-1 is half up. Which currency?", "options": []})
         decided_before(question)
-        reply, shown = typed(question, "Euros", line)
+        reply, shown = typed(question, "Euros", *line.split("\n"))
         assert reply.decision_input.stances == {1: StanceChoice(stance)}
+        assert "D-1 is right" not in shown, "another answer to its question does not confirm it"
         assert "5: your answer does not affect it" in shown
 
     def test_d6_without_a_line_for_it_nothing_is_answered(self) -> None:
@@ -158,7 +159,7 @@ class TestCommands:
         manage("answer", "--as", "ann", earlier.pk, "2")
         question = QuestionFactory.create(task__project=earlier.task.project, items=[ROUNDING, NAME])
         code, _, err = manage("answer", "--as", "ann", question.pk, "--take")
-        assert code == 2 and "“Which npm scope?” has 0 earlier answers" in err
+        assert code == 2 and "“Which npm scope?” was not asked before in the same words" in err
         name = QuestionFactory.create(task__project=earlier.task.project, items=[NAME])
         manage("answer", "--as", "ann", name.pk, "acme")
         assert manage("answer", "--as", "ann", question.pk, "--take")[0] == 0

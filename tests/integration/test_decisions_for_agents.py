@@ -6,22 +6,23 @@ from typing import Any
 
 import pytest
 
-from tasks_app.agent.fake_script import Turn, say, shell
+from tasks_app.agent.fake_script import Turn, ask, say, shell
 from tasks_app.core.phases import Phase
-from tasks_app.models import Decision, DecisionEventKind, Project, Run
-from tasks_app.services.decisions import scope
+from tasks_app.models import Channel, Decision, DecisionEventKind, Project, Run
+from tasks_app.services.decisions import content
+from tasks_app.services.decisions.answering import DecisionInput, Remember, StanceChoice
 from tasks_app.services.decisions.changes import make_decision, revise
-from tasks_app.services.decisions.content import DecisionContent
-from tasks_app.services.decisions.scope import PROMPT_TOKENS
+from tasks_app.services.decisions.content import PROMPT_TOKENS, DecisionContent
+from tasks_app.services.questions.answers import Reply, answer_question
 from tests.api import Script
 from tests.integration.conftest import Manage
 from tests.people import acting
-from tests.runner import TWO_STEPS, Runner
+from tests.runner import TWO_STEPS, Runner, results
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 SAYS_UNFIT = """\
-mkdir -p ../home/unfit && printf '{"decision": 1, "why": "Invoices are in yen."}' > ../home/unfit/one.json"""
+mkdir -p ../home/said && printf '{"decision": 1, "why": "Invoices are in yen."}' > ../home/said/one.json"""
 
 
 def decide(runner: Runner, project: Project, statement: str, **content: Any) -> Decision:
@@ -59,14 +60,14 @@ def test_the_beginning_of_the_prompt_stays_as_it_is(runner: Runner) -> None:
 
 def test_the_most_specific_come_first_and_only_those_of_the_step(runner: Runner) -> None:
     project = runner.project(TWO_STEPS)
-    for statement, content in (
+    for statement, about in (
         ("Everywhere.", {}),
         ("Elsewhere.", {"scope": "paths", "paths": ["docs/**"]}),
         ("Doors.", {"scope": "paths", "paths": ["src/**"]}),
         ("Planning.", {"scope": "step", "step": "plan"}),
         ("Implementing.", {"scope": "step", "step": "implement"}),
     ):
-        decide(runner, project, statement, **content)
+        decide(runner, project, statement, **about)
     runner.advance(runner.task([say("Done.")], project=project, text="# Paint src/door.py\n"))
     prompt = Run.objects.earliest("pk").prompt
     listed = [line.rpartition("): ")[2] for line in prompt.splitlines() if line.startswith("* D-")]
@@ -102,7 +103,7 @@ def test_a_specific_decision_is_found_behind_any_number_of_newer_ones(
     runner: Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """D3: they are ranked first and cut afterwards."""
-    monkeypatch.setattr(scope, "MAX_SEARCHED", 3)
+    monkeypatch.setattr(content, "MAX_SEARCHED", 3)
     project = runner.project()
     decide(runner, project, "Doors are red.", scope="paths", paths=["src/**"])
     for number in range(5):
@@ -118,6 +119,51 @@ def test_what_does_not_hold_any_more_is_not_in_the_prompt(runner: Runner) -> Non
     revise(old, DecisionContent("Half to even."), by=acting(runner.user))
     prompt = prompt_of(runner, project)
     assert "Half to even." in prompt and "Half up." not in prompt
+
+
+@pytest.mark.parametrize("how", ["by the answer", "meanwhile"])
+def test_d3_d6_a_session_that_goes_on_is_told_which_decision_replaces_which(runner: Runner, how: str) -> None:
+    """Its prompt lists the old one, which does not hold any more."""
+    project = runner.project()
+    old = decide(runner, project, "Half up.")
+    decide(runner, project, "Only docs.", scope="step", step="elsewhere")
+    task = runner.task(
+        [Turn("I ask.", (ask("D-1 rounds up. Does it hold here?"),)), say("Rounded. {result}")],
+        project=project, threshold=3,
+    )  # fmt: skip
+    runner.advance(task)
+    decide(runner, project, "Never for us.", scope="step", step="elsewhere")
+    question, given = task.questions.get(), DecisionInput(stances={1: StanceChoice("agree")})
+    if how == "by the answer":
+        given = DecisionInput(Remember(statement="Half to even."), {1: StanceChoice("supersede")})
+    reply = Reply({question.headline: "No"}, decision_input=given)
+    answer_question(question, reply, by=acting(runner.user), via=Channel.WEB)
+    if how == "meanwhile":
+        revise(old, DecisionContent("Half to even."), by=acting(runner.user))
+    assert runner.advance(task).phase == Phase.DONE
+    told = results(task)[-1]
+    assert "D-1 does not hold any more. D-4 replaces it." in told
+    assert "* D-4 (" in told and "Half to even." in told
+    assert "Never for us." not in told and "D-2" not in told
+
+
+def test_d3_d6_a_session_that_goes_on_is_told_of_an_exception_and_of_nothing_else(runner: Runner) -> None:
+    project = runner.project()
+    decide(runner, project, "Half up.")
+    task = runner.task(
+        [Turn("I ask.", (ask("D-1 rounds up. Does it hold here?"),)), say("Rounded. {result}")] * 2,
+        project=project, threshold=3,
+    )  # fmt: skip
+    runner.advance(task)
+    question, given = task.questions.get(), DecisionInput(stances={1: StanceChoice("exception")})
+    answer_question(
+        question,
+        Reply({question.headline: "No"}, decision_input=given),
+        by=acting(runner.user),
+        via=Channel.WEB,
+    )
+    runner.advance(task)
+    assert "D-1 still holds, but not for what you asked" in results(task)[-1]
 
 
 def test_a_statement_cannot_pass_for_a_section(runner: Runner) -> None:
@@ -171,9 +217,9 @@ def test_numbers_and_documents_that_make_no_sense_change_nothing(runner: Runner)
     decide(runner, project, "Money is stored in cents.")
     broken = ('{"decision": 77, "why": "x"}', '{"decision": "D", "why": "x"}', "[]", "{", '{"decision": 1}')
     written = " ; ".join(
-        f"printf '%s' '{text}' > ../home/unfit/{number}.json" for number, text in enumerate(broken)
+        f"printf '%s' '{text}' > ../home/said/{number}.json" for number, text in enumerate(broken)
     )
-    writes = Turn(calls=(shell(f"mkdir -p ../home/unfit; {written}"),))
+    writes = Turn(calls=(shell(f"mkdir -p ../home/said; {written}"),))
     task = runner.task([writes, say("Done.")], project=project)
     assert runner.advance(task).phase == Phase.DONE
     assert not Decision.objects.to_review().exists()

@@ -15,6 +15,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
+from tasks_app.core.phases import Phase
 from tasks_app.models import (
     Channel,
     Project,
@@ -115,6 +116,120 @@ def test_the_tree_lists_every_file_with_its_counts(shop: Shop) -> None:
     assert re.search(r'title="shop/web/pages/a.py".*?\+2</span>', tree, re.DOTALL)
     linked = re.findall(r'href="#(file-[0-9a-f]+)"', tree)
     assert len(linked) == 4 and all(f'id="{anchor}"' in page.text for anchor in linked)
+
+
+LIBRARY = ["1" * 40, "2" * 40]
+
+
+@pytest.fixture
+def of_all_types(shop: Shop) -> Task:
+    """A task that has changed types and modes of files, and no line of most of them."""
+    (shop.source.path / "moved").symlink_to("old target")
+    (shop.source.path / "was-link").symlink_to("README.md")
+    for name in ("run.sh", "quiet.sh", "became-link", "became-link-small", "edited.sh"):
+        (shop.source.path / name).write_text(f"{name}\n" * (1 if "small" in name else 3))
+    (shop.source.path / "quiet.sh").chmod(0o755)
+    shop.source.git("update-index", "--add", "--cacheinfo", f"160000,{LIBRARY[0]},lib")
+    shop.source.git("add", "--all", "--", ":!lib")
+    shop.source.git("commit", "-qm", "Before")
+    base = shop.source.git("rev-parse", "HEAD")
+    for name, target in {
+        "moved": "a <b>new</b>\ntarget", "became-link": "/etc/passwd", "became-link-small": "run.sh",
+        "new-link": "edited.sh",
+    }.items():  # fmt: skip
+        (shop.source.path / name).unlink(missing_ok=True)
+        (shop.source.path / name).symlink_to(target)
+    (shop.source.path / "was-link").unlink()
+    (shop.source.path / "was-link").write_text("own text\n")
+    (shop.source.path / "run.sh").chmod(0o755)
+    (shop.source.path / "quiet.sh").chmod(0o644)
+    (shop.source.path / "edited.sh").write_text("edited.sh\nand more\n")
+    (shop.source.path / "edited.sh").chmod(0o755)
+    (shop.source.path / "new.sh").write_text("new\n")
+    (shop.source.path / "new.sh").chmod(0o755)
+    (shop.source.path / "empty.txt").touch()
+    shop.source.git("update-index", "--add", "--cacheinfo", f"160000,{LIBRARY[1]},lib")
+    shop.source.git("update-index", "--add", "--cacheinfo", f"160000,{LIBRARY[1]},new-lib")
+    shop.source.git("add", "--all", "--", ":!lib", ":!new-lib")
+    shop.source.git("commit", "-qm", "After")
+    return shop.task(base, shop.source.git("rev-parse", "HEAD"))
+
+
+NOTES = {
+    "run.sh": "now executable",
+    "quiet.sh": "no longer executable",
+    "edited.sh": "now executable",
+    "new.sh": "executable file",
+    "became-link": "was a file, is now a link to /etc/passwd",
+    "became-link-small": "was a file, is now a link to run.sh",
+    "was-link": "was a link to README.md, is now a file",
+    "moved": "link, from old target to a <b>new</b>␊target",
+    "new-link": "link to edited.sh",
+    "lib": f"submodule, from {10 * '1'} to {10 * '2'}",
+    "new-lib": f"submodule at {10 * '2'}",
+    "empty.txt": "",
+}
+
+
+def test_types_and_modes_are_shown_of_each_file(shop: Shop, of_all_types: Task) -> None:
+    """V2. Not as lines: the target of a link is no text, and an executable bit is no line."""
+    page = shop.get("task_diff", of_all_types)
+    boxes = dict(
+        re.findall(r'class="file-box" id="[^"]*" data-path="([^"]*)"(.*?)class="file-tools', page.text, re.S)
+    )
+    assert boxes.keys() == NOTES.keys()
+    for name, note in NOTES.items():
+        shown = re.findall(r'class="file-note">([^<]*)<', boxes[name])
+        assert [html.unescape(one) for one in shown] == ([note] if note else []), name
+        assert "No lines were changed" not in boxes[name]
+    assert "<b>new" not in page.text
+    lines = {name: re.findall(r'class="dl dl-(add|del)', box) for name, box in boxes.items()}
+    assert lines["became-link"] == ["del"] * 3 and lines["was-link"] == ["add"]
+    without = {"run.sh", "quiet.sh", "moved", "new-link", "lib", "new-lib", "empty.txt"}
+    assert not any(lines[name] for name in without)
+    assert "The file is empty." in boxes["empty.txt"] and "Now executable." in boxes["run.sh"]
+    for name in without:
+        assert '+0</span> <span class="minus">−0' in boxes[name], name
+
+
+def test_each_file_shows_its_type_where_it_is_loaded_alone(shop: Shop, of_all_types: Task) -> None:
+    for name in NOTES:
+        page = shop.get("task_diff", of_all_types, htmx=True, file=name)
+        assert page.status_code == 200
+        assert "No lines were changed" not in page.text and "Subproject commit" not in page.text, name
+
+
+def test_the_result_shows_type_and_mode(shop: Shop, of_all_types: Task) -> None:
+    """V1."""
+    Task.objects.filter(pk=of_all_types.pk).update(phase=Phase.DONE)
+    page = shop.get("task_result", of_all_types)
+    link, status = r'<a class="machine"[^>]*>([^<]*)</a>', r'(?: <span class="quiet">\w+</span>)?'
+    shown = dict(re.findall(f'{link}{status} <span class="file-note">([^<]*)<', page.text))
+    expected = {name: note for name, note in NOTES.items() if note}
+    assert {name: html.unescape(note) for name, note in shown.items()}.items() <= expected.items()
+    assert len(shown) >= 9
+
+
+def test_the_api_names_type_and_mode(shop: Shop, of_all_types: Task) -> None:
+    """W5."""
+    answer = shop.browser.get(f"/api/v1/tasks/{of_all_types.pk}/diff").json()
+    assert {file["path"]: file["note"] for file in answer["files"]} == NOTES
+    (link,) = [file for file in answer["files"] if file["path"] == "became-link"]
+    assert (link["status"], link["added"], link["removed"], link["old_path"]) == ("changed", 0, 3, "")
+
+
+def test_a_file_that_was_viewed_is_not_after_its_mode_was_changed(shop: Shop) -> None:
+    base = shop.source.git("rev-parse", "HEAD")
+    before = shop.commit(**{"run.sh": "echo\n"})
+    task = shop.task(base, before)
+    (shown,) = re.findall(r'name="blob" value="([^"]*)"', shop.get("task_diff", task).text)
+    url = reverse("diff_viewed", args=[task.pk])
+    assert shop.browser.post(url, {"file": "run.sh", "blob": shown, "viewed": "yes"}).status_code == 302
+    assert "1 of 1 viewed" in plain(shop.get("task_diff", task))
+    (shop.source.path / "run.sh").chmod(0o755)
+    Task.objects.filter(pk=task.pk).update(head_commit=shop.source.commit())
+    paths.repository(shop.project).fetch()
+    assert "0 of 1 viewed" in plain(shop.get("task_diff", task))
 
 
 def test_code_is_coloured_and_stays_text(shop: Shop) -> None:

@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 import resource
 import shutil
-import sqlite3
 import subprocess
 from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -60,16 +58,6 @@ class TestCommand:
         assert done.returncode == 1 and "Traceback" not in done.stdout + done.stderr
         assert "✗ database" in done.stdout and "the database is damaged" in done.stdout
         assert "✓ agent program" in done.stdout
-
-    def test_fix_mends_the_search_index(self, installation: Installation) -> None:
-        with closing(sqlite3.connect(installation.data_dir / "catherder.sqlite3")) as database, database:
-            triggers = "SELECT name FROM sqlite_master WHERE type = 'trigger' AND name LIKE 'search%'"
-            (name, *_) = database.execute(triggers).fetchone()
-            database.execute(f"DROP TRIGGER {name}")
-        assert installation.manage("doctor").returncode == 1
-        fixed = installation.manage("doctor", "--fix")
-        assert fixed.returncode == 0, fixed.stdout
-        assert fixed.stdout.count("fixed: ") == 1
 
 
 def test_a_check_that_fails_itself_is_a_finding_and_keeps_no_other_from_being_made() -> None:

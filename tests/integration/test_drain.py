@@ -18,7 +18,7 @@ from tasks_app.engine.publishing import publisher
 from tasks_app.engine.publishing.publisher import Publisher
 from tasks_app.engine.workers import heartbeat, intake
 from tasks_app.engine.workers.heartbeat import Heartbeat, beat
-from tasks_app.engine.workers.intake import DRAINED, STARTING, Intake, TakingConsumer
+from tasks_app.engine.workers.intake import DRAINED, STARTING, Found, Intake, TakingConsumer
 from tasks_app.models import Task, WorkerBeat
 from tasks_app.operations import fitness, health
 from tasks_app.operations.fitness import worker_problem
@@ -34,15 +34,30 @@ HERE = socket.gethostname()
 def test_m6_a_closed_intake_leaves_the_queue_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(intake, "LOOK_AGAIN_SECONDS", 0.01)
     queue, worker_intake, done = MemoryHuey(immediate=False), Intake(), threading.Event()
+    looked: list[int] = []
     queue.task()(done.set)()
-    consumer = TakingConsumer(queue, intake=worker_intake, workers=1, periodic=False, initial_delay=0.01)
-    thread = consumer._create_worker()
+    found = Found(looked.append)
+    found.put(7)
+    consumer = TakingConsumer(queue, intake=worker_intake, found=found, workers=1, periodic=False)
+    thread, _ = consumer.worker_threads[0]
     worker_intake.set_problem("No disk.")
     thread.loop()
-    assert queue.pending_count() == 1 and not done.is_set()
+    assert (queue.pending_count(), looked, done.is_set()) == (1, [], False)
     worker_intake.set_problem("")
     thread.loop()
+    assert (queue.pending_count(), looked, done.is_set()) == (1, [7], False)
+    thread.loop()
     assert queue.pending_count() == 0 and done.is_set()
+
+
+def test_a_task_that_cannot_be_looked_at_does_not_end_the_thread(caplog: pytest.LogCaptureFixture) -> None:
+    def broken(task_id: int) -> None:
+        raise RuntimeError("broken")
+
+    found = Found(broken)
+    found.put(7)
+    assert found.work() and not found.work()
+    assert "task 7" in caplog.text
 
 
 @pytest.fixture

@@ -2,17 +2,39 @@
 
 from __future__ import annotations
 
+import html
+import io
 from typing import Any
 
 import pytest
+from django.test import Client
 
 from tasks_app.agent.fake_script import Act, End, Turn, ask, plan, say, shell, write
+from tasks_app.cli.questions import show_question
+from tasks_app.cli.screen import Screen
 from tasks_app.core.phases import Phase
+from tasks_app.core.types import Ask
 from tasks_app.engine.prompts.values import history
+from tasks_app.engine.runs.conclude import folder_of_shell
 from tasks_app.engine.runs.steps import SET_ASIDE
-from tasks_app.models import Channel, Event, Outcome, Question, QuestionKind, QuestionState, Run, Task, paths
+from tasks_app.history.events.lines import format_event
+from tasks_app.models import (
+    Channel,
+    Event,
+    Outcome,
+    Question,
+    QuestionKind,
+    QuestionState,
+    Run,
+    SessionEntry,
+    Task,
+    paths,
+)
+from tasks_app.notifications.message import text_of_question
 from tasks_app.rehearsal.server import RehearsalServer
 from tasks_app.services.questions.answers import decide, dismiss_question
+from tests.api import Script
+from tests.factories import RunFactory
 from tests.people import acting
 from tests.runner import Runner, file_in, results, runs, step
 
@@ -68,7 +90,8 @@ def test_a_task_waits_for_an_approval_as_for_a_question(runner: Runner, threshol
         True,
     )
     assert question.evidence == [
-        {"kind": "command", "title": "Command", "text": "echo guarded >> guarded.txt"}
+        {"kind": "command", "title": "Command", "text": "echo guarded >> guarded.txt"},
+        {"kind": "rule", "title": "Rule", "text": "Bash(*guarded*)"},
     ]
     assert [option["label"] for option in question.items[0]["options"]] == ["Approve", "Deny"]
     assert guarded(task) == 0
@@ -79,6 +102,47 @@ def test_a_task_waits_for_an_approval_as_for_a_question(runner: Runner, threshol
     assert question.delivered_at is not None
     order = runner.fake.runs[-1]
     assert (order.prompt, order.may_ask) == (None, threshold > 0)
+
+
+def test_h5_an_approval_shows_the_folder_of_the_shell() -> None:
+    run = RunFactory.create()
+    workspace = str(paths.placement().inside(paths.workspace(run.step.task).path))
+    ask = Ask("toolu_1", "call", (), {"command": "rm -r build"}, "approval")
+    assert not list(folder_of_shell(run, ask))
+    for folder, shown in {workspace: [], f"{workspace}/docs/a": ["docs/a"], "/tmp": ["/tmp"]}.items():
+        SessionEntry.objects.create(project_key="w", session_id=str(run.session_id), entry={"cwd": folder})
+        assert [one.text for one in folder_of_shell(run, ask)] == shown
+
+
+LONG = "echo guarded " + " ".join(f"file-{number}.txt" for number in range(40))
+
+
+@pytest.mark.parametrize(
+    "command", ["echo guarded >> guarded.txt", LONG], ids=["short", "longer than a line"]
+)
+def test_h5_an_approval_shows_the_command_and_the_rule_wherever_it_is_shown(
+    runner: Runner, client: Client, command: str
+) -> None:
+    """Card, list of the inbox, log and its files, notifications, terminal and API."""
+    task = runner.advance(runner.task([Turn(calls=(shell(command),)), say("Done.")], config=RULED))
+    question = task.questions.get()
+    client.force_login(runner.user)
+    terminal = io.StringIO()
+    show_question(Screen(terminal), question)
+    shown = {
+        "card": client.get(f"/questions/{question.pk}/").text,
+        "log": client.get(f"/tasks/{task.pk}/log/").text,
+        "log file": "".join(map(format_event, Event.objects.filter(run__step__task=task, kind="question"))),
+        "API": Script(runner.user).get(f"/questions/{question.pk}").text,
+        "terminal": terminal.getvalue(),
+        "notification": text_of_question(question),
+    }
+    for where, text in shown.items():
+        said = " ".join(html.unescape(text).replace("│", "").split())
+        assert command in said and "Bash(*guarded*)" in said, where
+    row = html.unescape(client.get("/inbox/").text)
+    assert command[:150] in row.partition("inbox-rows")[2].partition("</ul>")[0]
+    assert "rule" in row and "Bash(*guarded*)" in row
 
 
 def test_a_denial_reaches_the_agent_with_its_reason_and_the_run_continues(runner: Runner) -> None:
@@ -175,7 +239,7 @@ def test_a_dismissed_question_is_no_answer_to_the_agent(runner: Runner) -> None:
     assert runner.advance(task).phase == Phase.DONE
     (told,) = results(task)
     assert f"{runner.user.shown_name} dismissed this question" in told and "best judgement" in told
-    assert "Notes from the human: Up to you." in told
+    assert "notes: Up to you." in told
     assert task.questions.get().delivered_at is not None
 
 
@@ -201,7 +265,7 @@ def test_later_steps_read_verdicts_in_one_line_and_dismissals_as_such(runner: Ru
 @pytest.mark.parametrize(
     ("verdict", "notes", "told"),
     [
-        ("approved", "", "Make it if it is still needed; you are asked again."),
+        ("approved", "", "Make it again if it is still needed"),
         ("denied", "Not today.", "Denied: Not today."),
         ("dismissed", "Up to you.", "Dismissed: there is no answer."),
     ],

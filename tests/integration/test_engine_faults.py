@@ -27,9 +27,8 @@ from tasks_app.engine.runs import conclude, steps
 from tasks_app.engine.stopping import StopReason
 from tasks_app.engine.temporary_faults import retry_pause, temporary_fault
 from tasks_app.git import Workspace
-from tasks_app.history import spans
-from tasks_app.models import Outcome, Question, Task, User
-from tasks_app.reporting.schemas.tasks import TaskOut
+from tasks_app.models import Outcome, Task, User
+from tasks_app.schemas.tasks import TaskOut
 from tests import machine
 from tests.browser import signed_in
 from tests.runner import Runner, runs, step
@@ -245,12 +244,14 @@ def test_a_fault_while_a_question_is_stored_neither_loses_it_nor_fails_its_task(
     """H4: the phases were moved already when the transaction was lost."""
     faults = iter([OperationalError("database is locked")])
 
-    def begin_wait(question: Question) -> None:
+    move_both = conclude._move_both
+
+    def moved(*args: Any, **options: Any) -> None:
+        move_both(*args, **options)
         for fault in faults:
             raise fault
-        spans.begin_wait(question)
 
-    monkeypatch.setattr(conclude, "begin_wait", begin_wait)
+    monkeypatch.setattr(conclude, "_move_both", moved)
     task = runner.advance(runner.task(ASKS))
     assert (task.phase, task.failure) == (Phase.WAITING_FOR_INPUT, "")
     assert task.questions.count() == 1

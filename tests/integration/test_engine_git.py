@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import shutil
 import subprocess
 from datetime import timedelta
 from pathlib import Path
@@ -10,14 +11,14 @@ from pathlib import Path
 import pytest
 from django.utils import timezone
 
-from tasks_app.agent.fake_script import Turn, ask, say, write
+from tasks_app.agent.fake_script import Turn, ask, say, shell, write
 from tasks_app.core.phases import Phase
 from tasks_app.engine.workspaces.cleaning import clean_workspaces
 from tasks_app.models import Task, paths
 from tasks_app.sandbox import Limits, Sandbox
 from tasks_app.services.tasks import cancel_task, resume_task
 from tests.people import acting
-from tests.runner import TWO_STEPS, Runner, file_in
+from tests.runner import ONE_STEP, TWO_STEPS, Runner, file_in
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -60,6 +61,59 @@ def test_auto_commit_makes_a_checkpoint_of_each_step_on_the_tasks_branch(runner:
     bare = paths.repository(task.project).path
     assert git(bare, "rev-parse", task.branch) == git(workspace, "rev-parse", "HEAD")
     assert source_refs(task) == before, "nothing is pushed"
+
+
+HALTS_IN_BOTH = {
+    name: [
+        Turn(calls=(write(f"{name}-1.txt", "1"), write(f"{name}.log", "ignored"))),
+        Turn("A question.", (ask("Which colour?"),)),
+        Turn(calls=(write(f"{name}-2.txt", "2"),)),
+        say("Done."),
+    ]
+    for name in ("plan", "implement")
+}
+
+
+@pytest.mark.parametrize("auto_commit", [True, False])
+@pytest.mark.parametrize("lost", ["workspace", ".git"])
+def test_a_step_whose_workspace_is_lost_after_a_halt_is_one_commit(
+    runner: Runner, lost: str, auto_commit: bool
+) -> None:
+    """R2. Another host makes the workspace anew, or its `.git` was destroyed."""
+    config = f"autoCommit: {str(auto_commit).lower()}\n{TWO_STEPS}"
+    task = runner.task(HALTS_IN_BOTH, config=config)
+    for _ in range(2):
+        assert runner.advance(task).phase == Phase.WAITING_FOR_INPUT
+        workspace = paths.workspace(task).path
+        shutil.rmtree(workspace if lost == "workspace" else workspace / ".git")
+        runner.answer_all(task)
+    assert runner.advance(task).phase == Phase.DONE
+    bare = paths.repository(task.project).path
+    subjects = git(bare, "log", "--format=%s", f"{task.base_commit}..{task.branch}").splitlines()
+    assert subjects == (
+        ["chore(implement): checkpoint", "chore(plan): checkpoint"] if auto_commit else [task.title]
+    )
+    names = git(bare, "ls-tree", "--name-only", task.branch).split()
+    assert {f"{name}-{n}.txt" for name in HALTS_IN_BOTH for n in (1, 2)} <= {*names}
+
+
+def test_what_the_agent_committed_itself_stays_a_commit(runner: Runner) -> None:
+    """Its workspace is lost after the halt; what it had not committed is one commit with the rest."""
+    own = "git add -A && git -c user.name=Al -c user.email=al@example.org commit -qm 'Mine'"
+    play = [
+        Turn(calls=(write("one.txt", "1"), shell(own), write("two.txt", "2"))),
+        Turn("A question.", (ask("Which colour?"),)),
+        Turn(calls=(write("three.txt", "3"),)),
+        say("Done."),
+    ]
+    task = runner.task(play, config="autoCommit: true\n" + ONE_STEP)
+    assert runner.advance(task).phase == Phase.WAITING_FOR_INPUT
+    shutil.rmtree(paths.workspace(task).path)
+    runner.answer_all(task)
+    assert runner.advance(task).phase == Phase.DONE
+    bare = paths.repository(task.project).path
+    subjects = git(bare, "log", "--format=%s", f"{task.base_commit}..{task.branch}").splitlines()
+    assert subjects == ["chore(do): checkpoint", "Mine"]
 
 
 def test_without_auto_commit_the_agents_branch_and_index_are_its_own(runner: Runner) -> None:

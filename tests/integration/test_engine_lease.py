@@ -7,9 +7,11 @@ import time
 from collections import Counter
 from collections.abc import Collection
 from contextlib import ExitStack
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
+from urllib.parse import urlsplit
 
+import psycopg
 import pytest
 from django.db import OperationalError, connection
 from django.utils import timezone
@@ -30,6 +32,7 @@ from tasks_app.models import Change, Event, Outcome, Question, Run, SessionEntry
 from tasks_app.models.task import TaskQuerySet
 from tasks_app.sandbox import Sandbox
 from tasks_app.services.tasks import resume_task
+from tests import machine
 from tests.people import acting
 from tests.runner import Runner, runs, step
 from tests.waiting import wait_until
@@ -291,6 +294,15 @@ pipelines:
 """
 
 
+def ends_of_leases() -> dict[int, datetime]:
+    return {task.pk: task.lease_expires for task in Task.objects.all() if task.lease_expires}
+
+
+def dsn_of_connection() -> str:
+    """The address of this test's own PostgreSQL database."""
+    return urlsplit(machine.POSTGRES)._replace(path=f"/{connection.settings_dict['NAME']}").geturl()
+
+
 @pytest.fixture
 def quick_renewals(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """Renew every 10 ms; counts renewals, and the leases that each of them renewed."""
@@ -305,6 +317,26 @@ def quick_renewals(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     monkeypatch.setattr(TaskQuerySet, "renew", counting)
     monkeypatch.setattr("tasks_app.engine.lease.RENEW_SECONDS", 0.01)
     return counted
+
+
+if machine.ON_POSTGRES:  # SQLite locks no single rows
+
+    @pytest.mark.django_db(transaction=True)
+    def test_a_locked_row_costs_no_other_task_its_lease(runner: Runner, quick_renewals: Counter[str]) -> None:
+        """R2: a transaction of somebody else that holds one row is nobody else's delay."""
+        tasks = [runner.task([]) for _ in range(3)]
+        leases = [Lease.claim(task.pk, owner="w") for task in tasks]
+        with ExitStack() as stack, psycopg.connect(dsn_of_connection()) as other:
+            other.execute("SELECT FROM tasks_app_task WHERE id = %s FOR UPDATE", [tasks[0].pk])
+            before = ends_of_leases()
+            for lease in leases:
+                assert lease is not None
+                stack.enter_context(keep_renewed(lease))
+            wait_until(lambda: quick_renewals["renewals"] > 3)
+            during = ends_of_leases()
+            other.rollback()
+            wait_until(lambda: ends_of_leases()[tasks[0].pk] > before[tasks[0].pk])
+        assert [during[task.pk] > before[task.pk] for task in tasks] == [False, True, True]
 
 
 @pytest.mark.once(on="sqlite")

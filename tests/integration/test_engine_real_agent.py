@@ -251,5 +251,5 @@ def test_a_pass_cannot_write(real: Runner) -> None:
     task = real.advance(real.task(config=CLARIFIED, text=playing("clarify-writes")))
     assert task.phase == Phase.DONE
     assert not list(file_in(task, ".").glob("*.written"))
-    refused = [text for text in results(task) if "not among the tools" in text or "No such tool" in text]
+    refused = [text for text in results(task) if "was not run: in this" in text or "No such tool" in text]
     assert len(refused) == 2, results(task)

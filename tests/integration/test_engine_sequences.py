@@ -40,7 +40,7 @@ from tasks_app.notifications.message import message_of
 from tasks_app.notifications.notices import create_notifications
 from tasks_app.sandbox import SandboxMode, detect
 from tasks_app.services.projects.projects import add_project, remove_project
-from tasks_app.services.publishing.pipeline_publishing import tasks_to_publish
+from tasks_app.services.publishing.publications import tasks_to_publish
 from tasks_app.services.questions.answers import Reply, answer_question
 from tasks_app.services.sequences import (
     cancel_sequence,
@@ -50,6 +50,7 @@ from tasks_app.services.sequences import (
     start_sequence,
 )
 from tasks_app.services.tasks import create_task
+from tasks_app.web.live import notifier
 from tests.browser import signed_in
 from tests.factories import MembershipFactory, UserFactory
 from tests.installation import PLAIN_CONFIG
@@ -272,13 +273,13 @@ def test_a_file_of_any_name_is_a_task(agents: FakeAgents) -> None:
     assert len(odd.slug) <= 160 and re.fullmatch(r"[\w-]+", odd.slug)
 
 
-def test_a_file_name_that_is_not_text_fails_the_sequence_with_a_reason(agents: FakeAgents) -> None:
+def test_a_file_name_that_is_not_text_is_a_failed_check_of_who_made_it(agents: FakeAgents) -> None:
     command = f"printf 'x' > \"$(printf '{FOLDER}/03-\\377.md')\""
     agents.acts["second"] = [fake_script.Turn(calls=(fake_script.shell(command),))]
     sequence = agents.start()
     assert sequence.phase == Phase.FAILED
     assert "03-\ufffd.md: the name of this file is not UTF-8" in sequence.failure
-    assert agents.phases()["02-second.md"] == Phase.DONE
+    assert agents.phases()["02-second.md"] == Phase.FAILED
 
 
 @pytest.mark.parametrize(
@@ -293,9 +294,9 @@ def test_a_file_name_that_is_not_text_fails_the_sequence_with_a_reason(agents: F
     ],
 )
 def test_a_faulty_next_file_fails_the_sequence_which_resumes_after_a_fix(
-    agents: FakeAgents, text: str, told: str
+    agents: FakeAgents, repository: GitRepository, text: str, told: str
 ) -> None:
-    agents.acts["first"] = [fake_script.Turn(calls=(write_task("02-a.md", text),))]
+    repository.commit(**{f"{FOLDER}/02-a.md": text})
     sequence = agents.start()
     assert sequence.phase == Phase.FAILED
     assert sequence.failure.startswith(told)
@@ -314,9 +315,10 @@ def test_a_faulty_next_file_fails_the_sequence_which_resumes_after_a_fix(
 
 def test_people_are_notified_that_the_sequence_cannot_continue_and_not_that_all_is_well(
     agents: FakeAgents,
+    repository: GitRepository,
 ) -> None:
     """W6: the last task is done, nothing runs, and nobody looks at the page."""
-    agents.acts["first"] = [fake_script.Turn(calls=(write_task("02-a.md", ""),))]
+    repository.commit(**{f"{FOLDER}/02-a.md": ""})
     sequence = agents.start()
     target = hook(agents.tasks[0])
     create_notifications()
@@ -346,9 +348,11 @@ def test_of_a_continuing_sequence_each_task_is_reported_as_done(agents: FakeAgen
     assert Delivery.objects.filter(target=target).count() == 3
 
 
-def test_only_one_of_two_resumptions_at_once_creates_the_next_task(agents: FakeAgents) -> None:
+def test_only_one_of_two_resumptions_at_once_creates_the_next_task(
+    agents: FakeAgents, repository: GitRepository
+) -> None:
     """R1: the second was an error page."""
-    agents.acts["first"] = [fake_script.Turn(calls=(write_task("02-a.md", ""),))]
+    repository.commit(**{f"{FOLDER}/02-a.md": ""})
     sequence = agents.start()
     (agents.workspace / FOLDER / "02-a.md").write_text(task_text("mended"))
     other = Sequence.objects.get(pk=sequence.pk)
@@ -387,8 +391,9 @@ def test_a_folder_that_became_a_link_elsewhere_is_gone(agents: FakeAgents, tmp_p
 
 def test_a_sequence_whose_workspace_was_cleaned_resumes_from_the_recording(
     agents: FakeAgents,
+    repository: GitRepository,
 ) -> None:
-    agents.acts["first"] = [fake_script.Turn(calls=(write_task("02-a.md", ""),))]
+    repository.commit(**{f"{FOLDER}/02-a.md": ""})
     sequence = agents.start()
     (agents.workspace / FOLDER / "02-a.md").unlink()
     shutil.rmtree(agents.workspace)
@@ -457,9 +462,9 @@ class TestHistory:
         assert answered.actor == agents.person
 
     def test_a_fault_of_the_folder_is_the_reason_and_who_looks_again_the_actor(
-        self, agents: FakeAgents
+        self, agents: FakeAgents, repository: GitRepository
     ) -> None:
-        agents.acts["first"] = [fake_script.Turn(calls=(write_task("02-a.md", ""),))]
+        repository.commit(**{f"{FOLDER}/02-a.md": ""})
         sequence = agents.start()
         resume_sequence(sequence, by=acting(agents.person))  # it is at fault as before: no move
         (agents.workspace / FOLDER / "02-a.md").write_text(task_text("mended"))
@@ -598,8 +603,8 @@ def test_a_process_that_works_on_the_next_task_itself_notifies_nobody(
         context = WorkerContext(agents.agent, agents.context.sandbox, never, queues_next=queues_next)
         with django_capture_on_commit_callbacks() as callbacks:  # type: ignore[operator]
             advance(agents.tasks[-1].pk, owner="worker", context=context)
-        # On SQLite each change also wakes the web server.
-        queued = [one for one in callbacks if ".on_save." not in one.__qualname__]
+        # Each change also wakes the web server.
+        queued = [one for one in callbacks if one.__module__ != notifier.__name__]
         assert len(queued) == expected
 
 

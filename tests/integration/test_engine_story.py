@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from django.db import connection
@@ -29,7 +31,7 @@ from tasks_app.core.phases import Phase
 from tasks_app.core.types import Ask, AskItem
 from tasks_app.engine.lease import Lease
 from tasks_app.engine.runs import run_recorder
-from tasks_app.engine.runs.conclude import halt, items_json
+from tasks_app.engine.runs.conclude import halt
 from tasks_app.engine.runs.run_recorder import RunRecorder
 from tasks_app.engine.stopping import StopReason, never
 from tasks_app.history.events.logs import LogKind, render_log
@@ -216,11 +218,6 @@ def test_two_questions_in_one_message_are_answered_together(runner: Runner) -> N
     assert "Large" in told
 
 
-def test_questions_of_equal_words_are_distinguished() -> None:
-    items = items_json(Ask("t", "command", (AskItem("Version 2"), AskItem("Version 2"), AskItem("Why?"))))
-    assert [item["question"] for item in items] == ["Version 2", "Version 2 (2)", "Why?"]
-
-
 def test_a_huge_answer_is_kept_whole(runner: Runner) -> None:
     """A fault of the reference tool: a stack trace."""
     text = "Wörter ☃\n" * 11_000
@@ -361,6 +358,38 @@ def test_a_reset_in_the_past_does_not_make_it_spin(runner: Runner) -> None:
     assert task.phase == Phase.WAITING_FOR_RESET
     assert task.resets_at is not None and task.resets_at > timezone.now()
     assert len(runs(task)) == 1
+
+
+@pytest.mark.parametrize("notes_before", ["", "It cannot be done."])
+def test_r1_a_question_of_a_run_whose_answers_were_lost_is_asked(runner: Runner, notes_before: str) -> None:
+    """H3: the run is undelivered, and what it asked before waits for a human all the same."""
+
+    def played(prompt: str) -> list[Act]:
+        return (
+            [say("Going.")]
+            if "Left or right?" in prompt
+            else [Turn(calls=(ask_by_command("Left or right?"),))]
+        )
+
+    task = runner.task(played)
+    original = runner.fake.run
+
+    def run(order: Any, recorder: Any) -> RunResult:
+        recorder.asked = lambda result: None
+        result = original(order, recorder)
+        if not result.asks:
+            return result
+        Run.objects.update(not_done=notes_before)
+        return replace(result, ending=Ending.UNDELIVERED, error="An answer was lost.")
+
+    runner.fake.run = run  # type: ignore[method-assign]
+    assert runner.advance(task).phase == Phase.WAITING_FOR_INPUT
+    (question,) = task.questions.all()
+    runner.answer(question, "Left ☃")
+    assert runner.advance(task).phase == Phase.DONE
+    first, second = runs(task)
+    assert (first.outcome, second.outcome) == (Outcome.UNDELIVERED, Outcome.FINISHED)
+    assert "Left ☃" in second.prompt and first.session_id != second.session_id
 
 
 def test_an_ask_by_command_is_a_question_too(runner: Runner) -> None:

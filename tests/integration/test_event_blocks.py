@@ -32,9 +32,9 @@ from tasks_app.history.events.search import events_with, last_event_with
 from tasks_app.history.events.selection import FAILURES, is_failure
 from tasks_app.models import Event, EventBlock, EventKind, Outcome, Project, Run, Scope, Task
 from tasks_app.operations import rows
-from tasks_app.services.results import closing_message
-from tasks_app.web.pages.activity import last_lines
-from tasks_app.web.pages.task_log import Only
+from tasks_app.services.results import accounts_of
+from tasks_app.web.rendering.activity import last_lines
+from tasks_app.web.tasks.log import Only
 from tests.api import Script
 from tests.browser import signed_in
 from tests.factories import RunFactory, TaskFactory, UserFactory
@@ -178,7 +178,7 @@ def views_without_pages(task: Task) -> dict[str, Any]:
         },
         **{f"{kind} log followed": "".join(follow_log(task, kind, pause=fail)) for kind in LogKind},
         "past": [past_actions(step) for step in task.steps.all()],
-        "closing": closing_message([task]),
+        "closing": [one.text for account in accounts_of([task]) for one in account.messages],
         "last lines": [[line for _, line in last_lines(run)] for run in runs_of(task)],
         "deaths": [
             [vars(run)["had_result"], vars(run)["spoke"]]

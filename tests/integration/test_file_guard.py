@@ -15,6 +15,8 @@ from tasks_app.git.recording import Snapshot
 from tasks_app.models import Run
 from tests import machine
 from tests.agents import real_bench
+from tests.browser import signed_in
+from tests.factories import UserFactory
 from tests.runner import Runner
 
 GUARDED = """\
@@ -79,13 +81,34 @@ def test_what_a_shell_command_did_shows_in_the_diff(runner: Runner, command: str
     assert first.checks
     report = first.checks[-1]
     assert not report["passed"]
-    assert report["check"] == "file guard: only docs/**, *.md"
+    assert report["check"] == "file guard: only docs/**, *.md may change"
     assert named in report["output"].splitlines()
     assert named in second.prompt
     assert "“document”" in second.prompt
 
 
 @pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        ("chmod +x README.txt", "README.txt (now executable)"),
+        ("ln -sf /etc/hostname README.txt", "README.txt (was a file, is now a link to /etc/hostname)"),
+    ],
+)
+def test_the_agent_is_told_what_was_changed_beside_lines(runner: Runner, command: str, told: str) -> None:
+    play: list[Act] = [
+        Turn(calls=(shell(command),)),
+        say("Done."),
+        End(),
+        Turn(calls=(shell("git checkout README.txt"),)),
+        say("Undone."),
+    ]
+    project = runner.project(GUARDED, **{"README.txt": "Read me.\n"})
+    task = runner.advance(runner.task(play, project=project))
+    assert task.phase == Phase.DONE, task.failure
+    assert told in Run.objects.order_by("number").last().prompt  # type: ignore[union-attr]
+
+
 def test_a_step_that_keeps_to_its_globs_passes(runner: Runner) -> None:
     task = runner.task(
         [Turn(calls=(shell("mkdir docs; echo x > docs/a.md"), write("NOTES.md", "y"))), say("Done.")],
@@ -104,6 +127,9 @@ def test_a_step_that_never_keeps_to_its_globs_fails_with_the_list(runner: Runner
     task.refresh_from_db()
     assert task.phase == Phase.FAILED
     assert "code.py" in task.failure
+    told = [str(Run.objects.latest("pk").prompt), signed_in(UserFactory.create(is_superuser=True)).get(
+        f"/tasks/{task.pk}/").text]  # fmt: skip
+    assert ["Put them back" in text for text in told] == [True, False]  # people are not given orders
 
 
 LITTERING = """\
@@ -173,3 +199,20 @@ def test_what_a_check_left_is_no_licence_to_change_it(runner: Runner) -> None:
     task = runner.task([say("Done."), End(), meddle, say("Now.")], project=runner.project(LITTERING_ITSELF))
     assert runner.advance(task).phase == Phase.FAILED
     assert "report.out" in task.failure
+
+
+@pytest.mark.django_db(transaction=True)
+def test_p7_names_that_look_like_patterns_are_matched_as_they_are(runner: Runner) -> None:
+    """What the gate lets through, the guard lets through, and nothing else."""
+    globs = 'allowWrite: ["app/[id]/**", "app/(group)/x.ts", "my notes/**"]'
+    project = runner.project(GUARDED.replace('allowWrite: ["docs/**", "*.md"]', globs))
+    script = (
+        "mkdir -p 'app/[id]' 'app/(group)' 'my notes'; touch 'app/[id]/p' 'app/(group)/x.ts' 'my notes/a b'"
+    )
+    good = runner.advance(runner.task([Turn(calls=(shell(script),)), say("Done.")], project=project))
+    assert good.phase == Phase.DONE
+    script = "mkdir -p 'app/[x]' app/group; touch 'app/[x]/p' app/group/x.ts"
+    bad = [Turn(calls=(shell(script),)), say("Done."), say("Still done.")]
+    failed = runner.advance(runner.task(bad, project=project))
+    assert failed.phase == Phase.FAILED
+    assert "app/[x]/p\napp/group/x.ts" in failed.failure

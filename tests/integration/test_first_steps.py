@@ -9,7 +9,7 @@ from django.test import Client
 
 from tasks_app.core.phases import Phase
 from tasks_app.models import Question, QuestionState, User
-from tasks_app.web.pages.first_steps import first_steps
+from tasks_app.web.tasks.dashboard import first_steps
 from tests.browser import signed_in
 from tests.factories import MembershipFactory, ProjectFactory, QuestionFactory, TaskFactory, UserFactory
 
@@ -54,7 +54,7 @@ def test_it_is_for_site_admins_until_they_dismiss_it(admin: User) -> None:
 
 
 def test_it_goes_away_when_all_is_done(admin: User, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tasks_app.web.pages.first_steps._steps", lambda user: [])
+    monkeypatch.setattr("tasks_app.web.tasks.dashboard._steps", lambda user: [])
     assert first_steps(admin) == []
 
 

@@ -22,12 +22,12 @@ from tasks_app.encryption import Purpose, decrypt
 from tasks_app.forges.port import ForgeKind
 from tasks_app.forges.webhooks import affected_pull_requests, is_signed
 from tasks_app.models import Action, AuditEntry, Membership, Project, PullRequest, Role, User
-from tasks_app.services.publishing.forge_webhooks import (
+from tasks_app.services.publishing.settings import (
     called_project,
     create_webhook_secret,
     remove_webhook_secret,
 )
-from tasks_app.web.pages import forge_webhook
+from tasks_app.web import publishing
 from tests.addresses import text_of
 from tests.api import Script
 from tests.browser import signed_in
@@ -261,7 +261,7 @@ def test_ended_faulty_and_other_ones_are_not_looked_at_sooner(
 def test_a_long_call_is_refused_before_it_is_looked_at(
     pull_request: PullRequest, secret: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(forge_webhook, "LONGEST_CALL", len(ABOUT))
+    monkeypatch.setattr(publishing, "LONGEST_CALL", len(ABOUT))
     long = ABOUT + b" "
     assert call(pull_request.project_id, long, github(secret, long)).status_code == 413
     assert call(pull_request.project_id + 1, long, {}).status_code == 413
@@ -269,8 +269,11 @@ def test_a_long_call_is_refused_before_it_is_looked_at(
     assert call(pull_request.project_id, ABOUT, github(secret, ABOUT)).status_code == 202
 
 
-def test_calls_are_counted(pull_request: PullRequest, secret: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forge_webhook, "_RATES", {"refused": "2/m/ip", "signed": "2/m/key"})
+TWO_CALLS = {"webhook_refused": "2/m/ip", "webhook_signed": "2/m/key"}
+
+
+def test_calls_are_counted(pull_request: PullRequest, secret: str, settings: Any) -> None:
+    settings.ACCOUNT_RATE_LIMITS = TWO_CALLS
     answers = [call(pull_request.project_id, ABOUT, github(secret, ABOUT)) for _ in range(3)]
     assert [one.status_code for one in answers] == [202, 202, 429]
     assert answers[2]["Retry-After"] == "60"
@@ -280,10 +283,10 @@ def test_calls_are_counted(pull_request: PullRequest, secret: str, monkeypatch: 
 
 
 def test_calls_without_a_signature_do_not_use_up_the_limit_of_the_forge(
-    pull_request: PullRequest, secret: str, monkeypatch: pytest.MonkeyPatch
+    pull_request: PullRequest, secret: str, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(forge_webhook, "_RATES", {"refused": "2/m/ip", "signed": "2/m/key"})
-    monkeypatch.setattr(forge_webhook, "LONGEST_CALL", len(ABOUT))
+    settings.ACCOUNT_RATE_LIMITS = TWO_CALLS
+    monkeypatch.setattr(publishing, "LONGEST_CALL", len(ABOUT))
     refused = [call(pull_request.project_id, body, {}) for body in (ABOUT, ABOUT + b" ", ABOUT, ABOUT)]
     assert [one.status_code for one in refused] == [404, 413, 429, 429]
     assert call(pull_request.project_id, ABOUT, github(secret, ABOUT)).status_code == 202

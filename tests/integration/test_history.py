@@ -16,10 +16,10 @@ from django.utils import timezone
 
 from tasks_app.core.phases import Phase
 from tasks_app.models import Action, AuditEntry, Project, QuestionState, Role, Run, Task, User
-from tasks_app.reporting.exports import QUESTION_COLUMNS, TASK_COLUMNS
-from tasks_app.reporting.search.filters import HistoryFilters
-from tasks_app.reporting.search.paging import PageCursor, page_of_ids
-from tasks_app.web.pages import history
+from tasks_app.services.exports import QUESTION_COLUMNS, TASK_COLUMNS
+from tasks_app.services.search.filters import HistoryFilters
+from tasks_app.services.search.finding import PageCursor, page_of_ids
+from tasks_app.web.tasks import history
 from tests.addresses import text_of
 from tests.browser import signed_in
 from tests.factories import (
@@ -353,7 +353,7 @@ def test_tasks_as_csv_with_what_is_filtered(client: Client, varied: dict[str, Ta
 
 
 def test_tasks_as_json(client: Client, varied: dict[str, Task], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tasks_app.reporting.exports.BATCH_SIZE", 2)
+    monkeypatch.setattr("tasks_app.services.exports.BATCH_SIZE", 2)
     rows = json.loads(taken(client, "/history/export.json?project=shop"))
     assert [row["title"] for row in rows] == ["asking", "piped", "old"]
     assert list(rows[0]) == TASK_COLUMNS and rows[0]["questions"] == 1

@@ -29,12 +29,12 @@ from tasks_app.engine.workspaces.housekeeping import (
     remove_unused_folders,
 )
 from tasks_app.git import Repository, pruning
+from tasks_app.git.durable import move_file_into_place, temporary_name
 from tasks_app.git.lfs import added_contents, all_named, is_kept, path_of
 from tasks_app.git.pruning import KEPT, prune
-from tasks_app.git.uploads import keep_content, upload_path
 from tasks_app.models import Task, paths
 from tasks_app.operations import local_sandbox
-from tasks_app.services.projects.fetching import fetch
+from tasks_app.services.projects.projects import fetch
 from tests.integration.conftest import Manage
 from tests.integration.git_repository import GitRepository
 from tests.runner import Runner
@@ -383,10 +383,10 @@ NEEDED_AGAIN: list[Callable[[Repository, Path], object]] = [
 
 
 def _uploaded_once_more(repository: Repository, content: Path) -> bool:
-    upload = upload_path(repository, 1, content.name)
-    upload.parent.mkdir(parents=True)
-    upload.write_bytes(content.read_bytes())
-    return keep_content(repository, upload)
+    with temporary_name(content) as fresh:
+        fresh.write_text("made twice")
+        move_file_into_place(fresh, content, below=repository.path)
+    return True
 
 
 @pytest.mark.parametrize("needed", NEEDED_AGAIN, ids=["found", "uploaded"])
@@ -419,15 +419,12 @@ def test_no_content_goes_while_another_process_fetches(objects: Objects, content
 
 
 def test_contents_that_are_uploaded_now_stay(objects: Objects, contents: Contents) -> None:
-    """In pieces, or at once under a temporary name."""
-    upload = upload_path(objects.repository, 1, 64 * "a")
-    upload.parent.mkdir(parents=True)
-    upload.write_bytes(b"half")
+    """Under a temporary name."""
     part = contents.add("half", days=20)
     part = part.rename(f"{part}.0f.part")
     contents.add("unnamed", days=20)
     objects.prune()
-    assert upload.exists() and part.exists()
+    assert part.exists()
 
 
 def test_what_a_killed_push_left_goes(objects: Objects) -> None:

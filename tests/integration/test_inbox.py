@@ -22,7 +22,8 @@ from tasks_app.models import (
     QuestionState,
     User,
 )
-from tasks_app.web.pages import counting, inbox
+from tasks_app.web import counting
+from tasks_app.web.questions import inbox
 from tests.browser import signed_in
 from tests.factories import MembershipFactory, QuestionFactory, UserFactory
 

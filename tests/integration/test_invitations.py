@@ -15,7 +15,7 @@ from django.utils import timezone
 
 from tasks_app.core.errors import BadInput, NotAllowed
 from tasks_app.models import Action, AuditEntry, Invitation, Membership, Project, Role, User
-from tasks_app.services.projects.invitations import accept_invitation, find_invitation, invite
+from tasks_app.services.projects.members import accept_invitation, find_invitation, invite
 from tests.browser import signed_in
 from tests.factories import MembershipFactory, UserFactory
 from tests.people import acting

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from http.client import HTTPConnection, HTTPResponse
+from http.client import HTTPConnection, HTTPResponse, IncompleteRead
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -40,7 +40,11 @@ class Upstream(ThreadingHTTPServer):
         self.go_on = threading.Event()
         self.usage: dict[str, Any] = {"input_tokens": 1000, "output_tokens": 1}
         self.output = 500
+        #: Pieces of text that it sends before it waits, each of 100 tokens.
+        self.pieces = 0
+        self.sent_pieces = 0
         self.status = 200
+        self.model = MODEL
 
     def handle_error(self, request: Any, client_address: Any) -> None: ...
 
@@ -80,7 +84,7 @@ class _Answer(BaseHTTPRequestHandler):
 
     def _whole(self) -> None:
         used = {**self.server.usage, "output_tokens": self.server.output}
-        body = json.dumps({"type": "message", "model": MODEL, "usage": used}).encode()
+        body = json.dumps({"type": "message", "model": self.server.model, "usage": used}).encode()
         self.send_header("content-type", "application/json")
         self.send_header("content-length", str(len(body)))
         self.end_headers()
@@ -89,9 +93,15 @@ class _Answer(BaseHTTPRequestHandler):
     def _stream(self) -> None:
         self.send_header("content-type", "text/event-stream; charset=utf-8")
         self.end_headers()
-        message = {"model": MODEL, "usage": self.server.usage}
+        message = {"model": self.server.model, "usage": self.server.usage}
         self.wfile.write(event({"type": "message_start", "message": message}))
         self.wfile.flush()
+        piece = event({"type": "content_block_delta", "delta": {"type": "text_delta", "text": "word " * 80}})
+        for _ in range(self.server.pieces):
+            self.wfile.write(piece)
+            self.wfile.flush()
+            self.server.sent_pieces += 1
+            threading.Event().wait(0.005)
         self.server.go_on.wait(10)
         end = {"type": "message_delta", "usage": {"output_tokens": self.server.output}}
         self.wfile.write(event(end))
@@ -401,6 +411,22 @@ class TestCounting:
         assert used.cost_usd == pytest.approx(2 * (0.003 + 0.0075 + 0.003 + 0.00375 + 0.012))
         assert meter.model == MODEL
 
+    def test_another_model_that_answered_counts_for_itself(
+        self, proxy: ApiKeyProxy, upstream: Upstream
+    ) -> None:
+        """The API may hand a request over to another model, after a refusal for example."""
+        upstream.go_on.set()
+        with proxy.run_token() as (token, meter):
+            post(proxy, token)
+            upstream.model = "claude-opus-4-1-20250805"
+            post(proxy, token)
+            upstream.model = "a-gateway's-name"
+            post(proxy, token)
+        parts = {name: used.output_tokens for name, used in meter.by_model.items()}
+        assert parts == {MODEL: 1000, "claude-opus-4-1-20250805": 500}
+        # 1000 at 15 $ and 500 at 75 $ a million, against 3 $ and 15 $.
+        assert meter.by_model["claude-opus-4-1-20250805"].cost_usd == pytest.approx(0.0525)
+
     def test_a_whole_message_is_counted(self, proxy: ApiKeyProxy) -> None:
         with proxy.run_token() as (token, meter):
             body = b'{"stream": false,' + request()[1:]
@@ -463,6 +489,49 @@ class TestBudget:
                 assert sorted(answer.result()[0] for answer in answers) == [200, 200, 402, 402]
             assert meter.usage.cost_usd == pytest.approx(0.021)
 
+    @pytest.mark.parametrize("of_month", [False, True])
+    def test_m8_a_response_is_cut_where_the_dollars_end(
+        self, proxy: ApiKeyProxy, upstream: Upstream, of_month: bool
+    ) -> None:
+        """The last one would cost 0.18 $ of the 0.02 $ that are left: the model is not asked for the rest."""
+        upstream.pieces, upstream.output = 120, 12_000
+        upstream.go_on.set()
+        with proxy.run_token(RunLimits(max_cost_usd=None if of_month else 0.02)) as (token, meter):
+            meter.budget_usd = 0.02 if of_month else None
+            with pytest.raises(IncompleteRead):
+                post(proxy, token)
+            until(lambda: not meter._open)
+            assert 0.02 <= meter.usage.cost_usd < 0.023
+            assert refusal(post(proxy, token))[:2] == (402, "billing_error")
+            assert meter.over_budget == of_month
+        assert upstream.sent_pieces < 60
+
+    def test_m8_runs_with_the_same_budget_do_not_spend_the_same_dollars(
+        self, proxy: ApiKeyProxy, upstream: Upstream
+    ) -> None:
+        """Each has read that 0.02 $ are left. One with another budget does not wait for them."""
+        with (
+            proxy.run_token(budgets=["project 1", "person 1"]) as (first, _),
+            proxy.run_token(budgets=["project 1", "person 2"]) as (second, meter),
+            proxy.run_token(budgets=["project 2", "person 3"]) as (third, _),
+            ThreadPoolExecutor(4) as threads,
+        ):
+            for one in proxy._meters():
+                one.follow_budget(0.02)
+            answers = [threads.submit(post, proxy, first)]
+            until(lambda: len(upstream.seen) == 1)
+            answers += [threads.submit(post, proxy, second) for _ in range(2)]
+            other = threads.submit(post, proxy, third)
+            until(lambda: len(upstream.seen) == 2)
+            threading.Event().wait(0.3)
+            assert len(upstream.seen) == 2
+            upstream.go_on.set()
+            assert other.result()[0] == 200
+            assert sorted(answer.result()[0] for answer in answers) == [200, 200, 402]
+            assert meter.over_budget
+            meter.follow_budget(meter.usage.cost_usd + 0.02)  # read anew: what the first run cost is in it
+            assert post(proxy, second)[0] == 200
+
     def test_a_budget_that_is_spent_meanwhile_holds_at_once_and_may_be_raised(
         self, proxy: ApiKeyProxy, upstream: Upstream
     ) -> None:
@@ -481,6 +550,7 @@ class TestBudget:
         self, proxy: ApiKeyProxy, upstream: Upstream
     ) -> None:
         upstream.go_on.set()
+        upstream.model = "a-model-of-our-own"
         with proxy.run_token(RunLimits(model="a-model-of-our-own")) as (token, meter):
             assert post(proxy, token, request(model="a-model-of-our-own"))[0] == 200
             assert meter.usage.cost_usd == pytest.approx((1000 * 15 + 500 * 75) / MILLION)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,14 +11,12 @@ from typing import Any
 import pytest
 import requests
 
-from catherder_site.worker_hosts import git_service
-from catherder_site.worker_hosts.application import WorkerHosts
 from tasks_app.core.errors import LeaseLost, TemporaryFault
 from tasks_app.git import Repository, lfs, mirror
-from tasks_app.git import transfers as worker_side
-from tasks_app.git.bundles import KEPT_SECONDS
+from tasks_app.git.exchange_faults import ExchangeRefused
 from tasks_app.models import Task
-from tasks_app.services.workers.hosts import remove_all_old_transfers
+from tasks_app.worker_api import git_service
+from tasks_app.worker_api.application import WorkerHosts
 from tests.cut_connections import CutConnections
 from tests.integration.git_repository import GitRepository
 from tests.integration.worker_host import Host, breaking_line, held, host_at, no_page, serving, snapshot_ref
@@ -79,14 +76,14 @@ def test_the_portal_fetches_from_the_source_what_a_host_needs(host: Host) -> Non
     assert kept(host.mirror, NAME) == kept(host.repository, NAME) == CONTENT
 
 
-def test_a_download_that_breaks_goes_on(host: Host, line: CutConnections) -> None:
-    """git-lfs itself asks for the rest."""
+def test_a_download_that_breaks_is_begun_again(host: Host, line: CutConnections) -> None:
+    """git-lfs itself asks again, and the portal sends the whole content."""
     with host.mirror.held_for(host.key, branch=host.task.branch):
         line.forget()
-        line.down = CUT
+        line.down, line.most = CUT, 2
         assert host.mirror.fetch_contents(host.task.base_commit) == ""
     assert kept(host.mirror, NAME) == CONTENT
-    assert line.cut >= 3 and line.passed["down"] < len(CONTENT) * 1.5
+    assert line.cut == 2 and line.passed["down"] > len(CONTENT)
 
 
 def test_a_content_that_nobody_has_is_no_fault_of_the_line(host: Host) -> None:
@@ -126,47 +123,34 @@ def test_what_a_task_made_is_brought_to_the_portal_before_its_references(host: H
     assert lfs.added_contents(host.repository, commit) == [name], "publishing finds it"
 
 
-def test_a_large_upload_goes_on_after_each_break(
+def test_an_upload_that_breaks_is_begun_again(host: Host, line: CutConnections) -> None:
+    """What was complete before the break is not sent again."""
+    made = [os.urandom(1_000_000) for _ in range(2)]
+    with host.mirror.held_for(host.key, branch=host.task.branch):
+        commit = host.commit("\n".join(map(pointer, made)))
+        names = [keep(host.mirror.path, one) for one in made]
+        keep(host.repository.path, made[0])
+        line.forget()
+        line.up, line.most = CUT, 2
+        host.mirror.set_refs(commit, snapshot_ref(host.task))
+    assert [kept(host.repository, name) for name in names] == made
+    assert line.cut == 2 and line.passed["up"] < 1_000_000 + 3 * CUT
+    assert not list(host.repository.path.rglob("*.part"))
+
+
+def test_a_content_that_the_portal_never_takes_is_not_sent(
     host: Host, line: CutConnections, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worker_side, "LARGE_BYTES", 1_000_000)
-    monkeypatch.setattr(worker_side, "PIECE_BYTES", 600_000)
-    monkeypatch.setattr(worker_side, "_PAUSE", 0.1)
-    made = os.urandom(1_500_000)
+    monkeypatch.setitem(git_service.BODY_LIMITS, "git-receive-pack", 1_000_000)
+    made = os.urandom(1_000_001)
     with host.mirror.held_for(host.key, branch=host.task.branch):
         commit = host.commit(pointer(made))
-        name = keep(host.mirror.path, made)
+        keep(host.mirror.path, made)
         line.forget()
-        line.up = CUT
-        host.mirror.set_refs(commit, snapshot_ref(host.task))
-    assert kept(host.repository, name) == made
-    assert line.cut >= 3 and line.passed["up"] < len(made) * 1.2
-    assert not any(path.is_file() for path in host.repository.path.glob("uploads/*/*"))
-
-
-def test_a_portal_that_takes_no_pieces_of_contents_gets_them_whole(
-    host: Host, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A portal of an earlier version."""
-    monkeypatch.setattr(worker_side, "LARGE_BYTES", 10)
-    monkeypatch.setattr(mirror.Portal, "upload_state", lambda *_: None)
-    with host.mirror.held_for(host.key, branch=host.task.branch):
-        commit = host.commit(pointer(b"made by the task"))
-        name = keep(host.mirror.path, b"made by the task")
-        host.mirror.set_refs(commit, snapshot_ref(host.task))
-    assert has(host.repository, name)
-
-
-def test_only_the_content_of_its_name_is_kept_of_pieces(host: Host) -> None:
-    path = f"uploads/{hashlib.sha256(b'right').hexdigest()}"
-    whole = {"Content-Range": "bytes 0-4/5"}
-    assert host.ask("PUT", path, data=b"wrong", headers=whole).status_code == 200
-    assert host.ask("POST", path).status_code == 409
-    assert host.ask("GET", path).json()["size"] == 0, "what is another content is not kept"
-    assert host.ask("PUT", path, data=b"right", headers=whole).status_code == 200
-    assert [host.ask("POST", path).status_code for _ in range(2)] == [200, 200], "it may be repeated"
-    assert host.ask("GET", path).json()["size"] == 5
-    assert kept(host.repository, path.removeprefix("uploads/")) == b"right"
+        with pytest.raises(ExchangeRefused, match="too large"):
+            host.mirror.set_refs(commit, snapshot_ref(host.task))
+    assert line.passed["up"] < 100_000
+    assert not host.repository.has(commit)
 
 
 def test_contents_are_exchanged_behind_a_proxy_that_changes_the_host(
@@ -197,19 +181,6 @@ def test_links_lead_only_to_a_plain_url(host: Host, told: str) -> None:
     answer = ask(host, "POST", "batch", json=order, headers={mirror.URL_HEADER: told})
     (found,) = answer.json()["objects"]
     assert found["actions"]["download"]["href"].startswith(host.url)
-
-
-def test_what_killed_portals_left_of_contents_is_removed_after_a_day(host: Host) -> None:
-    folder = lfs.path_of(host.repository.path, NAME).parent
-    folder.mkdir(parents=True)
-    old, new = folder / f"{NAME}.{32 * 'a'}.part", folder / f"{NAME}.{32 * 'b'}.part"
-    for path in (old, new, folder / NAME):
-        path.write_bytes(b"half")
-    day_before = time.time() - KEPT_SECONDS - 60
-    for path in (old, folder / NAME):
-        os.utime(path, (day_before, day_before))
-    remove_all_old_transfers()
-    assert not old.exists() and new.exists() and (folder / NAME).exists()
 
 
 def test_without_its_contents_nothing_is_recorded(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:

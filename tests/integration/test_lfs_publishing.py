@@ -4,14 +4,9 @@ from __future__ import annotations
 
 import errno
 import hashlib
-import json
 import os
-import shlex
 import shutil
 import stat
-import sys
-from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -24,8 +19,7 @@ from tasks_app.git.program import Git
 from tasks_app.git.publishing import HttpsToken, Remote, SshKey
 from tasks_app.git.recording import _import_lfs_objects
 from tasks_app.git.repository import Repository
-from tests import lfs_transfer
-from tests.git_servers import TOKEN, USER, HttpsServer, SshServer, bare_repository, silent_server
+from tests.git_servers import TOKEN, USER, HttpsServer, bare_repository
 from tests.integration.git_repository import GitRepository
 
 BRANCH = "cat-herder/paint-it"
@@ -131,149 +125,12 @@ def test_without_git_lfs_nothing_is_published(
         Remote(https.url(name), GOOD).push(own, result, BRANCH, expected="")
 
 
-# Over ssh: the server names an https endpoint, or takes them itself.
-
-TICKET = 'RemoteAuth ticket-"of"-the-ssh-server'
-
-
-def program(ssh: SshServer, name: str, text: str) -> None:
-    """Let the ssh server have a program, for one test."""
-    path = ssh.programs / name
-    path.write_text(text)
-    path.chmod(0o755)
-
-
-@pytest.fixture
-def over_ssh(ssh: SshServer, name: str) -> Iterator[Remote]:
-    yield Remote(ssh.url(name), SshKey(ssh.private_key, ssh.known_hosts))
-    for path in ssh.programs.iterdir():
-        path.unlink()
-
-
-def name_endpoint(ssh: SshServer, **answer: Any) -> Path:
-    """Let the ssh server answer so when it is asked where to; return the file with how it was asked."""
-    asked = ssh.programs.parent / "asked"
-    text = shlex.quote(json.dumps(answer))
-    program(ssh, "git-lfs-authenticate", f'#!/bin/sh\necho "$@" > {asked}\nprintf %s {text}\n')
-    return asked
-
-
-@pytest.fixture
-def ticket(https: HttpsServer, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setattr(https, "ticket", TICKET)
-    return TICKET
-
-
-@pytest.mark.sshd
 @pytest.mark.git_lfs
-def test_they_are_uploaded_to_the_endpoint_that_the_ssh_server_names(
-    https: HttpsServer, ssh: SshServer, over_ssh: Remote, ticket: str, name: str,
-    own: Repository, result: str, monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
-    """The headers of the answer go to that endpoint alone, and are seen at no process."""
-    (https.folder / "lfs-store" / NAME).unlink(missing_ok=True)
-    seen: list[str] = []
-    monkeypatch.setattr(https, "looked", lambda: seen.append(all_processes()))
-    asked = name_endpoint(ssh, href=https.url(f"{name}/info/lfs"), header={"Authorization": ticket})
-    before = len(https.seen)
-    over_ssh.push(own, result, BRANCH, expected="")
-    assert asked.read_text() == f"{https.folder}/{name} upload\n"
-    assert (https.folder / "lfs-store" / NAME).read_bytes() == CONTENT
-    assert GitRepository(https.folder / name).git("rev-parse", BRANCH) == result
-    assert "lfs\npush" in seen[0] and ticket.split()[1] not in seen[0]
-    assert {line.split()[1] for line in https.seen[before:] if ticket in line} == {
-        f"/{name}/info/lfs/objects/batch"
-    }
-    assert ticket not in (own.path / "config").read_text()
-
-
-def all_processes() -> str:
-    """The arguments and environments of all processes of this user, a line each."""
-    found = []
-    for process in Path("/proc").iterdir():
-        for name in ("cmdline", "environ"):
-            with suppress(OSError):  # no process, or one that has ended since
-                found.append((process / name).read_bytes().decode(errors="replace"))
-    return "\n".join(found).replace("\0", "\n")
-
-
-@pytest.mark.sshd
-@pytest.mark.git_lfs
-def test_the_ticket_is_not_shown_if_the_endpoint_does_not_take_them(
-    https: HttpsServer, ssh: SshServer, over_ssh: Remote, ticket: str, name: str,
-    own: Repository, result: str, monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
-    monkeypatch.setattr(https, "refuses_contents", True)
-    name_endpoint(ssh, href=https.url(f"{name}/info/lfs"), header={"Authorization": ticket})
-    with pytest.raises(PublishingFailed, match=r"did not take 1 file of Git LFS: .*storage is used up, …"):
-        over_ssh.push(own, result, BRANCH, expected="")
-    assert not GitRepository(https.folder / name).git("for-each-ref")
-
-
-@pytest.mark.sshd
-@pytest.mark.git_lfs
-def test_an_endpoint_without_encryption_gets_nothing(
-    ssh: SshServer, over_ssh: Remote, name: str, own: Repository, result: str
-) -> None:
-    with silent_server() as port:
-        name_endpoint(ssh, href=f"http://127.0.0.1:{port}/lfs", header={"Authorization": TICKET})
-        with pytest.raises(
-            PublishingFailed, match="git-lfs-authenticate: it names an endpoint that is no https"
-        ):
-            over_ssh.push(own, result, BRANCH, expected="")
-    assert not GitRepository(ssh.folder / name).git("for-each-ref")
-
-
-@pytest.mark.sshd
-@pytest.mark.git_lfs
-def test_they_are_uploaded_over_ssh_to_a_server_that_names_no_endpoint(
-    ssh: SshServer, over_ssh: Remote, name: str, own: Repository, result: str
-) -> None:
-    transfer = Path(lfs_transfer.__file__)
-    program(ssh, "git-lfs-transfer", f'#!/bin/sh\nexec {sys.executable} -IS {transfer} "$@"\n')
-    over_ssh.push(own, result, BRANCH, expected="")
-    assert (ssh.folder / "lfs-over-ssh" / NAME).read_bytes() == CONTENT
-    assert GitRepository(ssh.folder / name).git("rev-parse", BRANCH) == result
-
-
-@pytest.mark.sshd
-@pytest.mark.git_lfs
-def test_an_ssh_server_that_takes_none_gets_no_branch(
-    ssh: SshServer, over_ssh: Remote, name: str, own: Repository, result: str
-) -> None:
-    """It is asked once where to: what it answered later would not be checked."""
-    asked = ssh.programs.parent / "times"
-    program(ssh, "git-lfs-authenticate", f"#!/bin/sh\necho once >> {asked}\necho 'Go away.' >&2\nexit 1\n")
-    match = r"git-lfs-authenticate: Go away\.; over ssh: .*the server has no git-lfs-transfer"
-    with pytest.raises(PublishingFailed, match=match) as refused:
-        over_ssh.push(own, result, BRANCH, expected="")
-    assert asked.read_text() == "once\n"
-    assert ssh.private_key.splitlines()[1] not in str(refused.value)
-    assert not GitRepository(ssh.folder / name).git("for-each-ref")
-
-
-@pytest.mark.sshd
-@pytest.mark.git_lfs
-def test_an_ssh_server_with_another_key_is_not_asked(
-    ssh: SshServer, over_ssh: Remote, own: Repository, result: str
-) -> None:
-    asked = name_endpoint(ssh, href="https://localhost:1/lfs")
-    asked.unlink(missing_ok=True)
-    stranger = SshKey(ssh.private_key, "example.org ssh-ed25519 AAAA\n")
-    with pytest.raises(PublishingFailed, match="is not one of the known hosts"):
-        Remote(over_ssh.url, stranger).push(own, result, BRANCH, expected="")
-    assert not asked.exists()
-
-
-@pytest.mark.sshd
-@pytest.mark.git_lfs
-def test_an_ssh_server_that_does_not_answer_is_given_up(
-    ssh: SshServer, over_ssh: Remote, own: Repository, result: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    program(ssh, "git-lfs-authenticate", "#!/bin/sh\nexec sleep 60\n")
-    monkeypatch.setattr("tasks_app.git.publishing.READ_SECONDS", 1.0)
-    with pytest.raises(PublishingFailed, match="did not answer within 1 seconds"):
-        over_ssh.push(own, result, BRANCH, expected="")
+def test_over_ssh_they_are_refused_before_anything_is_sent(own: Repository, result: str) -> None:
+    """Contents go over https only; the branch would point at contents that nobody has."""
+    remote = Remote("ssh://git@127.0.0.1:9/shop.git", SshKey("key", "host"))
+    with pytest.raises(PublishingFailed, match=r"adds 1 file of Git LFS\..* https URL"):
+        remote.push(own, result, BRANCH, expected="")
 
 
 def test_they_are_copied_to_a_folder(served_folder: Path, name: str, own: Repository, result: str) -> None:

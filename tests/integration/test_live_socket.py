@@ -7,6 +7,7 @@ import json
 from collections.abc import AsyncIterator, Collection
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -14,18 +15,19 @@ from asgiref.sync import sync_to_async
 from asgiref.testing import ApplicationCommunicator
 from django.db import OperationalError
 from django.test import Client
+from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
 
 from catherder_site.asgi import application
+from tasks_app.core.phases import Phase
+from tasks_app.encryption import Purpose, decrypt, encrypt
 from tasks_app.models import Change, Membership, Project, Role, Task, User
-from tasks_app.services.accounts.sessions import end_sessions
-from tasks_app.web.live import consumers, visibility
-from tasks_app.web.live.broadcaster import broadcaster
-from tasks_app.web.live.changes import REPLAY_LIMIT
-from tasks_app.web.live.consumers import _open_sockets
-from tasks_app.web.live.detectors import PollingDetector
+from tasks_app.services.accounts import end_sessions
+from tasks_app.web.live import consumers, tailer
+from tasks_app.web.live.consumers import Visibility, _open_sockets, look_up_visibility
+from tasks_app.web.live.detectors import ChangeDetector
 from tasks_app.web.live.tailer import Tailer
-from tasks_app.web.live.visibility import Visibility, look_up_visibility
+from tasks_app.web.live.updates import REPLAY_LIMIT, broadcaster
 from tests.browser import signed_in
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -65,7 +67,7 @@ def _make() -> World:
     ours, theirs = _make_a_task("ours"), _make_a_task("theirs")
     membership = Membership.objects.create(user=ann, project=ours.project)
     client = signed_in(ann)
-    return World(ann, membership, ours, theirs, client, Tailer(PollingDetector(0), broadcaster))
+    return World(ann, membership, ours, theirs, client, Tailer(ChangeDetector(), broadcaster))
 
 
 def _make_a_task(name: str) -> Task:
@@ -110,13 +112,21 @@ class Browser:
         await self._socket.wait()
 
     async def update(self) -> Any:
-        return json.loads((await self.message())["text"])
+        """Return the next message, with its position as the id of a change."""
+        update = json.loads((await self.message())["text"])
+        if "upto" in update:
+            update["upto"] = int(decrypt(update["upto"], Purpose.LIVE))
+        return update
 
     async def message(self) -> Any:
         return await self._socket.receive_output(timeout=20)
 
     async def send(self, text: str) -> None:
         await self._socket.send_input({"type": "websocket.receive", "text": text})
+
+
+def position(change_id: int) -> str:
+    return encrypt(str(change_id), Purpose.LIVE)
 
 
 async def refusal(client: Client, **handshake: str) -> Any:
@@ -304,18 +314,32 @@ async def test_a_browser_that_comes_back_is_told_what_it_missed(world: World) ->
     known = await world.change(world.ours)
     last = await world.change(world.theirs, world.ours, kind="events")
 
-    async with Browser(world.client, f"after={known}") as browser:
+    async with Browser(world.client, f"after={position(known)}") as browser:
         update = await browser.update()
 
         assert (update["task"], update["upto"]) == (world.ours.pk, last)
         assert "events" in update["kinds"]
 
 
-@pytest.mark.parametrize("after", ["999999", "-1", "abc", "1" * 30, "²"])
-async def test_a_browser_with_an_unknown_position_is_told_to_refresh(world: World, after: str) -> None:
+async def test_w1_no_position_tells_how_much_happens_in_other_projects(world: World) -> None:
+    """Not even whether anything has: ids of changes are counted for all."""
+    said = []
+    for _ in range(2):
+        socket = Browser(world.client)._socket
+        await socket.send_input({"type": "websocket.connect"})
+        await socket.receive_output(timeout=20)
+        said.append(json.loads((await socket.receive_output(timeout=20))["text"])["upto"])
+        await socket.send_input({"type": "websocket.disconnect", "code": 1000})
+        await socket.wait()
+    assert not any(text.isdigit() for text in said) and said[0] != said[1]
+
+
+@pytest.mark.parametrize("after", ["1", "-1", "abc", "1" * 30, "²", 999_999, -1])
+async def test_a_browser_with_an_unknown_position_is_told_to_refresh(world: World, after: str | int) -> None:
     await world.change(world.ours)
 
-    async with Browser(world.client, f"after={after}") as browser:
+    given = position(after) if isinstance(after, int) else after
+    async with Browser(world.client, f"after={given}") as browser:
         assert await browser.update() == {"refresh": True}
 
 
@@ -325,7 +349,7 @@ async def test_a_browser_that_missed_too_much_is_told_to_refresh(world: World) -
         Change(task=world.ours, kind="events") for _ in range(REPLAY_LIMIT + 200)
     )
 
-    async with Browser(world.client, f"after={first}") as browser:
+    async with Browser(world.client, f"after={position(first)}") as browser:
         assert await browser.update() == {"refresh": True}
 
 
@@ -401,7 +425,7 @@ async def test_a_fault_of_a_shared_look_up_closes_all_who_asked_and_the_next_one
 
     async with Browser(world.client) as one, Browser(world.client) as other:
         with monkeypatch.context() as failing:
-            failing.setattr(visibility, "look_up_visibility", fail)
+            failing.setattr(consumers, "look_up_visibility", fail)
             await world.change(world.ours)
             assert [(await page.message())["code"] for page in (one, other)] == [1011, 1011]
     async with Browser(world.client) as again:
@@ -441,5 +465,22 @@ def _note_look_ups(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
         asked.append(list(keys))
         return look_up_visibility(keys)
 
-    monkeypatch.setattr(visibility, "look_up_visibility", noted)
+    monkeypatch.setattr(consumers, "look_up_visibility", noted)
     return asked
+
+
+async def test_r3_an_open_page_learns_that_a_task_lost_its_worker_though_no_worker_lives(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tailer, "SECONDS", 0.02)
+    now = timezone.now()
+    running = Task.objects.filter(pk=world.ours.pk)
+    await running.aupdate(phase=Phase.RUNNING, lease_epoch=1, lease_expires=now - timedelta(seconds=1))
+    async with Browser(world.client) as browser:
+        watching = asyncio.create_task(world.tailer.watch_workers())
+        while not await Change.objects.aexists():
+            await asyncio.sleep(0.02)
+        watching.cancel()
+        await asyncio.gather(watching, return_exceptions=True)
+        await world.tailer.publish_new()
+        assert (await browser.update())["task"] == world.ours.pk

@@ -15,7 +15,7 @@ from tests.forkserver import PATIENCE, REPOSITORY, with_django
 from tests.installation import Installation
 
 HEAVY = {"claude_agent_sdk", "pywebpush", "aiohttp"}
-PAGES = {"tasks_app.web.pages.urls", "tasks_app.api.app"}
+PAGES = {"tasks_app.web.urls", "tasks_app.api.app"}
 
 
 def loaded_by(installation: Installation, code: str, among: Set[str] = HEAVY) -> set[str]:

@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.django_db, pytest.mark.redis]
 @pytest.fixture
 def server(settings: Any) -> Iterator[RedisServer]:
     with redis_server() as server:
-        backend = "tasks_app.web.accounts.attempts_cache.RedisOrMemoryCache"
+        backend = "tasks_app.web.accounts.attempts.RedisOrMemoryCache"
         settings.CACHES = {"default": {"BACKEND": backend, "LOCATION": server.url}}
         yield server
         caches["default"].in_memory.clear()  # type: ignore[attr-defined]

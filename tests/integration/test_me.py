@@ -114,7 +114,7 @@ class TestTheLook:
         page = inside.post("/me/theme/", {"theme": "dark", "back": "/inbox/?state=answered"})
         assert page["Location"] == "/inbox/?state=answered"
         for address in ("/inbox/", "/nowhere/", "/me/"):
-            assert re.search('<html lang="en"[^>]* data-theme="dark">', inside.get(address).text)
+            assert re.search('<html lang="en"[^>]* data-theme="dark"[^>]*>', inside.get(address).text)
         inside.post("/me/theme/", {"theme": "auto"})
         assert "data-theme" not in inside.get("/inbox/").text
 

@@ -16,8 +16,8 @@ from tasks_app.engine.workspaces.merging import _is_named, merged_into
 from tasks_app.git import Repository, has_line_with_prefix
 from tasks_app.models import Channel, Project, Publication, Reason, Review, Role, Task, paths
 from tasks_app.services.difference import difference_of
-from tasks_app.services.publishing.merging import Merge, let_agent_merge
 from tasks_app.services.publishing.publications import publish
+from tasks_app.services.publishing.pull_requests import Merge, let_agent_merge
 from tasks_app.services.retries import retry_from
 from tests.browser import signed_in
 from tests.crash.test_sweep import bury, dies_at
@@ -392,3 +392,18 @@ def test_the_terminal_asks_for_it(runner: Runner, manage: Manage) -> None:
     assert code == 0 and "paint.txt" in out and not Publication.objects.exists()
     assert Review.objects.get().via == Channel.TERMINAL
     assert manage("publish", task.pk, "--let-agent-merge")[0] != 0
+
+
+def test_v6_the_step_that_may_write_the_files_in_conflict_resolves_them(runner: Runner) -> None:
+    """Not the last one, which may write documents only."""
+    docs = "    - {name: docs, command: docs-update, fileAccess: {allowWrite: [README.md]}}\n"
+    guarded = CONFIG.replace("command: self", "command: implement") + docs
+    describes = [Turn(calls=(write("README.md", "Blue.\n"),)), say("Described.")]
+    task = runner.task({"do": [*FIRST, End(), *RESOLVED], "docs": describes}, config=guarded)
+    assert runner.advance(task).phase == Phase.DONE, task.failure
+    GitRepository(Path(task.project.source)).commit(**{"paint.txt": "red\n"})
+    review = ask_to_merge(runner, task)
+    review.refresh_from_db()
+    assert review.step == step(task, "do")
+    assert runner.advance(task).phase == Phase.DONE, task.failure
+    assert file_in(task, "paint.txt").read_text() == "red and blue\n", "the step after it keeps that"

@@ -15,10 +15,12 @@ from tasks_app.agent.claude import ClaudeAgent
 from tasks_app.agent.fake_script import say
 from tasks_app.agent.port import Ending
 from tasks_app.core.phases import Phase
+from tasks_app.history.statistics import By, of_task
 from tasks_app.models import Outcome, Run
 from tasks_app.rehearsal.server import RehearsalServer
 from tasks_app.sandbox import Sandbox
 from tasks_app.services.costs.budgets import end_waits_for_budgets
+from tasks_app.services.usage.usage import usage_of_all_time
 from tests.agents import Bench, rehearsal
 from tests.runner import ONE_STEP, Runner
 from tests.soft_limits import without_undo
@@ -59,6 +61,20 @@ def test_the_login_s_token_is_counted_too(tmp_path: Path, behind_the_proxy: Any)
         result = bench.start("no-questions")
     assert (result.ending, result.metered) == (Ending.FINISHED, True)
     assert result.usage.any
+
+
+@pytest.mark.bubblewrap
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.once(on="sqlite")
+def test_p11_each_model_of_a_run_counts_for_itself(metered: Runner) -> None:
+    """A run may use several: small ones beside the main one, or another after a fallback."""
+    task = metered.advance(metered.task(text="# Ask\n\nrehearsal: ask-the-model\n"))
+    [run] = Run.objects.all()
+    assert run.by_model is not None and set(run.by_model) == {run.model, "claude-opus-4-1"}
+    used = of_task(task)
+    assert set(used.by_model) == set(run.by_model) and all(one.any for one in used.by_model.values())
+    assert used.usage.cost_usd == pytest.approx(run.cost_usd)
+    assert set(usage_of_all_time(By.MODEL)) == set(run.by_model)
 
 
 def test_a_model_that_the_step_does_not_name_is_refused(bench: Bench) -> None:

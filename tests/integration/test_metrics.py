@@ -16,13 +16,13 @@ from django.db.models.functions import Now
 from django.utils import timezone
 from prometheus_client.parser import text_string_to_metric_families
 
-from catherder_site.asgi_layers import metrics
-from catherder_site.asgi_layers.metrics import Metrics
 from catherder_site.logs import JsonFormatter
+from tasks_app.asgi_layers import metrics
+from tasks_app.asgi_layers.metrics import Metrics
 from tasks_app.core.phases import Phase
 from tasks_app.history.events.append import append_one
 from tasks_app.models import Event, EventKind, Outcome, QuestionKind, QuestionState, Run, Task, WorkerBeat
-from tasks_app.reporting.metrics import exposition
+from tasks_app.services.usage.metrics import exposition
 from tests.factories import QuestionFactory, RunFactory, TaskFactory
 from tests.portal import WebServer
 

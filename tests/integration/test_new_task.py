@@ -144,6 +144,14 @@ def test_files_and_folders_are_found_by_their_names(project: Project) -> None:
     assert "_ideas" not in runs
 
 
+def test_files_of_the_root_are_not_cut_from_a_long_list(runner: Runner) -> None:
+    """The page shows 50: those of the task folder, then those of the root."""
+    files = {f"docs/{number:03}.md": "x" for number in range(60)} | {"todo.md": "x"}
+    project = runner.project(**files)
+    client = browser_of(project)
+    assert "todo.md" in client.get(FILES_PART, {"project": project.pk}).text
+
+
 def test_the_pipelines_of_a_project_are_shown_with_their_steps(project: Project) -> None:
     client = browser_of(project)
     for page in (client.get(PAGE).text, client.get("/tasks/new/project/", {"project": project.pk}).text):

@@ -139,7 +139,7 @@ def test_a_question_makes_one_notice_for_each_user_who_may_answer() -> None:
 
     notice = Notice.objects.get()
     assert (notice.user, notice.event_type, notice.task) == (told, "question", question.task)
-    assert (notice.headline, notice.step) == (question.headline, question.step.name)
+    assert (notice.headline, notice.step) == (str(question.title), question.step.name)
     assert not Notice.objects.filter(user__in=[viewer, stranger]).exists()
     assert Change.objects.filter(task=question.task, kind=ChangeKind.NOTICE).count() == 1
 
@@ -298,7 +298,7 @@ def test_a_mail_has_project_question_and_a_link(by_mail: None) -> None:
     (sent,) = mail.outbox
     project, task = question.task.project.name, question.task
     assert sent.to == ["ann@example.org"]
-    assert sent.subject == f"[{project}] Question: {question.headline}"
+    assert sent.subject == f"[{project}] Question: {question.title}"
     html = sent.alternatives[0][0]  # type: ignore[attr-defined]
     for body in (str(sent.body), html):
         assert project in body and task.title in body and question.headline in body

@@ -48,7 +48,11 @@ def message(**about: Any) -> Message:
             "step": "plan",
             "questions": [
                 OpenQuestion(
-                    9, "clarification", "How are half cents rounded?", "https://herder.example.org/x"
+                    id=9,
+                    kind="clarification",
+                    title="Rounding: How are half cents rounded?",
+                    text="How are half cents rounded?",
+                    url="https://herder.example.org/x",
                 )
             ],
             **about,
@@ -69,7 +73,7 @@ def test_a_post_is_signed_and_says_what_it_is(receiver: Receiver) -> None:
     assert headers["X-Cat-Herder-Event"] == "question" and headers["X-Cat-Herder-Delivery"] == "k-1"
     at = int(headers["X-Cat-Herder-Signature"].split(",")[0].removeprefix("t="))
     assert headers["X-Cat-Herder-Signature"] == webhook.signature("secret", body, at=at)
-    assert json.loads(body)["headline"] == "How are half cents rounded?"
+    assert json.loads(body)["headline"] == "Rounding: How are half cents rounded?"
 
 
 def test_nothing_goes_into_a_network_that_is_not_listed(receiver: Receiver) -> None:
@@ -175,7 +179,7 @@ def test_a_mail_arrives_at_a_mail_server(over_smtp: Any) -> None:
         mail.send(User(email="ann@example.org"), [message()])
     ((recipient, text),) = server.mails
     assert recipient == "ann@example.org"
-    assert "Subject: [shop] Question: How are half cents rounded?" in text
+    assert "Subject: [shop] Question: Rounding: How are half cents rounded?" in text
     assert "Message-ID: <" in text and "@example.org>" in text and "Auto-Submitted: auto-generated" in text
     assert "https://herder.example.org/tasks/7/#question-9" in text
 
@@ -200,7 +204,7 @@ def test_a_mail_server_that_is_down_is_tried_again(over_smtp: Any) -> None:
 
 
 def test_a_chat_service_gets_place_headline_and_our_link_and_nothing_alive(receiver: Receiver) -> None:
-    hostile = [OpenQuestion(9, "clarification", HOSTILE, "x")]
+    hostile = [OpenQuestion(9, "clarification", HOSTILE, HOSTILE, "x")]
     address = f"mmost://127.0.0.1:{receiver.port}/3ccdd113474722377935511fc85d3dd4"
     assert chat.send(address, message(questions=hostile), listed=LOOPBACK) == 200
     said = json.loads(receiver.posts[0][2])["text"]

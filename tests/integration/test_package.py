@@ -22,6 +22,8 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("catherder_site", "tasks_app")
+#: Folders at the top of a checkout that the wheel has in `tasks_app`.
+SHIPPED = ("prompts", "templates")
 #: Seconds until a process that does not end has failed; on a busy machine each start of one takes long.
 PATIENCE = 180.0
 
@@ -36,9 +38,9 @@ def tracked(*folders: str) -> set[str]:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Built from a copy: setuptools leaves folders in the tree, and takes over what an older build left."""
+    """Built from a copy: a build leaves folders in the tree."""
     source, dist = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("dist")
-    for name in tracked(*PACKAGES, "pyproject.toml", "README.md", "LICENSE"):
+    for name in tracked(*PACKAGES, *SHIPPED, "pyproject.toml", "README.md", "LICENSE"):
         copy = source / name
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, copy)
@@ -130,7 +132,9 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Installe
 def test_the_wheel_holds_every_file_that_git_tracks_and_no_other(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = {name for name in archive.namelist() if not name.endswith("/")}
-    assert {name for name in names if ".dist-info/" not in name} == tracked(*PACKAGES)
+    assert {name for name in names if ".dist-info/" not in name} == tracked(*PACKAGES) | {
+        f"tasks_app/{name}" for name in tracked(*SHIPPED)
+    }
 
 
 def test_the_wheel_names_its_version_and_the_versions_of_python(wheel: Path) -> None:

@@ -26,7 +26,7 @@ from tasks_app.history.events.append import NewEvent, append
 from tasks_app.models import Event, EventKind, Question, Run, Task, User, paths
 from tasks_app.sandbox import Sandbox
 from tasks_app.services.projects.projects import add_project
-from tasks_app.web.pages import context_processors
+from tasks_app.web import frame
 from tests.addresses import text_of
 from tests.browser import signed_in
 from tests.factories import (
@@ -115,7 +115,7 @@ def test_a_real_key_ends_the_rehearsal(browser: Client, monkeypatch: pytest.Monk
 def test_a_missing_sandbox_is_reported_with_its_reason(
     browser: Client, monkeypatch: pytest.MonkeyPatch, address: str
 ) -> None:
-    monkeypatch.setattr(context_processors, "sandbox", lambda: Sandbox(None, "bubblewrap is not installed."))
+    monkeypatch.setattr(frame, "sandbox", lambda: Sandbox(None, "bubblewrap is not installed."))
     page = (Client() if address == "/login/" else browser).get(address)
     assert "No sandbox." in page.text and "bubblewrap is not installed." in page.text
 
@@ -124,15 +124,15 @@ def test_a_demanded_sandbox_that_is_missing_does_not_break_the_pages(monkeypatch
     def unavailable(mode: object) -> Sandbox:
         raise SandboxUnavailable("there is none")
 
-    monkeypatch.setattr(context_processors, "detect", unavailable)
-    context_processors.sandbox.cache_clear()
+    monkeypatch.setattr(frame, "detect", unavailable)
+    frame.sandbox.cache_clear()
     try:
-        assert (context_processors.sandbox().active, context_processors.sandbox().reason) == (
+        assert (frame.sandbox().active, frame.sandbox().reason) == (
             False,
             "there is none",
         )
     finally:
-        context_processors.sandbox.cache_clear()
+        frame.sandbox.cache_clear()
 
 
 def test_open_questions_are_counted_in_the_title_and_the_navigation(browser: Client) -> None:
@@ -159,7 +159,7 @@ def test_scripts_and_styles_come_from_files_alone(browser: Client) -> None:
     policy = browser.get("/")["Content-Security-Policy"]
     assert "script-src 'self'" in policy and "style-src 'self'" in policy and "unsafe" not in policy
     inline = re.compile(r"<style|<script(?![^>]*\bsrc=)|\sstyle=|\son[a-z]+=|hx-on|javascript:")
-    for template in Path(settings.BASE_DIR, "tasks_app", "templates").rglob("*.html"):
+    for template in Path(settings.BASE_DIR, "templates").rglob("*.html"):
         assert not inline.search(template.read_text()), template
 
 
@@ -436,6 +436,33 @@ def test_everything_that_others_wrote_is_harmless_on_the_page(browser: Client) -
             assert forbidden not in page
 
 
+def test_directions_that_agents_change_are_seen_on_pages_and_not_changed_in_forms(browser: Client) -> None:
+    """R5: `⟨U+202E⟩` in question, options, calls, results and files; a choice is sent back as it was."""
+    text = "safe\u202etxt.exe"
+    item = {
+        "question": text,
+        "header": text,
+        "options": [{"label": text, "description": text, "preview": text}],
+    }
+    task = TaskFactory.create(phase=Phase.WAITING_FOR_INPUT, title=text, body=text, failure=text)
+    question = QuestionFactory.create(task=task, items=[item])
+    say(
+        question.run,
+        *((EventKind(kind), {"text": text}) for kind in ("text", "thinking", "note", "error")),
+        (EventKind.TOOL_USE, {"id": "1", "name": "Bash", "input": {"command": text}}),
+        (EventKind.TOOL_USE, {"id": "2", "name": "Edit", "input": {"file_path": text, "old_string": text}}),
+        (EventKind.TOOL_RESULT, {"tool_use_id": "1", "text": text, "is_error": True}),
+        (EventKind.CHECK, {"check": text, "problem": text, "output": text}),
+    )
+    for address in (page_of(task), "/", f"/questions/{question.pk}/", "/inbox/"):
+        page = browser.get(address).text
+        assert "safe⟨U+202E⟩txt.exe" in page, address
+        outside = re.sub(r"<(textarea)\b.*?</\1>|<[^>]*>", "", page, flags=re.DOTALL)
+        assert "\u202e" not in outside
+    page = browser.get(f"/questions/{question.pk}/").text
+    assert f'value="{text}"' in page
+
+
 def test_odd_events_do_not_break_the_page(browser: Client) -> None:
     run = RunFactory.create()
     say(run, *((kind, {}) for kind in EventKind), (EventKind.TOOL_USE, {"name": None, "input": "text"}))
@@ -465,7 +492,7 @@ def test_what_follows_a_headline_is_its_context_and_not_shouted(browser: Client)
     assert "**" not in page
     assert page.count("The printer has <strong>42 columns</strong>.") == 3
     assert page.count('<p class="said">Which layout?</p>') == 1
-    assert page.count('<p class="asked-question">Which layout?</p>') == 1
+    assert len(re.findall('<p class="asked-question">.*Which layout[?]</p>', page)) == 1
 
 
 def test_where_a_run_begins_the_log_says_so_once(browser: Client) -> None:
@@ -662,7 +689,7 @@ def test_the_live_page_has_a_tile_for_each_running_task_and_no_questions(browser
 
 
 def test_a_long_wall_says_where_the_others_are(browser: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tasks_app.web.pages.live.MOST", 2)
+    monkeypatch.setattr("tasks_app.web.tasks.dashboard.MOST_TILES", 2)
     for number in range(3):
         assert ("Show all" in browser.get("/live/").text) is False, number
         RunFactory.create()

@@ -168,7 +168,9 @@ def test_a_done_sequence_opens_with_its_result(browser: Client) -> None:
         }
         Event.objects.create(run=run, seq=0, **say)
     page = browser.get(page_of(sequence)).text
-    assert "Closing words 2." in page and "Closing words 1." not in page
+    folded, shown = (page[: page.index(f"Closing words {number}.")] for number in (1, 2))
+    assert folded.count("<details") == folded.count("</details>") + 1
+    assert shown.count("<details") == shown.count("</details>")
     assert "make check-1" in page and "make check-2" in page
     Sequence.objects.update(phase=Phase.RUNNING)
     assert "Closing words" not in browser.get(page_of(sequence)).text
@@ -218,7 +220,7 @@ def test_a_part_costs_only_what_it_shows(
         monkeypatch.setattr(f"{module}.{name}", noted)
 
     for name in ("files_to_come", "activities", "result_of", "publishing_details", "cards_of"):
-        counted("tasks_app.web.pages.sequences", name)
+        counted("tasks_app.web.sequences", name)
 
     def cost(part: str) -> tuple[list[str], int]:
         called.clear()

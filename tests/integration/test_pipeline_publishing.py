@@ -35,8 +35,12 @@ from tasks_app.models import (
 )
 from tasks_app.notifications.message import message_of
 from tasks_app.notifications.notices import create_notifications
-from tasks_app.services.publishing.pipeline_publishing import tasks_to_publish, with_publishing
-from tasks_app.services.publishing.publications import publish, record_refused
+from tasks_app.services.publishing.publications import (
+    publish,
+    record_refused,
+    tasks_to_publish,
+    with_publishing,
+)
 from tasks_app.services.reviews.reviews import counted_approvals, send_review
 from tests.browser import signed_in
 from tests.factories import MembershipFactory, ReviewFactory, SequenceFactory, TaskFactory, UserFactory
@@ -439,6 +443,14 @@ def test_a_project_without_a_forge_gets_a_warning(runner: Runner, manage: Manage
     assert "at no forge" in browser.get(reverse("project", args=[project.pk])).content.decode()
     plain = runner.project(CONFIG)
     assert "cannot work yet" not in manage("validate", plain.name)[1]
+
+
+def test_lfs_and_a_repository_that_is_reached_over_ssh_get_a_warning(runner: Runner, manage: Manage) -> None:
+    project = runner.project(CONFIG, **{".gitattributes": "*.bin filter=lfs diff=lfs merge=lfs -text\n"})
+    assert "over ssh" not in manage("validate", project.name)[1]
+    Project.objects.update(publish_url="git@example.org:shop.git")
+    code, out, _ = manage("validate", project.name)
+    assert code == 0 and ".gitattributes" in out and "over ssh" in out
 
 
 def test_a_broken_file_has_its_own_findings(runner: Runner) -> None:

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
 
 import pytest
 from asgiref.testing import ApplicationCommunicator
 from django.db import connection
-from django.db.migrations.recorder import MigrationRecorder
 from django.test.utils import CaptureQueriesContext
 
 from catherder_site.asgi import application
-from catherder_site.asgi_layers import probes
-from catherder_site.asgi_layers.probes import Probes, Readiness
+from tasks_app.asgi_layers import probes
+from tasks_app.asgi_layers.probes import Probes, Readiness
+from tasks_app.asgi_layers.proxies import ForwardedClients
 from tasks_app.operations import health
+from tasks_app.operations.doctor import services
+from tasks_app.operations.doctor.finding import Level
+from tests.integration.worker_host import serving
 from tests.portal import WebServer
 
 
@@ -25,11 +29,13 @@ class NoPage:
         raise AssertionError(f"{scope['path']} is a page")
 
 
-async def asked(app: Any, path: str, method: str = "GET") -> tuple[int, str, dict[bytes, bytes]]:
+async def asked(
+    app: Any, path: str, method: str = "GET", **scope_values: Any
+) -> tuple[int, str, dict[bytes, bytes]]:
     """Status, body and headers, as a probe that names the machine by its IP address gets them."""
     scope = {
         "type": "http", "method": method, "path": path, "headers": [(b"host", b"10.9.8.7:8000")],
-        "query_string": b"", "client": None, "server": None,
+        "query_string": b"", "client": None, "server": None, **scope_values,
     }  # fmt: skip
     there = ApplicationCommunicator(app, scope)
     await there.send_input({"type": "http.request", "body": b""})
@@ -46,6 +52,39 @@ async def test_a_living_process_is_healthy_whatever_the_database_does() -> None:
     status, body, headers = await asked(application, "/healthz")
     assert (status, body) == (200, "ok\n")
     assert headers[b"cache-control"] == b"no-store" and b"set-cookie" not in headers
+
+
+async def test_a_proxy_that_is_not_trusted_is_told_so_and_logged_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Strangers elsewhere can send the header themselves; so only one on this machine is logged."""
+    forwarded = [(b"x-forwarded-for", b"192.0.2.7")]
+    portal = ForwardedClients(probes_with(lambda: ()), networks=[ip_network("10.0.0.0/8")])
+    for peer, headers, seen in [
+        ("203.0.113.9", forwarded, b"203.0.113.9"),
+        ("127.0.0.1", forwarded, b"127.0.0.1"),
+        ("::1", forwarded, b"::1"),
+        ("127.0.0.1", [], None),
+        ("10.0.0.3", forwarded, None),
+    ]:
+        _, body, answered = await asked(portal, "/healthz", client=(peer, 7), headers=headers)
+        assert (body, answered.get(b"x-ignored-proxy")) == ("ok\n", seen), peer
+    (warning,) = caplog.messages
+    assert "CATHERDER_PROXY=127.0.0.1" in warning
+
+
+def test_doctor_sees_a_proxy_that_is_not_trusted(settings: Any) -> None:
+    """It asks at the portal's URL; what the proxy adds tells the portal that there is one."""
+
+    async def proxied(scope: Any, receive: Any, send: Any) -> None:
+        added = (b"x-forwarded-for", b"192.0.2.7")
+        scope = {**scope, "headers": [*scope["headers"], added]}
+        await ForwardedClients(probes_with(lambda: ()), networks=())(scope, receive, send)
+
+    with serving(proxied) as url:
+        settings.ENVIRONMENT = settings.ENVIRONMENT.model_copy(update={"url": url})
+        (found,) = services.web()
+    assert (found.level, found.advice) == (Level.WARNING, "Set CATHERDER_PROXY=127.0.0.1.")
 
 
 async def test_head_has_the_headers_alone_and_nothing_can_be_posted() -> None:
@@ -122,14 +161,6 @@ def test_a_database_that_lacks_a_migration_is_not_ready(monkeypatch: pytest.Monk
     needed = health.needed_migrations() | {("tasks_app", "9999_of_tomorrow")}
     monkeypatch.setattr(health, "needed_migrations", lambda: needed)
     assert list(health._reasons()) == ["The database is not prepared for this version."]
-
-
-@pytest.mark.django_db
-def test_a_former_migration_is_not_one_of_a_newer_version() -> None:
-    """A database that was made by it is as one that its successor made."""
-    for app, name in health.FORMER_MIGRATIONS:
-        MigrationRecorder(connection).record_applied(app, name)
-    assert health.applied_migrations() == health.needed_migrations()
 
 
 @pytest.mark.django_db

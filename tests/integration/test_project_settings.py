@@ -13,9 +13,9 @@ from tasks_app.core.errors import SandboxUnavailable
 from tasks_app.models import Action, AuditEntry, Project, Role
 from tasks_app.operations import local_sandbox
 from tasks_app.sandbox import Limits, Sandbox
-from tasks_app.services.projects.fetching import fetch
+from tasks_app.services.projects.projects import fetch
 from tasks_app.services.tasks import create_task
-from tasks_app.web.pages import project_at_head
+from tasks_app.web.projects import at_head
 from tests.api import Script
 from tests.browser import signed_in
 from tests.factories import MembershipFactory
@@ -258,7 +258,7 @@ def test_the_network_chosen_here_is_the_most_that_a_step_gets(runner: Runner) ->
 def test_a_network_that_cannot_be_blocked_is_reported_on_the_project_s_page(
     runner: Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(project_at_head, "sandbox", lambda: Sandbox(None, "bubblewrap is not installed."))
+    monkeypatch.setattr(at_head, "sandbox", lambda: Sandbox(None, "bubblewrap is not installed."))
     project = runner.project("network: model\npipelines: {p: [{name: do, command: self}]}\n")
     page = browser_of(project, Role.VIEWER).get(reverse("project", args=[project.pk])).text
     assert "Cannot run here: bubblewrap is not installed." in page

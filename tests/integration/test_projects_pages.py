@@ -17,8 +17,8 @@ from django.utils.html import escape
 from tasks_app.core.errors import WorkspaceError
 from tasks_app.core.phases import ENDED, Phase
 from tasks_app.models import Action, AuditEntry, Project, Role
-from tasks_app.services.projects import fetching
-from tasks_app.services.projects.fetching import fetch, fetch_meanwhile
+from tasks_app.services.projects import projects
+from tasks_app.services.projects.projects import fetch, fetch_meanwhile
 from tests.browser import signed_in
 from tests.factories import MembershipFactory, ProjectFactory, TaskFactory, UserFactory
 from tests.integration.git_repository import GitRepository
@@ -284,7 +284,7 @@ def test_an_unexpected_error_is_reported_too(runner: Runner, monkeypatch: pytest
     monkeypatch.setattr("tasks_app.git.Repository.fetch", lambda self, **options: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         fetch(project)
-    fetching._fetch_in_thread(project)
+    projects._fetch_in_thread(project)
     project.refresh_from_db()
     assert "division by zero" in project.fetch_fault and project.fetching_since is None
 

@@ -15,6 +15,8 @@ import yaml
 
 from tasks_app.agent.claude import ClaudeAgent
 from tasks_app.agent.port import Ending
+from tasks_app.config.planning import CLARIFY_TOOLS
+from tasks_app.core.types import KnownDecision
 from tasks_app.rehearsal.server import RehearsalServer
 from tests import machine
 from tests.agents import Bench, connection_to
@@ -162,10 +164,81 @@ def test_files_outside_the_workspace_are_refused_with_the_reason(play: Play) -> 
         assert "outside the workspace of this task" in told and str(home / place) in told
 
 
+def test_p7_a_write_that_would_be_lost_is_refused_and_names_file_and_workspace(play: Play) -> None:
+    """In the sandbox such a file could be written and was gone afterwards. What is temporary may be."""
+
+    def call(path: str) -> dict[str, Any]:
+        return {"name": "Write", "input": {"file_path": path, "content": "x"}}
+
+    played = play(
+        call("/elsewhere/a.md"),
+        write("../home/notes.md"),
+        write("link/notes.md"),
+        shell("mkdir /elsewhere || echo x > /a.md || true"),
+        call("/tmp/a b.py"),
+        shell("cat '/tmp/a b.py'"),
+    )
+    workspace = str(played.bench.workspace)
+    for told, path in zip(played.told, ("/elsewhere/a.md", "/notes.md", "/notes.md"), strict=False):
+        assert path in told and workspace in told and "outside the workspace" in told
+    assert not (played.bench.home / "notes.md").exists()
+    assert played.told[3].count("Read-only file system") == 2
+    assert played.told[5] == "x"
+
+
 def test_what_the_program_itself_finds_dangerous_is_refused_in_its_own_words(play: Play) -> None:
     played = play(shell("rm -rf /"))
     assert "Claude Code" in played.told[0] and "Dangerous rm operation" in played.told[0]
     assert "not among the tools" not in played.told[0]
+
+
+NAMED_IN_PROMPTS = (
+    "git diff HEAD -- . ':(exclude)PLAN.md'",
+    "git status --short",
+    "git log --oneline",
+    'cat-herder decisions "cents"',
+    'cat-herder unfit D-17 "it is not true; prices > 100 have no cents"',
+)
+BRINGING_A_CHANGE = (
+    "cat-herder decisions > made.txt",
+    "cat-herder decisions; touch made.txt",
+    "cat-herder decisions & touch made.txt",
+    'cat-herder unfit D-17 "$(touch made.txt)"',
+    'cat-herder unfit D-17 "`touch made.txt`"',
+    "cat-herder decisions\ntouch made.txt",
+    "cat-herder decisions | tee made.txt",
+    "cat-herder decisions >| made.txt",
+    "env touch made.txt cat-herder decisions",
+    "git diff --output=made.txt HEAD",
+    "git add --intent-to-add . && git diff HEAD",
+    "touch made.txt",
+)
+
+
+@pytest.mark.parametrize(
+    "order",
+    [
+        {"planning": True},
+        {"allowed_tools": CLARIFY_TOOLS, "allow_write": ()},
+        {"allowed_tools": ("Read", "Bash(echo:*)")},
+    ],
+    ids=["plan", "clarify", "other permissions"],
+)
+def test_the_commands_that_the_prompt_names_are_run_and_nothing_that_changes_a_file(
+    play: Play, order: dict[str, Any]
+) -> None:
+    """P4: in steps whose shell only reads; with the shell though the step's permissions name none."""
+    known = (KnownDecision(17, "Money is stored in cents.", "", "Ada", "3 May 2026"),)
+    played = play(
+        shell("git init -q"), *map(shell, NAMED_IN_PROMPTS + BRINGING_A_CHANGE), decisions=known, **order
+    )
+    told = played.told[1:]
+    assert "stored in cents" in told[3] and "D-17" in told[4], told
+    for command, said in zip(NAMED_IN_PROMPTS, told, strict=False):
+        assert "was not" not in said, (command, said)
+    for command, said in zip(BRINGING_A_CHANGE, told[len(NAMED_IN_PROMPTS) :], strict=True):
+        assert "was not" in said or "is not allowed" in said, (command, said)
+    assert not played.has("made.txt")
 
 
 def test_a_step_that_plans_may_look_and_change_nothing(play: Play) -> None:
@@ -181,6 +254,20 @@ def test_a_step_that_plans_may_look_and_change_nothing(play: Play) -> None:
     assert not played.has(".npmrc") and not played.has("made.txt")
     assert "link" in played.told[1]
     for told in (played.told[0], *played.told[2:]):
-        assert told.endswith(
-            "was not used: this step plans first, and changes nothing before its plan is approved."
-        )
+        assert "was not used: this step plans first, and changes nothing before its plan is approved." in told
+
+
+ODD_NAMES = ("app/[id]/**", "app/(group)/x.ts", "src/{x}/*", "my notes/**", "./!x")
+
+
+@pytest.mark.parametrize(
+    "order",
+    [{"allow_write": ODD_NAMES}, {"allowed_tools": tuple(f"Write({one})" for one in ODD_NAMES)}],
+    ids=["allowWrite", "allowedTools"],
+)
+def test_p7_names_that_look_like_patterns_are_matched_as_they_are(play: Play, order: dict[str, Any]) -> None:
+    """In `allowedTools`, too, whose patterns Claude Code itself reads otherwise."""
+    inside = ("app/[id]/p.ts", "app/(group)/x.ts", "src/{x}/a", "my notes/a b.md", "!x")
+    outside = ("app/[x]/p.ts", "app/group/x.ts", "src/x/a", "notes/a.md", "deep/my notes/a.md")
+    played = play(*map(write, (*inside, *outside)), **order)
+    assert [path for path in (*inside, *outside) if played.has(path)] == list(inside)

@@ -15,6 +15,8 @@ from tests.factories import MembershipFactory, SequenceFactory, TaskFactory
 from tests.integration.conftest import Manage
 from tests.results import Result
 
+pytestmark = pytest.mark.django_db
+
 
 @pytest.fixture
 def sequence(done: Result) -> Sequence:

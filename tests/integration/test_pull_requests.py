@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
+from types import SimpleNamespace
 from uuid import uuid4
 
 import pytest
@@ -47,9 +48,9 @@ from tasks_app.models import (
     ThreadState,
 )
 from tasks_app.notifications.message import message_of
-from tasks_app.reporting.schemas.tasks import TaskOut, tasks_out
+from tasks_app.schemas.tasks import TaskOut
+from tasks_app.services.publishing import pull_request_text
 from tasks_app.services.publishing import pull_requests as service
-from tasks_app.services.publishing.forge_webhooks import receive_call
 from tasks_app.services.publishing.publications import CannotPublish, publish
 from tasks_app.services.publishing.pull_request_text import (
     BEGIN,
@@ -65,6 +66,7 @@ from tasks_app.services.publishing.settings import (
     forge_address_of,
     pull_request_hindrance,
     pull_requests_url,
+    receive_call,
     remote_of,
 )
 from tasks_app.services.publishing.settings import forge_of as real_forge_of
@@ -86,7 +88,9 @@ def opened(done: Result, forge: FakeForge) -> PullRequest:
 
 def _step(task: Task) -> Step:
     step, _ = Step.objects.get_or_create(
-        task=task, name="paint", defaults={"position": 9, "phase": Phase.DONE, "config": {}}
+        task=task,
+        name="paint",
+        defaults={"position": 9, "phase": Phase.DONE, "config": {"name": "paint", "command": "implement"}},
     )
     return step
 
@@ -649,7 +653,7 @@ def test_programs_see_that_a_result_was_merged(opened: PullRequest, forge: FakeF
     assert before is not None and before.state == "open"
     forge.end(1, PullRequestState.MERGED, by="ann")
     look_now(opened)
-    for found in (TaskOut.of(opened.task), *tasks_out([opened.task])):
+    for found in (TaskOut.of(opened.task), *TaskOut.of_each([opened.task])):
         assert found.pull_request is not None
         assert (found.pull_request.state, found.pull_request.ended_by) == ("merged", "ann")
 
@@ -822,3 +826,19 @@ def test_a_project_that_changed_its_forge_says_so(
     Project.objects.update(publish_url="")
     look_now(opened)
     assert "no forge" in opened.fault
+
+
+@pytest.mark.parametrize(
+    ("text", "added"),
+    [
+        ("```\n~~~", "\n```"),
+        ("````\n```\n~~~", "\n````"),
+        ("~~~\n```\n~~~", ""),
+        ("```py\nx\n```py", "\n```"),
+        ("```\nx\n````", ""),
+        ("``` a ` b", ""),
+    ],
+)
+def test_a_code_block_that_an_agent_left_open_ends_with_its_message(text: str, added: str) -> None:
+    account = SimpleNamespace(messages=[SimpleNamespace(text=text)])
+    assert pull_request_text._said(account, limit=1_000) == text + added  # type: ignore[arg-type]

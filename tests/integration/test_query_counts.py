@@ -34,7 +34,7 @@ from tasks_app.models import (
     Transition,
     User,
 )
-from tasks_app.services.accounts.tokens import make_token
+from tasks_app.services.accounts import make_token
 from tests.addresses import NAMES, NOT_THERE, POST_ONLY, address, text_of
 from tests.api import Script
 from tests.browser import signed_in

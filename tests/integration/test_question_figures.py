@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import csv
-import importlib
 from datetime import UTC, date, datetime, timedelta
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from django.apps import apps
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from tasks_app.core.phases import Phase
 from tasks_app.models import Action, AuditEntry, Project, Question, Role, Step, StepKind, Task, User
-from tasks_app.reporting.question_figures import QuestionFigures, Timing, question_figures
-from tasks_app.reporting.usage import Period
+from tasks_app.services.usage.question_figures import QuestionFigures, Timing, question_figures
+from tasks_app.services.usage.usage import Period
 from tests.addresses import text_of
 from tests.api import Script
 from tests.browser import signed_in
@@ -88,16 +85,6 @@ def test_d8_the_page_says_if_tasks_asked_on_more_than_one_card(viewer: User, pro
     found = figures(viewer)
     assert (found.before_work, found.tasks_before_work) == (3, 2)
     assert "cards before the first step, in 2 tasks" in signed_in(viewer).get(f"/usage/?{URL}").text
-
-
-def test_d8_an_update_marks_what_was_late_before(project: Project) -> None:
-    task = task_of(project)
-    for step in ("clarify", "plan", "implement"):
-        asked(task, step, 1, about_goal=True)
-    asked(task, "plan", 1)
-    migration = importlib.import_module("tasks_app.migrations.0075_late_questions")
-    migration.mark_late(apps, SimpleNamespace(connection=connection))
-    assert list(task.questions.order_by("pk").values_list("is_late", flat=True)) == [False, True, True, False]
 
 
 def test_only_done_tasks_say_how_early_a_question_came(viewer: User, project: Project) -> None:

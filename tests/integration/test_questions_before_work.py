@@ -9,12 +9,16 @@ import pytest
 from tasks_app.agent.fake import FakeAgent
 from tasks_app.agent.fake_script import Act, Fail, Hang, Turn, ask, say, shell, write
 from tasks_app.core.phases import Phase
+from tasks_app.core.types import Ask, AskItem
 from tasks_app.engine.prompts.values import step_prompt
-from tasks_app.models import Outcome, Run, StepKind, Task
-from tasks_app.services.questions.undo import undo_answer
+from tasks_app.engine.runs.question_columns import columns_of_question
+from tasks_app.history.events.append import NewEvent, append
+from tasks_app.models import EventKind, Outcome, Run, StepKind, Task
+from tasks_app.services.questions.answers import undo_answer
 from tasks_app.services.retries import retry_from
 from tasks_app.services.sequences import create_sequence, start_sequence
 from tasks_app.services.tasks import cancel_task, change_threshold, resume_task
+from tests.factories import RunFactory
 from tests.people import acting
 from tests.runner import Runner, diff_of, runs, script, step
 
@@ -62,7 +66,7 @@ def test_d8_everything_is_asked_on_one_card_before_the_work(runner: Runner) -> N
     assert "+blue" in diff_of(task)
     for name in ("plan", "implement"):
         prompt = step_prompt(step(task, name))
-        assert "--- FINDINGS BEFORE WORK ---\n\nIt is for " in prompt
+        assert "step clarify wrote at the end of its run 2:\n> It is for " in prompt
         assert "Who reads it?" in prompt and "Guests (Recommended)" in prompt
         assert "1. clarify\n2. plan\n3. implement" in prompt
 
@@ -82,7 +86,7 @@ def test_its_own_prompt_tells_to_read_and_to_ask_and_no_other_does(runner: Runne
     first, then, _ = (run.prompt for run in runs(task))
     assert "ask all of it in one call" in first and "You may write no file." in first
     assert "ask all of it in one call" not in then and "whatever you like" not in first
-    assert "FINDINGS" not in first
+    assert "ACCOUNTS" not in first
 
 
 def test_it_has_no_tools_that_write(runner: Runner) -> None:
@@ -240,6 +244,22 @@ def test_without_a_pass_a_question_of_the_first_step_is_not_late(runner: Runner)
     (question,) = task.questions.all()
     assert question.about_goal and not question.is_late and question.headline == "Why?"
     assert question.worked_seconds is not None
+
+
+@pytest.mark.django_db
+def test_a_refused_write_is_no_work() -> None:
+    run = RunFactory.create(step__position=1)
+    call = {"id": "w", "name": "Write", "input": {"file_path": "notes.md", "content": ""}}
+    refusal = {"tool_use_id": "w", "text": "The step “plan” may write only PLAN.md.", "is_error": True}
+    item = AskItem("For whom?", "Goal", ())
+    asked = Ask("q", "AskUserQuestion", (item,), about_goal=True)
+    for kind, payload, late in (
+        (EventKind.TOOL_USE, call, True),
+        (EventKind.TOOL_RESULT, refusal, False),
+    ):
+        append(run, [NewEvent(kind, payload, raw=payload)], seq=run.next_seq())
+        columns = columns_of_question(run.step.task, run.step, asked, [{"question": "For whom?"}])
+        assert columns["is_late"] is late
 
 
 def test_d8_in_the_first_step_a_question_is_late_once_the_agent_has_written(runner: Runner) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -10,20 +11,33 @@ from typing import Any
 
 import pytest
 from django.db import connection
+from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from tasks_app.core.errors import BadInput, NotAllowed
 from tasks_app.core.phases import Phase
-from tasks_app.models import Action, AuditEntry, Project, Role, Step, Task, User
+from tasks_app.engine.sweeper import sweep
+from tasks_app.models import Action, AuditEntry, Change, Project, Role, Step, Task, User
 from tasks_app.models.task import Priority
 from tasks_app.permissions import Principal
-from tasks_app.reporting import queue as reporting_queue
-from tasks_app.reporting.queue import Queue, queue_sentence
+from tasks_app.schemas.tasks import TaskOut
 from tasks_app.services.tasks import change_priority
+from tasks_app.services.usage.metrics import exposition
+from tasks_app.services.workers import queue as queue_service
+from tasks_app.services.workers.queue import Queue, queue_sentence
+from tests.addresses import text_of
 from tests.api import Script
 from tests.browser import signed_in
-from tests.factories import MembershipFactory, ProjectFactory, TaskFactory, UserFactory, WorkerBeatFactory
+from tests.factories import (
+    MembershipFactory,
+    ProjectFactory,
+    RunFactory,
+    SequenceFactory,
+    TaskFactory,
+    UserFactory,
+    WorkerBeatFactory,
+)
 from tests.integration.conftest import Manage
 from tests.people import acting
 from tests.runner import Runner
@@ -179,7 +193,7 @@ def test_m4_only_what_waits_is_in_the_queue(member: User, shop: Project) -> None
     for phase in Phase:
         TaskFactory.create(project=shop, phase=phase)
     running(shop)
-    lost = queued(shop, phase=Phase.RUNNING)
+    lost = queued(shop, phase=Phase.RUNNING, lease_epoch=1)
     TaskFactory.create(project=shop)
     listed = [entry.task.pk for entry in Queue().seen_by(Principal.unrestricted(member))]
     assert lost.pk in listed
@@ -188,6 +202,106 @@ def test_m4_only_what_waits_is_in_the_queue(member: User, shop: Project) -> None
         Phase.WAITING_FOR_RESET,
     }
     assert queue_sentence(TaskFactory.create(project=shop)) == "", "nobody has started it"
+
+
+def test_r3_a_task_without_its_worker_does_not_say_that_it_runs(
+    member: User, shop: Project, manage: Manage
+) -> None:
+    """On its page, in lists, in the queue, in the terminal and to scripts, once its lease has lapsed."""
+    task = running(shop, lease_epoch=1, queued_at=timezone.now())
+    task.steps.filter(position=1).update(phase=Phase.RUNNING)
+    page, browser = f"/tasks/{task.pk}/", signed_in(member)
+    shown = browser.get(page).content.decode()
+    assert "The agent is working." in shown and "waiting for a worker" not in shown
+    assert Queue().running == 1
+
+    Task.objects.filter(pk=task.pk).update(lease_expires=timezone.now() - timedelta(seconds=1))
+    shown = browser.get(page).content.decode()
+    assert "The agent is working." not in shown
+    assert re.search(r"Its worker died\. +Next in line: waits for a worker", shown)
+    task.refresh_from_db()
+    shown_phases = {one.phase_display.label for one in (task, task.steps.get(position=1))}
+    assert shown_phases == {"waiting for a worker"}
+    assert Queue().running == 0 and Queue().waiting == 1
+    assert TaskOut.of(task).lost_its_worker
+    code, out, _ = manage("status", str(task.pk))
+    assert code == 0 and "waiting for a worker" in out and "running" not in out
+
+
+def told_phases(script: Script, browser: Client, task: Task, manage: Manage) -> dict[str, str]:
+    """Return what each reader says of the only task, step and sequence: `running` or `pending`."""
+    one = script.get(f"/tasks/{task.pk}").json()
+    _, status, _ = manage("status", "--json")
+    metrics, said = exposition().decode(), json.loads(status)
+    groups = {"running": "running", "pending": "not-running"}
+
+    def only(found: Callable[[str], bool]) -> str:
+        return " and ".join(phase for phase in groups if found(phase))
+
+    def listed(address: str) -> str:
+        return only(lambda phase: bool(script.get(address, phase=phase).json()["items"]))
+
+    def runs(found: bool) -> str:
+        return "running" if found else "pending"
+
+    return {
+        "task": one["phase"],
+        "step": script.get(f"/tasks/{task.pk}/steps").json()["items"][0]["phase"],
+        "tasks": script.get("/tasks").json()["items"][0]["phase"],
+        "tasks in a phase": listed("/tasks"),
+        "sequence": script.get(f"/sequences/{task.sequence_id}").json()["phase"],
+        "sequences in a phase": listed("/sequences"),
+        "export": json.loads(text_of(script.get("/tasks/export")))[0]["phase"],
+        "status": said["tasks"][0]["phase"],
+        "status of the sequence": said["sequences"][0]["phase"],
+        "metrics": only(lambda phase: f'catherder_tasks{{phase="{phase}"}} 1.0' in metrics),
+        "agents": runs("catherder_running_agents 1.0" in metrics),
+        "dashboard": only(lambda phase: task.title in browser.get(f"/?group={groups[phase]}").text),
+        "history": only(lambda phase: task.title in browser.get(f"/history/?phase={phase}").text),
+        "live": runs(task.title in browser.get("/live/").text),
+        "projects": runs("1 running" in browser.get("/projects/").text),
+        "project": only(
+            lambda phase: f"1 {phase}" in counts_of(browser.get(f"/projects/{task.project_id}/").text)
+        ),
+        "page of the sequence": runs(
+            "waiting for a worker" not in browser.get(f"/sequences/{task.sequence_id}/").text
+        ),
+        "queue": runs(Queue().running == 1),
+    }
+
+
+def counts_of(page: str) -> str:
+    """Return the words of the numbers of tasks by phase, on the page of a project."""
+    (listed,) = re.findall(r'<ul class="phase-counts".*?</ul>', page, re.S)
+    return " ".join(re.sub(r"<[^>]*>", " ", listed).split())
+
+
+def test_r3_every_reader_says_the_same_of_a_task_without_its_worker(
+    member: User, shop: Project, manage: Manage
+) -> None:
+    """Its row stays `running` until another worker takes it, and nobody is told so."""
+    script, browser = Script(member), signed_in(member)
+    sequence = SequenceFactory.create(project=shop, phase=Phase.RUNNING)
+    task = running(shop, lease_epoch=1, sequence=sequence, created_by=member, title="One of its kind")
+    task.steps.filter(position=1).update(phase=Phase.RUNNING)
+    RunFactory.create(task=task, outcome="")
+    told = told_phases(script, browser, task, manage)
+    assert [*told.items()] == [(reader, "running") for reader in told]
+    Task.objects.filter(pk=task.pk).update(lease_expires=timezone.now() - timedelta(seconds=1))
+    told = told_phases(script, browser, task, manage)
+    assert [*told.items()] == [(reader, "pending") for reader in told]
+
+
+def test_r3_open_pages_learn_that_a_task_lost_its_worker(shop: Project) -> None:
+    """No row of the task changes when its lease lapses, so the sweep of any worker says it."""
+    held, lost, long_lost = (running(shop, lease_epoch=1) for _ in range(3))
+    for task, seconds in ((lost, 5), (long_lost, 500)):
+        at = timezone.now() - timedelta(seconds=seconds)
+        Task.objects.filter(pk=task.pk).update(lease_expires=at)
+    Change.objects.all().delete()
+    sweep(lambda task_id: None, pending=lambda: 0)
+    assert [change.task_id for change in Change.objects.all()] == [lost.pk]
+    assert held.pk != lost.pk
 
 
 def test_m4_who_may_not_see_a_task_learns_only_that_there_is_one(member: User, shop: Project) -> None:
@@ -313,14 +427,14 @@ def long_queue(shop: Project, member: User) -> Iterator[list[Task]]:
     others = ProjectFactory.create()
     people = [(member, shop), (UserFactory.create(), others)]
     tasks = [queued(people[n % 2][1], created_by=people[n % 2][0], minutes=60 - n) for n in range(6)]
-    for number in range(reporting_queue.LONG):
+    for number in range(queue_service.LONG):
         Task.objects.create(
             project=others, created_by=people[1][0], slug=f"more-{number}", title="More", text="", body="",
             pipeline="quick", branch=f"more-{number}", queued_at=timezone.now(),
         )  # fmt: skip
-    reporting_queue.LINE.forget()
+    queue_service.LINE.forget()
     yield tasks
-    reporting_queue.LINE.forget()
+    queue_service.LINE.forget()
 
 
 def reads_of_the_line(look: Callable[[], object]) -> int:
@@ -337,7 +451,7 @@ def test_f_a_long_line_is_read_once_for_all_who_look_within_two_seconds(
     assert reads_of_the_line(lambda: queue_sentence(first)) == 1
     assert reads_of_the_line(lambda: (queue_sentence(first), queue_sentence(second))) == 0
     now = time.monotonic()
-    monkeypatch.setattr("tasks_app.reporting.queue.time.monotonic", lambda: now + 2.1)
+    monkeypatch.setattr("tasks_app.services.workers.queue.time.monotonic", lambda: now + 2.1)
     assert reads_of_the_line(lambda: queue_sentence(first)) == 1
 
 
@@ -355,7 +469,7 @@ def test_f_of_a_long_queue_only_the_tasks_that_are_shown_are_loaded(
     admin = acting(UserFactory.create(is_superuser=True))
     whole = Queue().seen_by(admin, most=10_000)
     assert [entry.position for entry in whole] == list(range(1, len(whole) + 1))
-    assert len(whole) == len(long_queue) + reporting_queue.LONG
+    assert len(whole) == len(long_queue) + queue_service.LONG
     with CaptureQueriesContext(connection) as asked:
         shown = Queue().seen_by(admin, most=5)
     assert shown == whole[:5]

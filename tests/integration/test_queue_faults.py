@@ -3,18 +3,22 @@ task from being found (R2)."""
 
 from __future__ import annotations
 
-import logging
 import sqlite3
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from huey import Huey
+from huey.contrib.djhuey import HUEY
+from huey.storage import BaseStorage, RedisStorage
 
-from catherder_site.queue import QueueFile, RedisQueue, _is_damage
-from tests.integration.redis_server import RedisServer, redis_server
+from catherder_site.queue import QueueFile, _is_damage
+from tasks_app import tasks
+from tasks_app.engine.workers.intake import LOOK_AGAIN_SECONDS, Found, Intake, TakingWorker
+from tests.integration.redis_server import redis_server
 
 
 @pytest.fixture
@@ -24,7 +28,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def storage(path: Path) -> Iterator[QueueFile]:
-    storage = QueueFile("cat-herder", filename=str(path))
+    storage = QueueFile("cat-herder", filename=path)
     yield storage
     storage.close()
 
@@ -56,13 +60,13 @@ DAMAGES = [_overwrite, _truncate, _drop, _make_a_folder]
 def test_a_file_damaged_before_the_start_is_put_aside_and_said_once(
     damage: object, path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    first = QueueFile("cat-herder", filename=str(path))
+    first = QueueFile("cat-herder", filename=path)
     first.enqueue(b"from before")
     first.close()
     _remove_log_files(path)
     damage(path)  # type: ignore[operator]
     caplog.clear()
-    storages = [QueueFile("cat-herder", filename=str(path)) for _ in range(3)]
+    storages = [QueueFile("cat-herder", filename=path) for _ in range(3)]
     storages[0].enqueue(b"look at 7")
     assert storages[1].dequeue() == b"look at 7"
     assert [storage.queue_size() for storage in storages] == [0, 0, 0]
@@ -79,7 +83,7 @@ def _remove_log_files(path: Path) -> None:
 
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_file_damaged_while_it_is_used_is_put_aside(damage: object, path: Path, storage: QueueFile) -> None:
-    other = QueueFile("cat-herder", filename=str(path))
+    other = QueueFile("cat-herder", filename=path)
     other.enqueue(b"one")
     assert storage.dequeue() == b"one"
     storage.close()
@@ -99,26 +103,49 @@ def test_a_file_that_somebody_removed_is_made_again(path: Path, storage: QueueFi
     assert path.exists()
 
 
-def test_a_locked_file_costs_no_ring_and_says_so_once(
-    path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("catherder_site.queue.PAUSE_SECONDS", 0.0)
-    storage = QueueFile("cat-herder", filename=str(path), timeout=0.01)
-    caplog.clear()
-    caplog.set_level(logging.WARNING)
+def test_a_locked_file_is_not_set_aside(path: Path) -> None:
+    storage = QueueFile("cat-herder", filename=path, timeout=0.01)
     holder = sqlite3.connect(path, isolation_level=None)
     holder.execute("begin exclusive")
-    for number in range(20):
-        storage.enqueue(b"look at %d" % number)
-    assert [storage.dequeue() for _ in range(20)] == [b"look at %d" % n for n in range(20)]
-    assert len(caplog.messages) == 1 and "database is locked" in caplog.messages[0]
+    with pytest.raises(sqlite3.OperationalError, match="locked"):
+        storage.enqueue(b"lost")
     holder.execute("rollback")
     holder.close()
     storage.enqueue(b"after")
     assert storage.dequeue() == b"after"
-    assert caplog.messages[1:] == [f"The queue {path} works again."]
     storage.close()
     assert not list(path.parent.glob("*.damaged-*"))  # nothing was wrong with it
+
+
+@pytest.mark.parametrize("redis", [False, pytest.param(True, marks=pytest.mark.redis)])
+def test_a_queue_that_fails_raises_nothing(
+    redis: bool, path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if redis:
+        with redis_server() as server:
+            pass
+        broken: BaseStorage = RedisStorage("x", url=server.url)
+    else:
+        broken = QueueFile("x", filename=path / "missing" / "huey.sqlite3")
+    monkeypatch.setattr(HUEY, "storage", broken)
+    tasks.notify_worker(7)
+    tasks.notify_worker(7, 5.0)
+    assert tasks._pending() == 0
+    assert len(caplog.records) == 2
+
+
+def test_a_reader_of_a_queue_that_fails_waits_before_it_tries_again(
+    path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[float] = []
+    stop = threading.Event()
+    monkeypatch.setattr(stop, "wait", waits.append)
+    huey = Huey("x", storage_class=QueueFile, filename=path / "missing" / "huey.sqlite3")
+    reader = TakingWorker(
+        huey, stop, 0.1, 0.1, 1, intake=Intake(), found=Found(lambda task_id: None), pipe=None
+    )
+    reader.loop()
+    assert waits == [LOOK_AGAIN_SECONDS]
 
 
 @pytest.mark.parametrize(
@@ -141,7 +168,8 @@ def test_a_process_starts_with_a_damaged_file_and_takes_a_ring(path: Path) -> No
     path.write_bytes(b"garbage " * 4000)
     script = (
         "import sys; from huey import Huey; from catherder_site.queue import QueueFile;"
-        "huey = Huey('x', storage_class=QueueFile, filename=sys.argv[1]); huey.storage.enqueue(b'1');"
+        "from pathlib import Path; file = Path(sys.argv[1]);"
+        "huey = Huey('x', storage_class=QueueFile, filename=file); huey.storage.enqueue(b'1');"
         "print(huey.storage.dequeue())"
     )
     done = subprocess.run(
@@ -151,40 +179,7 @@ def test_a_process_starts_with_a_damaged_file_and_takes_a_ring(path: Path) -> No
     assert len(done.stderr.splitlines()) == 1 and "damaged" in done.stderr
 
 
-def test_the_folder_of_an_earlier_version_is_removed(path: Path) -> None:
-    (path.parent / "bells" / "workers").mkdir(parents=True)
-    Huey("x", storage_class=QueueFile, filename=str(path))
-    assert not (path.parent / "bells").exists()
-
-
 def test_a_job_does_not_wait_for_the_disk(storage: QueueFile) -> None:
-    """It is a hint; SQLite's own default would write it to the disk at once (2)."""
+    """It is a hint, and a file that a power cut damages is set aside."""
     assert storage.sql("pragma journal_mode", results=True) == [("wal",)]
-    assert storage.sql("pragma synchronous", results=True) == [(1,)]
-
-
-@pytest.mark.redis
-def test_without_redis_jobs_stay_in_the_process_and_with_it_they_travel_again(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("catherder_site.queue.PAUSE_SECONDS", 0.0)
-    with redis_server() as server:
-        _stop_and_start(server, caplog)
-
-
-def _stop_and_start(server: RedisServer, caplog: pytest.LogCaptureFixture) -> None:
-    huey = Huey("x", storage_class=RedisQueue, url=server.url, read_timeout=1)
-    here, there = huey.storage, RedisQueue("x", url=server.url, read_timeout=1)
-    here.enqueue(b"1")
-    assert there.dequeue() == b"1"
-    server.stop()
-    caplog.clear()
-    for number in range(20):
-        here.enqueue(b"%d" % number)
-    assert here.queue_size() == 20
-    assert [here.dequeue() for _ in range(20)] == [b"%d" % n for n in range(20)]
-    assert here.dequeue() is None
-    assert len(caplog.messages) == 1 and "due tasks are found without it" in caplog.messages[0]
-    server.start()
-    here.enqueue(b"again")
-    assert there.dequeue() == b"again"
+    assert storage.sql("pragma synchronous", results=True) == [(0,)]

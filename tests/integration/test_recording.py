@@ -6,6 +6,7 @@ import gc
 import os
 import shutil
 import subprocess
+import time
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -23,8 +24,8 @@ from tasks_app.git import recording
 from tasks_app.git.recording import record
 from tasks_app.git.unchanged import Remembered, fingerprint
 from tasks_app.models import Event, Run, Task, paths
-from tasks_app.reporting.schemas.tasks import TaskOut
 from tasks_app.sandbox import Sandbox
+from tasks_app.schemas.tasks import TaskOut
 from tasks_app.services.retries import retry_from
 from tasks_app.services.sequences import create_sequence, start_sequence
 from tasks_app.services.tasks import resume_task
@@ -222,6 +223,86 @@ def test_a_run_whose_work_cannot_be_recorded_is_a_failed_attempt(runner: Runner)
     assert second.head_commit == task.head_commit
 
 
+@pytest.mark.parametrize("name", ["new.bin", "known.bin"])
+def test_m7_a_large_file_of_holes_is_refused_at_once_and_the_agent_is_told(runner: Runner, name: str) -> None:
+    """It takes no place on the disk, so that no limit of it holds, but git would read it for minutes."""
+    play: list[Act] = [
+        Turn(calls=(shell(f"truncate -s 15G {name}"),)),
+        say("Done."),
+        End(),
+        Turn(calls=(shell(f"echo so > {name}"),)),
+        say("So."),
+    ]
+    began = time.monotonic()
+    task = runner.advance(runner.task(play, project=runner.project(RETRY, **{"known.bin": "x"})))
+    assert task.phase == Phase.DONE and time.monotonic() - began < 30
+    prompt = Run.objects.order_by("number").last().prompt  # type: ignore[union-attr]
+    assert "large and mostly empty" in prompt and name in prompt
+
+
+#: As on a file system that compresses: files take far fewer blocks than their content has.
+COMPRESSED = """
+from types import SimpleNamespace
+known_lstat = os.lstat
+def lstat(path):
+    found = known_lstat(path)
+    fields = {name: getattr(found, name) for name in dir(found) if name.startswith("st_")}
+    return SimpleNamespace(**fields | {"st_blocks": 1})
+os.lstat = lstat
+if __name__ == "__main__":
+"""
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        "head -c 300000 /dev/urandom > new.bin",
+        "truncate -s 0 known.bin && truncate -s 300000 known.bin",
+        "truncate -s 0 known.bin && truncate -s 300000 known.bin && echo x | dd of=known.bin conv=notrunc",
+        "truncate -s 400000 kept.bin",
+    ],
+    ids=["compressed data", "zeros as holes", "changed in part", "content in Git LFS"],
+)
+def test_m7_a_file_system_that_stores_large_files_in_few_blocks_is_no_reason_to_refuse_them(
+    runner: Runner, monkeypatch: pytest.MonkeyPatch, settings: Any, make: str
+) -> None:
+    program = recording._PROGRAM.replace("_SPARSE_BYTES = 256 * 1024**2", "_SPARSE_BYTES = 100_000")
+    monkeypatch.setattr(recording, "_PROGRAM", program.replace('if __name__ == "__main__":\n', COMPRESSED))
+    filters = (("lfs", "cat"),)
+    settings.ENVIRONMENT = settings.ENVIRONMENT.model_copy(update={"git_filters": filters})
+    pointer = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'0' * 64}\nsize 400000\n"
+    project = runner.project(RETRY, **{"known.bin": "\0" * 300_000, "kept.bin": pointer})
+    play: list[Act] = [
+        Turn(calls=(shell(f"{make}; echo 'kept.bin filter=lfs' > .gitattributes"),)),
+        say("Done."),
+    ]
+    task = runner.advance(runner.task(play, project=project))
+    assert task.phase == Phase.DONE
+    assert Run.objects.count() == 1, Run.objects.order_by("number").last().prompt  # type: ignore[union-attr]
+
+
+def test_m7_more_than_can_be_recorded_is_refused_at_once_but_not_what_git_lfs_keeps(
+    runner: Runner, monkeypatch: pytest.MonkeyPatch, settings: Any
+) -> None:
+    small = recording._PROGRAM.replace("_RECORDED_BYTES = 2 * 1024**3", "_RECORDED_BYTES = 100_000")
+    monkeypatch.setattr(recording, "_PROGRAM", small)
+    make = "head -c 60000 /dev/urandom > a.bin; head -c 50000 /dev/urandom > b.bin"
+    play: list[Act] = [
+        Turn(calls=(shell(make),)),
+        say("Done."),
+        End(),
+        Turn(calls=(shell("rm b.bin"),)),
+        say("So."),
+    ]
+    assert runner.advance(runner.task(play, config=RETRY)).phase == Phase.DONE
+    prompt = Run.objects.order_by("number").last().prompt  # type: ignore[union-attr]
+    assert "The largest: a.bin, b.bin. Remove them" in prompt
+    filters = (("lfs", "cat"),)
+    settings.ENVIRONMENT = settings.ENVIRONMENT.model_copy(update={"git_filters": filters})
+    play = [Turn(calls=(shell(f"{make}; echo '*.bin filter=lfs' > .gitattributes"),)), say("Done.")]
+    assert runner.advance(runner.task(play)).phase == Phase.DONE
+
+
 def test_after_the_last_attempt_the_task_has_failed_and_says_why(runner: Runner) -> None:
     play = [Turn(calls=(unrecordable(), write("work.txt", "x"))), say("Done.")]
     task = runner.advance(runner.task(play))
@@ -347,14 +428,32 @@ def test_a_stale_lock_of_the_portals_repository_does_not_stop_a_recording(runner
     assert "a.txt" in published(task) and not lock.exists()
 
 
-def test_files_that_a_check_saw_and_the_branch_lacks_are_mentioned(runner: Runner) -> None:
-    project = runner.project(**{".gitignore": ".env\nout/\n"})
-    task = runner.task(
-        [Turn(calls=(shell("echo k > .env; mkdir out; echo o > out/o"),)), say("Done.")], project=project
-    )
-    runner.advance(task)
-    said = "Not part of the result, because .gitignore names it: .env, out/. Checks saw it."
-    assert task.left_out == [said] and told(task).count(said) == 1
+CHECKED = """\
+pipelines:
+  default:
+    - {name: first, command: implement, check: {type: shell, command: test -e .env}}
+    - {name: second, command: implement, check: {type: shell, command: "true"}}
+"""
+
+
+def test_files_that_a_check_saw_and_the_branch_lacks_are_mentioned_once(runner: Runner) -> None:
+    """The list of the task follows what there is now; the log says it once, after the check."""
+    project = runner.project(CHECKED, **{".gitignore": ".env\nout/\n"})
+    play = {
+        "first": [Turn(calls=(shell("echo k > .env"),)), say("Done.")],
+        "second": [Turn(calls=(shell("mkdir out; echo o > out/o"),)), say("Done.")],
+    }
+    task = runner.advance(runner.task(play, project=project))
+    said = "Not part of the result, because .gitignore names it:"
+    assert task.left_out == [f"{said} .env, out/. Checks saw it."] and told(task).count(said) == 1
+    kinds = Event.objects.filter(run__step__task=task, kind__in=["note", "check"]).order_by("pk")
+    assert [event.kind for event in kinds] == ["note", "check", "check"]
+
+
+def test_without_a_check_nothing_is_said_of_what_git_ignores(runner: Runner) -> None:
+    project = runner.project(**{".gitignore": ".env\n"})
+    task = runner.task([Turn(calls=(shell("echo k > .env"),)), say("Done.")], project=project)
+    assert runner.advance(task).left_out == [] and told(task) == ""
 
 
 def guarded(runner: Runner, command: str, ignore: str = "*.log\nbuild/\nlocal/\n") -> Task:

@@ -15,6 +15,7 @@ from tasks_app.core.errors import BadInput, IllegalMove, NotAllowed
 from tasks_app.core.phases import Phase
 from tasks_app.engine import crashpoints
 from tasks_app.models import Action, AuditEntry, Outcome, Reason, Role, Step, Task, Transition, paths
+from tasks_app.services.results import accounts_of
 from tasks_app.services.retries import retry_from
 from tasks_app.services.tasks import cancel_task, resume_task
 from tests.browser import signed_in
@@ -46,7 +47,7 @@ def test_a_done_task_is_done_again_from_a_step(runner: Runner) -> None:
     assert (first.number, second.number) == (1, 2)
     assert (second.reason, second.resumed) == (Reason.RETRY, False)
     assert second.session_id not in sessions
-    assert "An earlier attempt at it" in second.prompt and planned.prompt[:100] in second.prompt
+    assert "An earlier attempt at it may have" in second.prompt and planned.prompt[:100] in second.prompt
     entry = AuditEntry.objects.get(action=Action.TASK_RETRIED)
     assert (entry.actor, entry.detail) == (runner.user, {"step": "implement", "put_back": False})
     assert Transition.objects.filter(source=Phase.DONE, target=Phase.PENDING).count() == 2
@@ -72,6 +73,12 @@ def test_the_files_can_be_put_back_and_nothing_is_lost(runner: Runner) -> None:
     assert not file_in(task, "paint.txt").exists() and file_in(task, "PLAN.md").exists()
     assert "paint.txt" not in file_in(task, "seen.txt").read_text()
     assert "paint.txt" not in diff_of(task) and "PLAN.md" in diff_of(task)
+    prompt = runs(task)[-1].prompt
+    assert "after the files were put back" in prompt and "may have left work" not in prompt
+    assert "> Painted." not in prompt, "what it says is gone"
+    assert [message.text for account in accounts_of([task]) for message in account.messages][1:] == [
+        "Looked."
+    ]
     task.refresh_from_db()
     assert task.reset_to == ""
     kept = paths.repository(task.project).git.line(

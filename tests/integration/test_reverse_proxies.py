@@ -10,7 +10,7 @@ import re
 import socket
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -53,7 +53,8 @@ class Behind:
     folder: Path
 
     def socket(self) -> Any:
-        cookie = f"sessionid={self.portal.session('admin')}"
+        prefix = "__Host-" if self.url.startswith("https:") else ""
+        cookie = f"{prefix}sessionid={self.portal.session('admin')}"
         return connect(
             f"{self.url.replace('http', 'ws', 1)}/ws/live/",
             origin=Origin(self.url),
@@ -103,7 +104,7 @@ def caddy(portal: UpPortal, url: str, folder: Path) -> Iterator[None]:
 def nginx(portal: UpPortal, url: str, folder: Path) -> Iterator[None]:
     """Run nginx with the documented configuration, but for addresses and certificate."""
     text = (REPOSITORY / "docs/operations.md").read_text()
-    (server,) = re.findall(r"^```nginx\n(.*?)^```", text, re.M | re.S)
+    server, outside = re.findall(r"^```nginx\n(.*?)^```", text, re.M | re.S)
     server = re.sub(r"^ +ssl_.*\n", "", server, flags=re.M)
     server = server.replace("listen 443 ssl", f"listen {url.removeprefix('http://')}")
     server = server.replace("http://127.0.0.1:8000", portal.url)
@@ -113,7 +114,7 @@ def nginx(portal: UpPortal, url: str, folder: Path) -> Iterator[None]:
     )
     config = folder / "nginx.conf"
     config.write_text(
-        f"daemon off;\npid {folder}/pid;\nerror_log stderr;\nevents {{}}\n"
+        f"daemon off;\npid {folder}/pid;\nerror_log stderr;\n{outside}"
         f"http {{\naccess_log off;\n{temporary}{server}}}\n"
     )
     assert machine.NGINX
@@ -150,6 +151,21 @@ def test_o4_a_socket_passes_a_proxy(behind: Behind) -> None:
     with behind.socket() as live:
         behind.portal.new_task("# Paint it\n\nIn some colour.\n", started=False)
         assert live.recv(timeout=PATIENCE)
+
+
+BODY_TO_COME = b"POST /login/ HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 9000\r\n\r\nx"
+
+
+@pytest.mark.parametrize("begun", [b"", BODY_TO_COME], ids=["nothing", "a body"])
+def test_w1_300_connections_that_say_no_more_block_no_neighbour(behind: Behind, begun: bytes) -> None:
+    """Somebody at the same address gets pages, though one address may have 256 connections."""
+    port = int(behind.url.rpartition(":")[2])
+    with ExitStack() as opened:
+        for _ in range(300):
+            one = opened.enter_context(socket.create_connection(("127.0.0.1", port), timeout=PATIENCE))
+            one.sendall(begun)
+        for _ in range(5):
+            assert requests.get(f"{behind.url}/login/", timeout=PATIENCE).status_code == 200
 
 
 def test_m1_git_exchanges_of_a_worker_host_pass_a_proxy(

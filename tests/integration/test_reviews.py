@@ -8,6 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from django.test import Client
 
 from tasks_app.agent.fake_script import Act, Call, End, Turn, ask, say, shell, write
 from tasks_app.core.errors import BadInput, IllegalMove, NotAllowed, ResultChanged
@@ -30,6 +31,7 @@ from tasks_app.models import (
     User,
     paths,
 )
+from tasks_app.schemas.reviews import ReviewsOut
 from tasks_app.services.reviews.reviews import (
     NewThread,
     add_to_draft,
@@ -43,6 +45,7 @@ from tasks_app.services.reviews.reviews import (
 from tasks_app.services.reviews.threads import Place, places_now, reply_to, resolve
 from tasks_app.services.tasks import cancel_task
 from tests.factories import MembershipFactory
+from tests.integration.conftest import Manage
 from tests.integration.git_repository import GitRepository
 from tests.people import acting
 from tests.racing import race
@@ -158,6 +161,27 @@ def test_v4_the_same_session_gets_all_open_threads_and_answers_by_number(runner:
     assert [order.threads for order in runner.fake.runs[-2:]] == [(1, 2), (1, 2)]
 
 
+def test_v4_an_answered_review_says_so_and_in_which_run(
+    runner: Runner, client: Client, manage: Manage
+) -> None:
+    """On the page, with the command, and by the API."""
+    task = done(runner, Turn(calls=(write("paint.txt", "crimson\n"), reply(1, "Yes."))), say("Changed."))
+    client.force_login(runner.user)
+
+    def states() -> tuple[str, str, str]:
+        page = client.get(f"/tasks/{task.pk}/diff/").text
+        return page, manage("review", str(task.pk))[1], ReviewsOut.of(task).reviews[0].agent
+
+    request_changes(task, runner.user, on_line(1, "Crimson?"))
+    page, said, state = states()
+    assert "waits for the agent" in page and "waits for the agent" in said and state == "waiting"
+    assert runner.advance(task).phase == Phase.DONE
+    page, said, state = states()
+    assert "answered by the agent in run 2" in page and "answered by the agent in run 2" in said
+    assert (state, ReviewsOut.of(task).reviews[0].answered_in) == ("answered", 2)
+    assert "the agent has it" not in page + said
+
+
 def test_v4_checks_and_later_steps_run_again_for_the_new_code(runner: Runner) -> None:
     changes: list[Act] = [
         Turn(calls=(shell(": > paint.txt"),)),
@@ -175,7 +199,8 @@ def test_v4_checks_and_later_steps_run_again_for_the_new_code(runner: Runner) ->
         ("review", "first"), ("review", "review"),
     ]  # fmt: skip
     rerun = runs(task)[-1]
-    assert not rerun.resumed and "this step runs again on the new" in rerun.prompt
+    assert not rerun.resumed and "this step runs again" in rerun.prompt
+    assert "Why this?" in rerun.prompt, "what was requested, else it takes the change for needless"
 
 
 def test_v4_threads_without_a_reply_stay_open_and_ride_along_the_next_time(runner: Runner) -> None:
@@ -541,3 +566,110 @@ def test_v3_a_thread_follows_a_renamed_file(tmp_path: Path) -> None:
     assert [files["old.txt"].line(number) for number in (1, 4, 5, 6, 7, 10)] == [2, 5, None, None, 7, 10]
     assert [file.path for _, file in sorted(files.items())] == [None, "new.txt", "same.txt"]
     assert files["gone.txt"].line(1) is None
+
+
+GUARDED_STEPS = """\
+pipelines:
+  default:
+    clarify: false
+    steps:
+    - name: plan
+      command: plan-task
+      fileAccess: {allowWrite: [PLAN.md]}
+    - name: implement
+      command: implement
+      fileAccess: {allowWrite: [paint.txt, "src/**"]}
+    - name: docs-update
+      command: docs-update
+      fileAccess: {allowWrite: ["docs/**", README.md]}
+"""
+WRITE_DOCS: list[Act] = [Turn(calls=(write("README.md", "The paint.\n"),)), say("Described.")]
+CHANGE_DOCS: list[Act] = [Turn(calls=(write("README.md", "The best paint.\n"),)), say("Changed.")]
+CHANGE_PAINT: list[Act] = [Turn(calls=(write("paint.txt", "crimson\n"),)), say("Changed.")]
+
+
+def guarded(runner: Runner, config: str, *, paints: Sequence[Act] = (), writes: Sequence[Act] = ()) -> Task:
+    """A done task whose code and documents were written by two steps; what each does afterwards follows."""
+    play = painting(*paints) | {"docs-update": [*WRITE_DOCS, End(), *writes]}
+    task = runner.task(play, config=config)
+    assert runner.advance(task).phase == Phase.DONE, task.failure
+    return task
+
+
+@pytest.mark.parametrize("auto_commit", ["", "autoCommit: true\n"])
+@pytest.mark.parametrize("is_open", [True, False])
+def test_v4_a_step_is_not_blamed_for_the_plan_that_the_portal_took_out(
+    runner: Runner, is_open: bool, auto_commit: str
+) -> None:
+    """P7: the portal removed PLAN.md when the task was done, twice in a row."""
+    config = auto_commit + GUARDED_STEPS
+    if is_open:
+        config = config.replace('      fileAccess: {allowWrite: [paint.txt, "src/**"]}\n', "")
+    again: list[Act] = [Turn(calls=(write("README.md", "Once more.\n"),)), say("Changed.")]
+    task = guarded(runner, config, writes=[*CHANGE_DOCS, End(), *again])
+    for text in ("The best paint.\n", "Once more.\n"):
+        request_changes(task, runner.user, NewThread("Praise it.", "README.md", line=1))
+        assert runner.advance(task).phase == Phase.DONE, task.failure
+        assert runs(task)[-1].step.name == "docs-update" and runs(task)[-1].resumed
+        assert text.strip() in diff_of(task) and "PLAN.md" not in diff_of(task)
+
+
+def test_v4_a_step_is_not_blamed_for_what_later_steps_and_the_portal_changed(runner: Runner) -> None:
+    """P7: the documents and the missing plan are in the files with which the resumed step goes on."""
+    hides = '      check: {type: shell, command: "echo x > .gitignore; touch x left-by-check"}\n'
+    task = guarded(runner, GUARDED_STEPS + hides, paints=CHANGE_PAINT)
+    request_changes(task, runner.user, on_line(1))
+    assert runner.advance(task).phase == Phase.DONE, task.failure
+    names = [run.step.name for run in runs(task)]
+    assert names == ["plan", "implement", "implement", "docs-update", "docs-update"]
+    assert "crimson" in diff_of(task) and "PLAN.md" not in diff_of(task)
+
+
+def test_v4_what_the_resumed_step_itself_may_not_write_is_still_refused(runner: Runner) -> None:
+    """P7: also a file that a later step has written."""
+    work = shell("echo mine > README.md; echo x > other.txt; echo crimson > paint.txt")
+    task = guarded(runner, GUARDED_STEPS, paints=[Turn(calls=(work,)), say("Changed.")])
+    request_changes(task, runner.user, on_line(1))
+    assert runner.advance(task).phase == Phase.FAILED
+    assert task.failure.splitlines()[1:] == ["README.md", "other.txt"]
+
+
+@pytest.mark.parametrize(
+    ("threads", "chosen"),
+    [
+        ([on_line(1)], "implement"),
+        ([NewThread("Say more.", "README.md", line=1)], "docs-update"),
+        ([NewThread("Say more.", "README.md", line=1), on_line(1), on_line(2)], "docs-update"),
+        ([NewThread("Why at all?")], "docs-update"),
+        ([NewThread("Why at all?", "cat-herder.yaml")], "docs-update"),
+    ],
+)
+def test_v4_the_last_step_that_may_write_the_files_of_the_threads_gets_them(
+    runner: Runner, threads: list[NewThread], chosen: str
+) -> None:
+    """Where none may write them all, the last that may write most of them; steps after it run again."""
+    task = guarded(runner, GUARDED_STEPS)
+    review = request_changes(task, runner.user, *threads)
+    review.refresh_from_db()
+    assert review.step == step(task, chosen)
+    later = task.steps.filter(position__gte=review.step.position)
+    assert {one.phase for one in later} == {Phase.PENDING}
+
+
+def test_v4_a_step_that_may_write_anything_gets_what_is_said_of_the_whole(runner: Runner) -> None:
+    config = GUARDED_STEPS.replace('      fileAccess: {allowWrite: [paint.txt, "src/**"]}\n', "")
+    task = guarded(runner, config, paints=CHANGE_PAINT)
+    review = request_changes(task, runner.user, body="Why at all?")
+    review.refresh_from_db()
+    assert review.step == step(task, "implement")
+    assert runner.advance(task).phase == Phase.DONE, task.failure
+
+
+def test_v4_threads_that_are_answered_do_not_count(runner: Runner) -> None:
+    changes: list[Act] = [Turn(calls=(reply(1, "Kept."),)), *CHANGE_PAINT]
+    task = guarded(runner, GUARDED_STEPS, paints=changes)
+    request_changes(task, runner.user, on_line(1))
+    assert runner.advance(task).phase == Phase.DONE, task.failure
+    review = request_changes(task, runner.user, NewThread("Say more.", "README.md", line=1))
+    review.refresh_from_db()
+    assert review.step == step(task, "docs-update")

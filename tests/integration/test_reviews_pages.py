@@ -12,7 +12,7 @@ from django.urls import reverse
 
 from tasks_app.agent.fake_script import Turn, say, write
 from tasks_app.core.phases import Phase
-from tasks_app.models import Review, ReviewThread, Role, Task, ThreadState, User
+from tasks_app.models import Review, ReviewThread, Role, Step, StepKind, Task, ThreadState, User
 from tests.browser import signed_in
 from tests.factories import MembershipFactory
 from tests.runner import Runner
@@ -65,6 +65,20 @@ def test_a_comment_stands_beside_its_line_and_only_its_author_sees_the_draft(
     assert "1 comment</strong> in your draft" in page
     other = MembershipFactory.create(project=task.project).user
     assert "Why <strong>red" not in diff_page(signed_in(other), task)
+
+
+def test_v5_changes_are_requested_and_fetched_only_once_there_are_some(browser: Client, task: Task) -> None:
+    def offered() -> tuple[bool, bool]:
+        page = browser.get(reverse("task_timeline", args=[task.pk])).text
+        return 'value="request_changes"' in diff_page(browser, task), "To fetch the branch" in page
+
+    Task.objects.update(phase=Phase.WAITING_FOR_INPUT)
+    assert offered() == (True, True)
+    Task.objects.update(head_commit=task.base_commit)
+    Step.objects.update(kind=StepKind.CLARIFY)
+    assert offered() == (False, False)
+    Task.objects.update(phase=Phase.DONE)  # then a person may say that something is missing
+    assert offered() == (True, False)
 
 
 def test_a_draft_is_edited_removed_and_sent(browser: Client, task: Task) -> None:

@@ -16,6 +16,8 @@ from tasks_app.core.phases import Phase
 from tasks_app.engine.runs.conclude import halt
 from tasks_app.engine.runs.decisions import followed_in
 from tasks_app.models import Decision, DecisionEventKind, Project, ReviewReason, Task, ThreadComment
+from tasks_app.prompting.decisions import entry
+from tasks_app.services.decisions.content import known_decision
 from tests.factories import DecisionFactory, ProjectFactory, ThreadFactory
 from tests.without_git import Rows
 
@@ -64,7 +66,7 @@ def agent_leaves(rows: Rows, project: Project) -> Leaves:
 
 
 def unfit(number: int, why: str = "Invoices are in yen.") -> tuple[str, dict[str, object]]:
-    return "unfit", {"decision": number, "why": why}
+    return "said", {"decision": number, "why": why}
 
 
 def kinds(decision: Decision) -> list[str]:
@@ -110,11 +112,23 @@ class TestUnfit:
         agent_leaves(unfit(2))
         assert not kinds(decision) and not fresh(decision).review_reason
 
+    def test_d3_later_agents_hear_of_it_and_it_is_no_override(
+        self, project: Project, agent_leaves: Leaves
+    ) -> None:
+        decision = DecisionFactory.create(project=project)
+        agent_leaves(unfit(1))
+        told = entry(known_decision(fresh(decision)))
+        assert fresh(decision).review_note in told and "until a human decides" in told
+        counted = project.decisions.with_counts().get()
+        assert (counted.uses, counted.overrides, counted.doubts) == (0, 0, 1)
+        Decision.objects.update(review_reason="", review_note="")  # somebody looked at it
+        assert "does not fit" not in entry(known_decision(fresh(decision)))
+
     def test_d3_one_run_leaves_one_event_of_a_decision(self, rows: Rows, project: Project) -> None:
         decision = DecisionFactory.create(project=project)
 
         def write(workspace: Path) -> str:
-            folder = workspace.parent / "home" / "unfit"
+            folder = workspace.parent / "home" / "said"
             folder.mkdir(parents=True, exist_ok=True)
             for number in range(3):
                 (folder / f"{number}.json").write_text(json.dumps(unfit(1)[1]))
@@ -137,7 +151,7 @@ class TestUnfit:
             halt(*args)
 
         def write(workspace: Path) -> str:
-            folder = workspace.parent / "home" / "unfit"
+            folder = workspace.parent / "home" / "said"
             folder.mkdir(parents=True, exist_ok=True)
             (folder / "one.json").write_text(json.dumps(unfit(1)[1]))
             return "noted"

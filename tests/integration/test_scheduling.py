@@ -25,7 +25,7 @@ from tasks_app.core.phases import Phase
 from tasks_app.engine import turns
 from tasks_app.engine.advance import advance
 from tasks_app.engine.lease import Lease
-from tasks_app.engine.sweeper import ThisWorker, sweep
+from tasks_app.engine.sweeper import sweep
 from tasks_app.engine.turns import QueueNotifier, take_turns
 from tasks_app.engine.workers.heartbeat import beat
 from tasks_app.management.labels import labels_option
@@ -197,15 +197,12 @@ def test_m4_an_entry_does_not_go_round_for_ever(monkeypatch: pytest.MonkeyPatch)
     assert len(notified) == tasks.MOST_PASSED_ON + 1
 
 
-def test_m4_the_sweeper_puts_a_task_with_labels_into_the_own_queue_of_a_worker_that_has_them(
-    rows: Rows,
-) -> None:
+def test_m4_the_sweeper_leaves_a_task_to_workers_that_have_its_labels(rows: Rows) -> None:
     gpu, plain = needs(due(rows, minutes=5), "gpu"), due(rows)
-    for labels, expected in ((ANY, []), (GPU, [gpu.pk])):
-        shared: list[int] = []
-        own: list[int] = []
-        sweep(shared.append, pending=lambda: 0, here=ThisWorker(partial(frozenset, labels), own.append))
-        assert (shared, own) == ([plain.pk], expected)
+    for labels, expected in ((ANY, [plain.pk]), (GPU, [gpu.pk, plain.pk])):
+        found: list[int] = []
+        sweep(found.append, pending=lambda: 0, labels=partial(frozenset, labels))
+        assert found == expected
 
 
 def test_m4_a_worker_reads_its_labels_from_its_option_or_variable(settings: Any) -> None:

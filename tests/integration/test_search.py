@@ -8,9 +8,7 @@ from django.utils import timezone
 
 from tasks_app.models import Project, Question, QuestionState, Task
 from tasks_app.permissions import questions_visible_to, tasks_visible_to
-from tasks_app.reporting.search import schema
-from tasks_app.reporting.search.finding import questions_with, tasks_with
-from tasks_app.reporting.search.words import parse_query
+from tasks_app.services.search.finding import parse_query, questions_with, tasks_with
 from tests.factories import MembershipFactory, ProjectFactory, QuestionFactory, TaskFactory, UserFactory
 from tests.people import acting
 
@@ -212,39 +210,3 @@ def test_the_index_is_used(rounding: Task) -> None:
     plan = tasks_with(Task.objects.all(), parse_query("round")).explain()
     assert "SCAN search_tasks VIRTUAL TABLE INDEX" in plan or "search_tasks" in plan
     assert "SCAN tasks_app_task" not in plan and "Seq Scan" not in plan
-
-
-def test_triggers_that_went_with_a_table_come_back(rounding: Task) -> None:
-    """Django makes tables of SQLite anew when a migration changes them."""
-    if connection.vendor != "sqlite":
-        assert not schema.mend(connection)
-        return
-    with connection.cursor() as cursor:
-        cursor.execute("DROP TRIGGER search_task_changed")
-    Task.objects.update(title="Sharpen knives")
-    assert not found("knives")
-    assert schema.mend(connection) and not schema.mend(connection)
-    assert found("knives") and not found("prices")
-
-
-@pytest.mark.django_db(transaction=True)
-def test_the_index_is_dropped_and_made_with_rows_in_the_tables(rounding: Task) -> None:
-    """As its migration does it, back and forth."""
-    QuestionFactory.create(task=rounding, notes="zebra")
-    try:
-        with connection.schema_editor() as editor:
-            schema.drop(None, editor)
-        assert not {name for name in tables() if name.startswith(("search_tasks", "search_questions"))}
-        with connection.cursor() as cursor:
-            cursor.execute("UPDATE tasks_app_task SET title = 'Sharpen knives'")
-    finally:
-        with connection.schema_editor() as editor:
-            schema.make(None, editor)
-    assert found("knives") == found("zebra") == {"Sharpen knives"} and not found("prices")
-    Task.objects.update(title="Round prices")
-    assert found("prices")
-
-
-def tables() -> list[str]:
-    with connection.cursor() as cursor:
-        return connection.introspection.table_names(cursor)

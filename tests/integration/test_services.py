@@ -5,21 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from redis import Redis
 
+from tasks_app.web.live.notifier import CHANNEL
 from tests.installation import Installation
 from tests.portal import WebServer
-
-PUBLISH = """
-from asgiref.sync import async_to_sync
-from channels.layers import get_channel_layer
-layer = get_channel_layer()
-async def there_and_back():
-    mine = await layer.new_channel()
-    await layer.group_add("task-1", mine)
-    await layer.group_send("task-1", {"type": "news", "upto": 7})
-    return await layer.receive(mine)
-result = async_to_sync(there_and_back)()
-"""
 
 
 @pytest.mark.postgres
@@ -35,6 +25,14 @@ def test_the_tables_are_made_and_used_in_postgresql(postgres_url: str, tmp_path:
 
 
 @pytest.mark.redis
-def test_the_channel_layer_goes_through_redis(redis_url: str, tmp_path: Path) -> None:
+def test_a_change_is_announced_through_redis(redis_url: str, tmp_path: Path) -> None:
     portal = WebServer(tmp_path, REDIS_URL=redis_url)
-    assert portal.rows(PUBLISH) == {"type": "news", "upto": 7}
+    with Redis.from_url(redis_url) as redis, redis.pubsub() as channel:
+        channel.subscribe(CHANNEL)
+        portal.rows(
+            "project = Project.objects.create(name='p', source='/p', branch='main');"
+            "task = Task.objects.create(project=project, slug='t', title='T', pipeline='default');"
+            "Change.objects.create(task=task, kind='phase')"
+        )
+        while not (message := channel.get_message(timeout=20)) or message["type"] != "message":
+            assert message is not None

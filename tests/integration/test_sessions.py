@@ -12,8 +12,8 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from tasks_app.models import Action, AuditEntry, BrowserSession, User
-from tasks_app.services.accounts.sessions import end_sessions, sessions_of
-from tasks_app.web.accounts.user_agents import describe_browser
+from tasks_app.services.accounts import end_sessions, sessions_of
+from tasks_app.web.accounts.signals import describe_browser
 from tests.browser import signed_in
 
 pytestmark = pytest.mark.django_db

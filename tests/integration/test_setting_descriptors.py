@@ -22,7 +22,7 @@ from tasks_app.config.repository_settings import RepositorySettings
 from tasks_app.config.setting import Kind, Setting
 from tasks_app.models import Project, Role
 from tasks_app.models.project import SettingValidator
-from tasks_app.web.forms.project_settings import ProjectSettingsForm
+from tasks_app.web.projects.settings import ProjectSettingsForm
 from tests.api import Script
 from tests.browser import signed_in
 from tests.factories import MembershipFactory, UserFactory
@@ -203,7 +203,7 @@ def test_the_command_has_an_option_for_every_setting_and_no_other() -> None:
     (actions,) = [one.choices for one in parser._actions if one.dest == "action"]
     assert isinstance(actions, dict)
     options = {one.option_strings[0]: one.help for one in actions["settings"]._actions if one.option_strings}
-    others = {"-h", "--reset", "--json", "--as"}
+    others = {"-h", "--branch", "--reset", "--json", "--as"}
     assert set(options) - others == {one.option for one in SETTINGS.values()}
     assert all(one.text_help in str(options[one.option]) for one in SETTINGS.values())
 

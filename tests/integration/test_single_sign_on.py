@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Iterator
+from itertools import product
 from typing import Any
 
 import pytest
@@ -127,6 +128,101 @@ def test_an_address_that_one_side_did_not_verify_opens_nothing(
     assert "You have no account here" in page.text and not is_in(client)
     assert not SocialAccount.objects.exists() and User.objects.count() == (case != "nobody")
     assert all(user.check_password("correct horse") for user in User.objects.all())
+
+
+@pytest.mark.parametrize(
+    "value", ["false", "", "False", "TRUE", " true", "1", 1, 0, 1.0, [], [True], {"a": 1}, "no"]
+)
+def test_only_true_verifies_an_address(client: Client, there: Provider, value: Any) -> None:
+    """W1: a provider that sends text for the claim must not open the account of somebody else."""
+    someone()
+    there.person["email_verified"] = value
+    page = log_in(client)
+    assert not is_in(client) and not SocialAccount.objects.exists()
+    told = "account here" if value == "false" else "email_verified"
+    assert told in page.text and page.status_code in (200, 401)
+
+
+def test_the_text_true_verifies_an_address(client: Client, there: Provider) -> None:
+    someone()
+    there.person["email_verified"] = "true"
+    log_in(client)
+    assert is_in(client)
+
+
+@pytest.mark.parametrize("claim", ["email", "email_verified"])
+def test_a_provider_without_the_claim_opens_nothing_by_address(
+    client: Client, there: Provider, claim: str
+) -> None:
+    someone()
+    del there.person[claim]
+    assert "You have no account here" in log_in(client).text and not is_in(client)
+
+
+def test_an_address_in_another_case_is_the_same(client: Client, there: Provider) -> None:
+    ann = someone()
+    there.person["email"] = "Ann@Example.ORG"
+    log_in(client)
+    assert SocialAccount.objects.get().user == ann and is_in(client)
+
+
+def test_an_address_that_only_folds_to_the_same_opens_nothing(client: Client, there: Provider) -> None:
+    """The Kelvin sign becomes a k in lower case."""
+    user = User.objects.create_user("kim", "kim@example.org", "correct horse")
+    EmailAddress.objects.create(user=user, email=user.email, verified=True, primary=True)
+    there.person["email"] = "\u212aim@example.org"
+    log_in(client)
+    assert not is_in(client) and not SocialAccount.objects.exists()
+
+
+def test_a_linked_subject_with_the_address_of_another_user_stays_who_it_is(
+    client: Client, there: Provider
+) -> None:
+    ann = someone()
+    log_in(client)
+    ben = User.objects.create_user("ben", "ben@example.org", "correct horse")
+    EmailAddress.objects.create(user=ben, email=ben.email, verified=True, primary=True)
+    there.person["email"] = "ben@example.org"
+    again = Client()
+    log_in(again)
+    assert again.get("/me/").context["user"] == ann
+    assert SocialAccount.objects.get().user == ann
+    ann.refresh_from_db()
+    assert ann.email == "ann@example.org"
+
+
+@pytest.mark.parametrize(
+    ("claim", "value"),
+    [
+        *product(
+            ["sub", "email", "name", "preferred_username", "given_name"], [["a"], {"a": "b"}, True, 1.5]
+        ),
+        *product(["sub", "email"], ["a\0b", "x" * 1000]),
+    ],
+)
+def test_a_claim_of_another_type_is_refused_by_name(
+    client: Client, there: Provider, settings: Any, claim: str, value: Any
+) -> None:
+    """R5: nothing is stored, and a site admin learns which claim it was."""
+    configure(settings, there, signup="yes")
+    there.person[claim] = value
+    page = log_in(client)
+    assert page.status_code == 401 and f"“{claim}”" in page.text
+    assert not User.objects.exists() and not SocialAccount.objects.exists()
+
+
+def test_a_name_may_have_characters_of_all_kinds(client: Client, there: Provider) -> None:
+    """A no-break space, a joiner of Persian words, a NUL that no database takes."""
+    someone()
+    there.person["name"] = "Ann\u00a0Example \u0645\u06cc\u200c\u062f\0" + "x" * 1000
+    log_in(client)
+    assert is_in(client)
+
+
+def test_person_and_signed_token_must_be_of_one_subject(client: Client, there: Provider) -> None:
+    someone()
+    there.userinfo = {"sub": "4712"}
+    assert "“sub”" in log_in(client).text and not is_in(client)
 
 
 def test_with_sign_up_a_new_user_gets_an_account_without_any_role(
@@ -293,7 +389,14 @@ class TestGitHub:
         assert AuditEntry.objects.get(action=Action.LOGGED_IN).detail == {"through": "github"}
 
     @pytest.mark.parametrize(
-        "emails", [None, [], [{"email": "ann@example.org", "primary": True, "verified": False}]]
+        "emails",
+        [
+            None,
+            [],
+            [{"email": "ann@example.org", "primary": True, "verified": False}],
+            [{"email": "ann@example.org", "primary": True, "verified": "false"}],
+            [{"email": "ann@example.org", "primary": True}],
+        ],
     )
     def test_an_address_that_github_did_not_verify_opens_nothing(
         self, client: Client, hub: github.GitHub, emails: Any

@@ -31,8 +31,14 @@ from tasks_app.models import (
 )
 from tasks_app.services.costs.run_budget import dollars_for_run
 from tasks_app.services.costs.soft_limit import END, FINISH, spent_by
-from tasks_app.services.questions.answers import Reply, answer_question, decide, dismiss_question
-from tasks_app.services.questions.undo import undo_answer, undo_until
+from tasks_app.services.questions.answers import (
+    Reply,
+    answer_question,
+    decide,
+    dismiss_question,
+    undo_answer,
+    undo_until,
+)
 from tasks_app.services.retries import retry_from
 from tasks_app.services.sequences import create_sequence, start_sequence
 from tasks_app.services.tasks import cancel_task, resume_task

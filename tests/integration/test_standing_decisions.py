@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import date, timedelta
 from typing import Any
 
 import pytest
@@ -22,13 +22,7 @@ from tasks_app.models import (
     Role,
     User,
 )
-from tasks_app.services.decisions.answering import (
-    DecisionInput,
-    Remember,
-    StanceChoice,
-    related_decisions,
-    statement_for,
-)
+from tasks_app.services.decisions.answering import DecisionInput, Remember, StanceChoice, statement_for
 from tasks_app.services.decisions.changes import (
     confirm,
     make_decision,
@@ -38,16 +32,16 @@ from tasks_app.services.decisions.changes import (
     retire,
     revise,
 )
-from tasks_app.services.decisions.content import DecisionContent
-from tasks_app.services.questions.answers import Reply, answer_question
-from tasks_app.services.questions.undo import undo_answer
+from tasks_app.services.decisions.citing import related_decisions
+from tasks_app.services.decisions.content import DecisionContent, known_decision
+from tasks_app.services.questions.answers import Reply, answer_question, undo_answer
 from tests.factories import ROUNDING, ProjectFactory, QuestionFactory, TaskFactory
 from tests.people import acting
 
 pytestmark = pytest.mark.django_db
 
 ASKED = ROUNDING["question"]
-STATEMENT = "How should half cents be rounded? Half up"
+STATEMENT = "Half up: As at school."
 
 
 @pytest.fixture
@@ -101,6 +95,38 @@ def state_of(decision: Decision) -> str:
     return decision.state
 
 
+class TestReviewSettledByAnAnswer:
+    """D7: saying that a decision is right is a look at it; taking the answer back opens the review again."""
+
+    @pytest.mark.parametrize(
+        "due", [{"review_reason": "unfit", "review_note": "Not for yen."}, {"review_after": date(2026, 1, 2)}]
+    )
+    def test_an_answer_that_confirms_it_settles_its_review(
+        self, project: Project, ada: User, due: dict[str, Any]
+    ) -> None:
+        made = remembered(asked(project), ada)
+        Decision.objects.update(**due)
+        why = Decision.objects.get().why_review
+        question = asked(project)
+        answer(question, ada, stances={made.number: StanceChoice("agree")})
+        assert why and Decision.objects.get().why_review == ""
+        assert kinds(made) == ["decided", "confirmed", "kept"]
+        undo_answer(question, by=acting(ada))
+        assert Decision.objects.get().why_review == why and kinds(made) == ["decided"]
+
+    def test_another_answer_leaves_it(self, project: Project, ada: User) -> None:
+        made = remembered(asked(project), ada)
+        Decision.objects.update(review_reason="unfit")
+        answer(asked(project), ada, "Half to even", stances={made.number: StanceChoice("exception")})
+        assert Decision.objects.get().why_review
+
+    def test_so_does_the_button(self, project: Project, ada: User) -> None:
+        made = remembered(asked(project), ada)
+        Decision.objects.update(review_reason="unfit")
+        confirm(Decision.objects.get(), by=acting(member(project, "bob")))
+        assert Decision.objects.get().why_review == "" and "confirmed" in kinds(made)
+
+
 class TestDecidingWhileAnswering:
     def test_an_answer_for_this_task_makes_no_decision(self, project: Project, ada: User) -> None:
         """D2."""
@@ -108,10 +134,11 @@ class TestDecidingWhileAnswering:
         assert not Decision.objects.exists()
 
     def test_an_answer_becomes_a_decision_of_the_project(self, project: Project, ada: User) -> None:
-        """D1, D2: with a statement made of question and answer."""
+        """D1, D2: with a statement made of the chosen option, and the question as its source."""
         question = asked(project)
         made = remembered(question, ada, reason="The bank does so.")
         assert (made.label, made.state, made.scope, made.statement) == ("D-1", "active", "project", STATEMENT)
+        assert made.asked == ASKED
         assert (made.decided_by, made.question, made.answers) == (ada, question, {ASKED: "Half up"})
         assert made.reason == "The bank does so."
         assert kinds(made) == ["decided"]
@@ -172,14 +199,44 @@ class TestDecidingWhileAnswering:
         again = remembered(question, ada, "Half to even")
         assert again.label == "D-2"
 
-    def test_the_statement_has_the_question_with_its_answer(self) -> None:
+    def test_d2_the_statement_is_what_was_chosen_with_its_description(self) -> None:
+        """The question is the decision's source, without its reasons."""
         columns = {"question": "Which columns?\n\nThe file is long.", "options": []}
-        assert statement_for(columns, " Name,  E-mail") == "Which columns? Name, E-mail"
-        assert statement_for(columns, "") == ""
+        assert statement_for(columns, " Name,  E-mail", of_several=False) == "Name, E-mail"
+        assert statement_for(columns, "", of_several=True) == ""
+        described = {
+            "multiSelect": True,
+            "options": [
+                {"label": "Name, in full", "description": "First  and last."},
+                {"label": "E-mail (Recommended)", "description": "Lower case."},
+                {"label": "Age"},
+            ],
+        }
+        chosen = "E-mail (Recommended), Name, in full, Age, and the shoe size"
+        assert statement_for({**columns, **described}, chosen, of_several=False) == (
+            "E-mail: Lower case; Name, in full: First and last; Age; and the shoe size"
+        )
+
+    def test_d2_its_question_is_its_source(self, project: Project, ada: User) -> None:
+        """Also when the task is deleted; of several questions on a card, its own."""
+        columns: dict[str, Any] = {"question": "Which columns?\n\nThe file is long.", "options": []}
+        question = asked(project, ROUNDING, columns)
+        reply = Reply(
+            {ASKED: "Half up", columns["question"]: "Name"}, decision_input=DecisionInput(Remember("project"))
+        )
+        answer_question(question, reply, by=acting(ada), via=Channel.WEB)
+        one, other = Decision.objects.order_by("number")
+        assert (one.asked, other.asked) == (ASKED, "Which columns? The file is long.")
+        other.question = None
+        assert other.asked == "Which columns? The file is long."
+        other.answers = {f"Which columns?\n\n{'The file is long. ' * 50}": "Name"}
+        assert other.asked == "Which columns?"
+        assert known_decision(one).question == ASKED
 
     def test_d2_a_prepared_statement_does_not_say_what_was_recommended(self) -> None:
-        assert statement_for(ROUNDING, "Half up (Recommended)") == STATEMENT
-        assert statement_for(ROUNDING, "A [recommended], B") == f"{ASKED} A, B"
+        assert statement_for(ROUNDING, "Half up", of_several=True) == f"Rounding: {STATEMENT}"
+        assert statement_for(ROUNDING, "Half up (Recommended)", of_several=False) == STATEMENT
+        assert statement_for(ROUNDING, "A [recommended], B", of_several=False) == "A, B"
 
 
 class TestContradictions:
@@ -207,7 +264,7 @@ class TestContradictions:
         question = asked(project)
         made = answer(question, ada, "Half to even", stances={1: StanceChoice("supersede")})
         assert made is not None and made.replaces == first
-        assert (made.scope, made.statement) == ("project", f"{ASKED} Half to even")
+        assert (made.scope, made.statement) == ("project", "Half to even: As banks do.")
         assert state_of(first) == DecisionState.SUPERSEDED
         assert kinds(first) == ["decided", "superseded"]
 

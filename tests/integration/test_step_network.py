@@ -68,6 +68,8 @@ def test_a_step_reaches_its_model_and_nothing_else(
     assert "reached []" in json.dumps([event.payload for event in ran.events.filter(kind="tool_result")])
     assert ran.checks and "reached []" in ran.checks[0]["output"]
     assert ran.usage.any  # the model was reached, and counted
+    offered = {tool["name"] for request in server.requests for tool in request.get("tools") or []}
+    assert "Bash" in offered and "WebFetch" not in offered, "no tool that would always fail"
     with pytest.raises(BlockingIOError):
         service.accept()
 

@@ -21,11 +21,11 @@ from tasks_app.engine.workers import heartbeat, leaving
 from tasks_app.engine.workers.intake import DRAINED
 from tasks_app.models import Project, Task, Transition, WorkerBeat, paths
 from tasks_app.models.worker import KNOWN_PERIOD
-from tasks_app.reporting.queue import queue_sentence
 from tasks_app.sandbox import SandboxMode, detect
 from tasks_app.services.projects.projects import add_project, remove_project
 from tasks_app.services.retries import retry_from
 from tasks_app.services.tasks import resume_task
+from tasks_app.services.workers.queue import queue_sentence
 from tasks_app.services.workers.scheduling import next_turns
 from tests.factories import WorkerBeatFactory
 from tests.integration.git_repository import GitRepository

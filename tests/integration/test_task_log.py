@@ -16,10 +16,10 @@ from tasks_app.history.events.append import NewEvent, append
 from tasks_app.history.events.reading import Events
 from tasks_app.history.events.search import events_with
 from tasks_app.models import Event, EventKind, Run, Task
-from tasks_app.web.pages.task_log import PAGE
 from tasks_app.web.rendering.entries import event_summary
+from tasks_app.web.tasks.log import PAGE
 from tests.browser import signed_in
-from tests.factories import RunFactory, TaskFactory, UserFactory
+from tests.factories import ReviewFactory, RunFactory, TaskFactory, ThreadFactory, UserFactory
 
 pytestmark = pytest.mark.django_db
 
@@ -173,6 +173,48 @@ def test_what_a_human_turned_down_is_no_failure(browser: Client) -> None:
     assert "ExitPlanMode" not in part(browser, run.step.task, only="errors")
     address = reverse("task_log", args=[run.step.task_id])
     assert browser.get(address, {"error": 0}, headers=HTMX).status_code == 204
+
+
+def test_w2_a_refused_call_says_so(browser: Client) -> None:
+    run = RunFactory.create()
+    call = {"id": "c", "name": "Bash", "input": {"command": "git push"}}
+    told = "PreToolUse:Bash hook error: This call was not made."
+    result = {"tool_use_id": "c", "text": told, "is_error": True}
+    say(run, (EventKind.TOOL_USE, call), (EventKind.TOOL_RESULT, result))
+    text = part(browser, run.step.task)
+    assert '<span class="call-outcome">refused</span>' in text
+    assert "This call was not made." in text and "hook error" not in text, "who refused it is no name of ours"
+
+
+def test_w2_a_result_names_its_call_if_that_is_in_an_earlier_part(browser: Client) -> None:
+    run = RunFactory.create()
+    call = {"id": "c", "name": "Bash", "input": {"command": "make all-of-it"}}
+    result = {"tool_use_id": "c", "text": "made", "is_error": False}
+    say(run, (EventKind.TOOL_USE, call), (EventKind.TOOL_RESULT, result))
+    numbers = lines(run, *range(PAGE - 1))
+    text = part(browser, run.step.task)
+    assert 'class="machine result-of">$ make all-of-it<' in text and "data-call=" not in text
+    assert "result-of" not in part(browser, run.step.task, after=numbers[0]), "the page has it"
+
+
+def test_w2_each_answer_of_a_card_stands_by_itself(browser: Client) -> None:
+    run = RunFactory.create()
+    pairs = [["Reasons. Which red?", "Crimson"], ["How many?", "Two"]]
+    say(run, (EventKind.ANSWER, {"text": "a", "answers": pairs, "by": "ann", "via": "web", "number": 1}))
+    text = part(browser, run.step.task)
+    found = re.findall(r"<d[td][^>]*>([^<]*)<", text)
+    assert found == ["Which red?", "Crimson", "How many?", "Two"]
+
+
+def test_w2_a_run_after_a_review_begins_with_the_review(browser: Client) -> None:
+    run = RunFactory.create(reason="review")
+    review = ReviewFactory.create(task=run.step.task, handed_in=run, number=1, body="Why blue?")
+    place: dict[str, Any] = {"path": "paint.txt", "line": 3, "comments": "Make it red."}
+    ThreadFactory.create(task=run.step.task, review=review, **place)
+    lines(run, 1)
+    text = part(browser, run.step.task)
+    places = [text.index(words) for words in ("Why blue?", "paint.txt:3", "Make it red.", "line 1.")]
+    assert places == sorted(places)
 
 
 def test_a_log_can_be_narrowed(browser: Client) -> None:
@@ -345,7 +387,7 @@ def test_what_no_reader_sees_is_not_found(browser: Client, words: str) -> None:
 
 
 def test_many_finds_are_counted_up_to_a_bound(browser: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tasks_app.web.pages.task_log.MOST_FOUND", 3)
+    monkeypatch.setattr("tasks_app.web.tasks.log.MOST_FOUND", 3)
     run = RunFactory.create()
     numbers = lines(run, *range(6))
     assert found(browser, run.step.task, "line", after=numbers[1]) == [f"event-{numbers[2]}", "3", "3"]
@@ -366,7 +408,7 @@ def test_a_search_reads_the_log_once(browser: Client, monkeypatch: pytest.Monkey
         read.append(words)
         return events_with(events, words)
 
-    monkeypatch.setattr("tasks_app.web.pages.task_log.events_with", counted)
+    monkeypatch.setattr("tasks_app.web.tasks.log.events_with", counted)
     for near in ({"after": numbers[1]}, {"before": numbers[1]}, {"after": numbers[5]}):
         found(browser, run.step.task, "line", **near)
     address = reverse("task_log", args=[run.step.task_id])

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import json
+
+import pytest
 from django.urls import reverse
 
-from tasks_app.agent.fake_script import Turn, ask, say, shell, write
+from tasks_app.agent.fake import FakeAgent
+from tasks_app.agent.fake_script import Act, End, Turn, ask, plan, say, shell, write
 from tasks_app.core.phases import Phase
 from tasks_app.models import Channel, ReviewVerdict, Task
+from tasks_app.services.publishing.pull_request_text import pull_request_body
+from tasks_app.services.questions.answers import Reply, answer_question, decide
+from tasks_app.services.results import accounts_of, building_account_first
 from tasks_app.services.reviews.reviews import send_review
+from tasks_app.services.sequences import create_sequence, start_sequence
+from tests.agents import question
 from tests.browser import signed_in
+from tests.integration.conftest import Manage
 from tests.people import acting
 from tests.runner import ONE_STEP, Runner
 
@@ -38,7 +48,8 @@ def test_v1_the_result_says_what_was_said_changed_checked_and_decided(runner: Ru
     page = page_of(runner, task)
     for words in (
         "Painted in <strong>two</strong> colours.", "and 9 more files", "test -s paint.txt", "Which red?",
-        "Crimson", "answered by ann", "Review changes", "Send back", "Publish", "Patch", "git fetch",
+        "Crimson", "· answered by ann", "do: <span", "Review changes", "Send back", "Publish", "Patch",
+        "git fetch",
     ):  # fmt: skip
         assert words in page, words
     whole = signed_in(runner.user).get(reverse("task", args=[task.pk])).text
@@ -64,3 +75,163 @@ def test_v1_a_lost_commit_is_reported(runner: Runner) -> None:
     task = runner.advance(runner.task([Turn(calls=(write("paint.txt", "red\n"),)), say("Painted.")]))
     Task.objects.update(head_commit="1" * 40)
     assert "no longer has the commit" in page_of(runner, task)
+
+
+STEPS = """\
+pipelines:
+  default:
+    clarify: false
+    steps:
+    - name: plan
+      command: plan-task
+    - name: implement
+      command: implement
+      check: {type: shell, command: test -s done.txt}
+      retry: 1
+    - name: docs
+      command: docs-update
+"""
+SPEAKING: dict[str, list[Act]] = {
+    "plan": [Turn(calls=(write("PLAN.md", "# Plan\n"),)), say("I planned it.")],
+    "implement": [
+        Turn(calls=(write("paint.txt", "red\n"),)),
+        say("I painted it red, in `paint.txt`."),
+        End(),
+        Turn(calls=(write("done.txt", "x\n"),)),
+        say("I added a file; nothing else was changed."),
+    ],
+    "docs": [say("No page needed a change.")],
+}
+
+
+@pytest.fixture
+def spoken(runner: Runner) -> Task:
+    task = runner.advance(runner.task(SPEAKING, config=STEPS))
+    assert task.phase == Phase.DONE
+    return task
+
+
+def test_v1_the_result_tells_what_every_step_said_the_one_that_built_first(
+    runner: Runner, spoken: Task
+) -> None:
+    page = page_of(runner, spoken)
+    said = ("I painted it red", "nothing else was changed", "I planned it.", "No page needed a change.")
+    places = [page.index(words) for words in said]
+    assert places == sorted(places)
+    folded = page[page.index("<details") :]
+    assert said[0] not in folded and said[1] not in folded and said[2] in folded and said[3] in folded
+    assert "Run 1" in page and "Run 2" in page, "of each message it is clear which run said it"
+
+
+def test_v1_what_later_steps_changed_stands_beside_their_account(runner: Runner, manage: Manage) -> None:
+    """The message of the step that built the result may name numbers that are not true any more."""
+    play: dict[str, list[Act]] = {
+        "plan": [Turn(calls=(write("PLAN.md", "1. Paint.\n"),)), say("I planned it.")],
+        "implement": [Turn(calls=(write("paint.txt", "red\n"), write("done.txt", "x\n"))), say("One test.")],
+        "docs": [Turn(calls=(write("paint.txt", "blue\ngreen\n"),)), say("Two tests.")],
+    }
+    task = runner.advance(runner.task(play, config=STEPS))
+    assert task.phase == Phase.DONE, task.failure
+    page = page_of(runner, task)
+    assert page.index("One test.") < page.index("1 file (+2 −1) after that") < page.index("Two tests.")
+    assert "2 files (+" not in page[: page.index("One test.")], "of the first account all is told there"
+    assert "1 file (+2 −1)" in pull_request_body(task)
+    assert "docs changed 1 file" in manage("status", task.pk)[1]
+    messages = json.loads(manage("status", task.pk, "--json")[1])["messages"]
+    names = ("changed_files", "lines_added", "lines_removed")
+    changes = {one["step"]: tuple(one[name] for name in names) for one in messages}
+    assert changes == {"implement": (2, 2, 0), "plan": (0, 0, 0), "docs": (1, 2, 1)}
+
+
+def test_v1_a_review_keeps_the_account(runner: Runner, spoken: Task) -> None:
+    runner.agent = FakeAgent(lambda prompt: [say("I answered the thread.")])
+    send_review(
+        spoken, ReviewVerdict.REQUEST_CHANGES, body="Why red?", by=acting(runner.user), via=Channel.WEB
+    )
+    page = page_of(runner, runner.advance(spoken))
+    assert page.index("I painted it red") < page.rindex("I answered the thread.")
+
+
+def test_v7_the_pull_request_tells_it_too(spoken: Task) -> None:
+    what = pull_request_body(spoken).partition("## What")[2].partition("## Why")[0]
+    said = ("I painted it red", "nothing else was changed", "I planned it.", "No page needed a change.")
+    places = [what.index(words) for words in said]
+    assert places == sorted(places)
+    assert what.count("<details>") == what.count("</details>") == 2
+
+
+def test_v7_no_message_reaches_beyond_its_part(runner: Runner) -> None:
+    acts: list[Act] = [Turn(calls=(write("done.txt", "x\n"),)), say("</details>\n```\nopen")]
+    body = pull_request_body(runner.advance(runner.task({**SPEAKING, "implement": acts}, config=STEPS)))
+    assert body.count("</details>") == 2 and body.count("```") == 2
+
+
+def test_v1_programs_and_the_terminal_are_told_too(manage: Manage, spoken: Task) -> None:
+    messages = json.loads(manage("status", spoken.pk, "--json")[1])["messages"]
+    assert [(one["step"], one["run"], one["reason"]) for one in messages] == [
+        ("implement", 1, "first"), ("implement", 2, "check_failed"),
+        ("plan", 1, "first"), ("docs", 1, "first"),
+    ]  # fmt: skip
+    shown = manage("status", spoken.pk)[1]
+    assert shown.index("I painted it red") < shown.index("nothing else was changed")
+    assert "plan, docs" in shown
+
+
+def test_v1_where_no_step_implements_the_one_that_changed_most_is_first(runner: Runner) -> None:
+    config = """\
+pipelines:
+  default:
+    clarify: false
+    steps: [{name: one, command: tidy}, {name: two, command: tidy}, {name: three, command: tidy}]
+"""
+    play: dict[str, list[Act]] = {
+        "one": [Turn(calls=(write("PLAN.md", "x\n" * 50),)), say("First.")],
+        "two": [Turn(calls=(write("paint.txt", "red\n" * 9),)), say("Second.")],
+        "three": [Turn(calls=(write("note.txt", "x\n"),)), say("Third.")],
+    }
+    project = runner.project(config, **{".claude/commands/tidy.md": "Tidy."})
+    task = runner.advance(runner.task(play, project=project))
+    assert [one.step.name for one in building_account_first(accounts_of([task]))] == ["two", "one", "three"]
+
+
+def test_v1_a_sequence_tells_what_was_built_in_each_of_its_tasks(runner: Runner) -> None:
+    project = runner.project(ONE_STEP, **{"tasks/01-a.md": "# First\n", "tasks/02-b.md": "# Second\n"})
+    runner.agent = FakeAgent(lambda prompt: [say(f"Did {'first' if '# First' in prompt else 'second'}.")])
+    sequence = create_sequence(project, "tasks", by=acting(runner.user))
+    start_sequence(sequence, by=acting(runner.user))
+    while due := Task.objects.due().first():
+        runner.advance(due)
+    sequence.refresh_from_db()
+    page = str(signed_in(runner.user).get(reverse("sequence", args=[sequence.pk])).text)
+    assert "Did first." in page and "Did second." in page
+
+
+def test_v1_what_is_said_for_the_portal_and_what_was_decided_stand_there_once(runner: Runner) -> None:
+    """The line with the decisions is no part of the message; a verdict is not told twice."""
+    config = ONE_STEP + "      planApproval: true\n"
+    told = "Painted.\n\n**Decisions followed:** none"
+    acts = [Turn(calls=(plan("Paint."),)), Turn(calls=(plan("Paint it red."),)), say(told)]
+    task = runner.advance(runner.task(acts, config=config))
+    for verdict, notes in (("sent_back", "Which red?"), ("approved", "")):
+        (question,) = task.questions.open()
+        decide(question, verdict, by=acting(runner.user), via=Channel.WEB, notes=notes)
+        task = runner.advance(task)
+    assert task.phase == Phase.DONE
+    assert [one.text for account in accounts_of([task]) for one in account.messages] == ["Painted."]
+    page = " ".join(page_of(runner, task).split())
+    assert "Decisions followed" not in page and "Decisions followed" not in pull_request_body(task)
+    assert page.lower().count("sent back") == 1 and page.lower().count("approved") == 1
+    log = " ".join(signed_in(runner.user).get(reverse("task_log", args=[task.pk])).text.split())
+    assert "Sent back by ann" in log and "ann answered" not in log and "Sent back: Which red?" not in log
+
+
+def test_v1_v7_each_question_of_a_card_stands_once_with_its_answer(runner: Runner) -> None:
+    asked = (question("Which red?", "Crimson", "Rust"), question("How many coats?", "One", "Two"))
+    task = runner.advance(runner.task([Turn(calls=(ask(*asked),)), say("Painted.")]))
+    card = task.questions.get()
+    answers = {"Which red?": "Rust", "How many coats?": "Two"}
+    answer_question(card, Reply(answers, "By May."), by=acting(runner.user), via=Channel.WEB)
+    task = runner.advance(task)
+    for shown in (page_of(runner, task), pull_request_body(task)):
+        for text in (*answers, *answers.values(), "By May."):
+            assert shown.count(text) == 1, text

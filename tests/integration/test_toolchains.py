@@ -20,10 +20,10 @@ from tasks_app.engine.workers import heartbeat
 from tasks_app.engine.workers.toolchains import toolchains_here
 from tasks_app.models import Task, Transition, WorkerBeat
 from tasks_app.operations.doctor import data, machine
-from tasks_app.reporting.queue import Queue, queue_sentence
-from tasks_app.reporting.schemas.status import WorkerOut
 from tasks_app.sandbox import SandboxMode, detect
+from tasks_app.schemas.workers import WorkerOut
 from tasks_app.services.tasks import resume_task
+from tasks_app.services.workers.queue import Queue, queue_sentence
 from tests.factories import WorkerBeatFactory
 from tests.people import acting
 from tests.runner import Runner, runs

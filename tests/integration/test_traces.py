@@ -18,15 +18,20 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from catherder_site.logs import JsonFormatter
-from tasks_app.agent.fake_script import Die, Fail, Turn, ask, say, write
+from tasks_app.agent.fake_script import Act, Die, End, Fail, Turn, ask, say, write
 from tasks_app.agent.port import Recorder, RunOrder, RunResult
 from tasks_app.core.phases import Phase
-from tasks_app.core.trace_context import TraceContext
+from tasks_app.engine.sweeper import prune
 from tasks_app.engine.traces import span_exporter
 from tasks_app.engine.traces.otlp import SpanSender
-from tasks_app.engine.traces.span_exporter import SpanExporter, send_ended, start_exporter
-from tasks_app.models import Span, SpanKind, Task
-from tasks_app.models import span as span_rows
+from tasks_app.engine.traces.span_exporter import (
+    EndedSpans,
+    SpanExporter,
+    send_ended,
+    start_exporter,
+)
+from tasks_app.engine.traces.spans import context_of_run, context_of_task
+from tasks_app.models import Run, SentSpan, Task
 from tasks_app.operations.doctor import services
 from tasks_app.services.tasks import cancel_task, resume_task
 from tests.crash.test_sweep import dies_at
@@ -47,6 +52,12 @@ ASKS = {
         say("Painted. {result}"),
     ],
 }
+
+CHECKED = """\
+pipelines:
+  default:
+    - {name: do, command: self, check: {type: fileExists, path: done.txt}, retry: 1}
+"""
 
 
 def endpoint(settings: Any, url: str) -> None:
@@ -89,7 +100,7 @@ class TestStory:
         """What has ended is sent while the task waits; another process sends the rest."""
         assert send_ended(SpanSender()) == ""
         before = Counter(span.name for span in collector.spans())
-        assert before == {"invoke_agent claude-code": 2, "step plan": 1}
+        assert before == {"invoke_agent claude-code": 2, "checks": 1, "step plan": 1}
         traced.answer_all(waiting, "Blue")
         assert traced.advance(waiting, owner="another-host:1").phase == Phase.DONE
         assert send_ended(SpanSender()) == "" == send_ended(SpanSender())
@@ -99,11 +110,11 @@ class TestStory:
             "step plan": 1,
             "step implement": 1,
             "invoke_agent claude-code": 3,
+            "checks": 2,
             "wait for answer": 1,
         }
-        assert len({span.span_id for span in spans}) == 7
-        assert {span.trace_id for span in spans} == {TraceContext.parse(waiting.traceparent).trace_id}  # type: ignore[union-attr]
-        assert not Span.objects.exists()
+        assert len({span.span_id for span in spans}) == 9
+        assert {span.trace_id for span in spans} == {context_of_task(waiting).trace_id}
 
     def test_o3_parents_and_times_are_those_of_the_rows(
         self, traced: Runner, waiting: Task, collector: Collector
@@ -121,38 +132,15 @@ class TestStory:
         wait = one(collector.named("wait for answer"))
         question = waiting.questions.get()
         assert wait.parent_id == implement.span_id
-        assert [name for name, _ in wait.events] == ["answered", "claimed", "workspace laid out"]
-        assert wait.events[0][1] == nanoseconds(question.answered_at)
-        assert nanoseconds(question.asked_at) <= wait.start < wait.events[0][1] < wait.events[1][1] < wait.end
-        assert wait.end == nanoseconds(rows[2].started_at)
+        assert wait.events == [("answered", nanoseconds(question.answered_at))]
+        assert nanoseconds(question.asked_at) <= wait.start < wait.events[0][1] < wait.end <= agents[2].start
         assert task.start <= implement.start <= agents[1].start and agents[2].end <= implement.end <= task.end
-
-    def test_o3_events_of_runs_say_what_happened_in_them_and_when(
-        self, traced: Runner, waiting: Task, collector: Collector
-    ) -> None:
-        traced.answer_all(waiting, "Blue")
-        traced.advance(waiting)
-        send_ended(SpanSender())
-        plan, asking, told = collector.named("invoke_agent claude-code")
-        assert [name for name, _ in plan.events] == ["first message"]
-        assert [name for name, _ in asking.events] == [
-            "first message", "tool call read", "deferral read", "question stored",
+        judged = collector.named("checks")
+        assert [span.parent_id for span in judged] == [plan.span_id, implement.span_id]
+        assert [(span.start, span.end) for span in judged] == [
+            (agents[0].end, plan.end), (agents[2].end, implement.end)
         ]  # fmt: skip
-        assert [name for name, _ in told.events] == ["first message", "answer delivered"]
-        assert asking.events[-1][1] == nanoseconds(waiting.questions.get().asked_at)
-        for span in (plan, asking, told):
-            times = [span.start, *(at for _, at in span.events), span.end]
-            assert times == sorted(times)
-
-    def test_o3_events_of_a_run_that_is_compacted_are_left_out(
-        self, traced: Runner, waiting: Task, collector: Collector
-    ) -> None:
-        """A span that could not be sent for a day."""
-        for run in runs(waiting):
-            run.events.all().delete()
-        send_ended(SpanSender())
-        events = [span.events for span in collector.named("invoke_agent claude-code")]
-        assert events == [[], [("question stored", nanoseconds(waiting.questions.get().asked_at))]]
+        assert [span.attributes["cat_herder.checks.passed"] for span in judged] == [True, True]
 
     def test_o3_the_agent_gets_the_context_of_its_run(
         self, traced: Runner, waiting: Task, collector: Collector
@@ -230,7 +218,6 @@ class TestEnds:
         wait, task = one(collector.named("wait for answer")), one(collector.named("task"))
         assert wait.attributes["cat_herder.wait.outcome"] == "cancelled" and wait.events == []
         assert task.attributes["cat_herder.task.outcome"] == "cancelled" and not task.failed
-        assert not Span.objects.exists()
 
     def test_o3_what_goes_on_after_the_end_stays_in_the_trace(
         self, traced: Runner, waiting: Task, collector: Collector
@@ -255,7 +242,8 @@ class TestEnds:
         traced.answer_all(waiting, "Blue")
         cancel_task(waiting, by=acting(traced.user))
         send_ended(SpanSender())
-        assert not Span.objects.exists() and len(collector.named("step implement")) == 1
+        assert len(collector.named("step implement")) == 1
+        assert one(collector.named("wait for answer")).attributes["cat_herder.wait.outcome"] == "cancelled"
 
     def test_o3_a_run_whose_process_died_has_a_span(self, traced: Runner, collector: Collector) -> None:
         task = traced.task([Die(), say("Never.")])
@@ -266,7 +254,25 @@ class TestEnds:
         ]
         assert outcomes == [run.outcome for run in runs(task)] and "failed" in outcomes
 
-    def test_o3_the_portals_own_question_about_costs_is_a_wait_of_no_run(
+    def test_o3_a_failed_check_ends_with_the_next_attempt(self, traced: Runner, collector: Collector) -> None:
+        acts: list[Act] = [say("Done."), End(), Turn(calls=(write("done.txt", ""),)), say("Now.")]
+        task = traced.task(acts, config=CHECKED)
+        assert traced.advance(task).phase == Phase.DONE
+        send_ended(SpanSender())
+        failed, passed = collector.named("checks")
+        assert (failed.failed, passed.failed) == (True, False)
+        assert failed.end == collector.named("invoke_agent claude-code")[1].start
+
+    def test_o3_a_publication_is_a_span(self, traced: Runner, waiting: Task, collector: Collector) -> None:
+        end = timezone.now() + timedelta(minutes=1)
+        asked = {"commit": "0" * 40, "url": "https://git.example.org/x.git", "branch": "x"}
+        waiting.publications.create(state="refused", ended_at=end, answer="Because of this.", **asked)
+        send_ended(SpanSender())
+        span = one(collector.named("publish"))
+        assert (span.parent_id, span.failed) == (context_of_task(waiting).span_id, True)
+        assert span.end == nanoseconds(end) and "Because" not in str(span.attributes)
+
+    def test_o3_the_portals_own_question_about_costs_is_a_wait(
         self, traced: Runner, collector: Collector
     ) -> None:
         task = traced.task([say("Done.")], config=LIMIT + TWO_STEPS)
@@ -276,9 +282,9 @@ class TestEnds:
         assert traced.advance(task).phase == Phase.DONE
         send_ended(SpanSender())
         wait, step = one(collector.named("wait for answer")), one(collector.named("step implement"))
-        assert wait.parent_id == step.span_id and "cat_herder.run.number" not in wait.attributes
+        assert wait.parent_id == step.span_id
         assert wait.attributes["cat_herder.wait.question_kinds"] == ["cost"]
-        assert wait.end == nanoseconds(runs(task)[1].started_at)
+        assert wait.end <= nanoseconds(runs(task)[1].started_at)
 
     def test_o3_a_worker_without_an_endpoint_continues_a_trace(
         self, traced: Runner, waiting: Task, collector: Collector, settings: Any
@@ -287,25 +293,19 @@ class TestEnds:
         endpoint(settings, "")
         traced.answer_all(waiting, "Blue")
         assert traced.advance(waiting).phase == Phase.DONE
-        assert all(order.traceparent for order in traced.fake.runs)
-        assert [order.notes_hops for order in traced.fake.runs] == [True, True, False]
+        expected = [context_of_run(run).traceparent for run in runs(waiting)]
+        assert [order.traceparent for order in traced.fake.runs] == expected
         send_ended(sender)
-        assert len(collector.spans()) == 7 and not Span.objects.exists()
+        assert len(collector.spans()) == 9
 
 
 class TestWithoutAnEndpoint:
-    def test_o3_there_are_no_spans_and_no_thread(self, runner: Runner) -> None:
-        task = runner.task([say("Done.")])
-        assert runner.advance(task).phase == Phase.DONE
-        assert task.traceparent == "" == runner.fake.runs[0].traceparent
-        assert not Span.objects.exists() and start_exporter() is None
-
-    def test_o3_the_hops_of_a_halt_need_no_statement_of_their_own(self, runner: Runner) -> None:
+    def test_o3_there_is_no_thread_and_no_statement(self, runner: Runner) -> None:
         task = runner.task(ASKS, config=TWO_STEPS)
         with CaptureQueriesContext(connection) as captured:
             assert runner.advance(task).phase == Phase.WAITING_FOR_INPUT
-        said = [query["sql"] for query in captured.captured_queries]
-        assert not [sql for sql in said if '"tasks_app_span"' in sql and not sql.startswith("UPDATE")]
+        assert not [query for query in captured.captured_queries if "sentspan" in query["sql"]]
+        assert start_exporter() is None
 
     def test_o3_nothing_that_sends_spans_is_imported(self, installation: Installation) -> None:
         code = """
@@ -332,7 +332,7 @@ class TestUnavailableEndpoint:
             for _ in range(3):
                 exporter._round(sender)
             refused = len(collector.spans())
-            assert refused == 9 and Span.objects.filter(ended_at__isnull=False).count() == 3
+            assert refused == 12 and not SentSpan.objects.exists()
             collector.receiver.status = 200
             exporter._round(sender)
             exporter._round(sender)
@@ -343,7 +343,7 @@ class TestUnavailableEndpoint:
             f"spans cannot be sent to {url}: it answers 401. {kept}",
             f"spans are sent to {url} again",
         ]
-        assert len(collector.spans()) == refused + 3
+        assert len(collector.spans()) == refused + 4 == refused + SentSpan.objects.count()
 
     def test_o3_an_endpoint_that_is_down_fails_no_task(
         self, runner: Runner, settings: Any, monkeypatch: pytest.MonkeyPatch
@@ -355,7 +355,7 @@ class TestUnavailableEndpoint:
         task = runner.task([say("Done.")])
         assert runner.advance(task).phase == Phase.DONE
         assert "cannot be reached" in send_ended(SpanSender())
-        assert Span.objects.count() == 3
+        assert not SentSpan.objects.exists()
 
     def test_o3_a_worker_ends_although_the_endpoint_never_answers(
         self, runner: Runner, settings: Any, monkeypatch: pytest.MonkeyPatch
@@ -369,59 +369,74 @@ class TestUnavailableEndpoint:
             assert exporter is not None
             task = runner.task([say("Done.")])
             assert runner.advance(task).phase == Phase.DONE
-            wait_until(lambda: Span.objects.exclude(taken_by="").exists())
+            wait_until(SentSpan.objects.exists)
             exporter.stop()
             assert exporter.is_alive(), "stop waits no longer than it may"
             exporter.join()
 
-    def test_o3_a_variable_that_the_sdk_refuses_is_one_line_in_the_log(
-        self, traced: Runner, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        monkeypatch.setenv("OTEL_ATTRIBUTE_COUNT_LIMIT", "many")
-        exporter = start_exporter()
-        assert exporter is not None
-        exporter.join(60)
-        exporter.stop()
-        (said,) = [record.getMessage() for record in caplog.records if "spans" in record.getMessage()]
-        assert said.startswith("spans cannot be sent: ") and "many" in said
-
     def test_o3_a_redirect_is_no_success(self, traced: Runner, waiting: Task, collector: Collector) -> None:
         collector.receiver.status, collector.receiver.location = 302, "http://127.0.0.1:1/"
         assert send_ended(SpanSender()) == "it answers 302"
-        assert Span.objects.filter(ended_at__isnull=False).count() == 3
+        assert not SentSpan.objects.exists()
 
-    def test_o3_spans_of_a_day_ago_and_too_many_are_dropped(
-        self, waiting: Task, monkeypatch: pytest.MonkeyPatch
+    def test_o3_spans_of_a_day_ago_are_not_sent(self, waiting: Task, collector: Collector) -> None:
+        long_ago = Now() - timedelta(hours=25)
+        Run.objects.filter(step__name="plan").update(started_at=long_ago, ended_at=long_ago)
+        send_ended(SpanSender())
+        assert len(collector.named("invoke_agent claude-code")) == 1
+
+    def test_o3_what_was_sent_is_known_for_longer_than_it_could_be_sent_again(
+        self, waiting: Task, collector: Collector
     ) -> None:
-        Span.objects.end_with_runs()
-        monkeypatch.setattr(span_rows, "MOST_KEPT", 2)
-        assert Span.objects.prune() == 1
-        Span.objects.filter(ended_at__isnull=False).update(ended_at=Now() - timedelta(hours=25))
-        assert Span.objects.prune() == 2
-        assert {span.kind for span in Span.objects.all()} == {SpanKind.TASK, SpanKind.STEP, SpanKind.WAIT}
+        send_ended(SpanSender())
+        prune()
+        assert SentSpan.objects.count() == len(collector.spans()) == 4
+        SentSpan.objects.update(taken_at=Now() - 2 * span_exporter.KEPT - timedelta(hours=1))
+        prune()
+        assert not SentSpan.objects.exists()
 
 
 @pytest.mark.both
 class TestOnce:
-    def test_o3_of_two_processes_one_takes_a_span(self, waiting: Task) -> None:
-        Span.objects.end_with_runs()
-        first, second = Span.objects.take(2), Span.objects.take(2)
-        assert (len(first), len(second)) == (2, 1)
-        assert not {span.pk for span in first} & {span.pk for span in second}
-        Span.objects.give_back(first)
-        assert len(Span.objects.take(9)) == 2
+    def test_o3_of_two_processes_one_takes_a_span(self) -> None:
+        assert SentSpan.objects.take(["a", "b"]) == {"a", "b"}
+        assert SentSpan.objects.take(["b", "c"]) == {"c"} and SentSpan.objects.take(["a", "c"]) == set()
 
-    def test_o3_a_process_that_dies_after_sending_sends_the_same_ids_again(
+    def test_o3_a_process_that_dies_while_it_sends_sends_nothing_twice(
         self, waiting: Task, collector: Collector
     ) -> None:
-        """The exception that is documented."""
         assert dies_at("spans-sent", lambda: send_ended(SpanSender())) == 137
         first = ids(collector)
-        assert send_ended(SpanSender()) == "" and ids(collector) == first, "the claim still holds"
-        Span.objects.exclude(taken_until=None).update(taken_until=timezone.now() - timedelta(seconds=1))
-        for _ in range(2):
-            send_ended(SpanSender())
-        assert ids(collector) == first + first
+        assert send_ended(SpanSender()) == "" and ids(collector) == first and len(first) == 4
+
+    def test_o3_only_what_has_changed_is_looked_at_again(
+        self, traced: Runner, waiting: Task, collector: Collector
+    ) -> None:
+        spans, sender = EndedSpans(), SpanSender()
+        spans.send(sender)
+        spans.send(sender)
+        with CaptureQueriesContext(connection) as captured:
+            spans.send(sender)
+        assert len(captured) == 1, "at rest a round is one statement"
+        cancel_task(waiting, by=acting(traced.user))
+        spans.send(sender)
+        assert Counter(span.name for span in collector.spans()) == {
+            "task": 1, "step plan": 1, "step implement": 1, "invoke_agent claude-code": 2, "checks": 1,
+            "wait for answer": 1,
+        }  # fmt: skip
+
+    def test_o3_a_span_waits_until_it_is_settled(
+        self, traced: Runner, waiting: Task, collector: Collector
+    ) -> None:
+        """A run that asked is completed a moment later; nobody waits for a clock that is far ahead."""
+        spans, sender = EndedSpans(), SpanSender()
+        spans.send(sender, settled=timedelta(minutes=5))
+        assert collector.spans() == []
+        Run.objects.filter(outcome="asked").update(ended_at=timezone.now() + timedelta(hours=1))
+        spans.send(sender, settled=timedelta(minutes=5))
+        assert [span.attributes["cat_herder.run.outcome"] for span in collector.spans()] == ["asked"]
+        spans.send(sender)
+        assert len(collector.spans()) == 4
 
 
 class Talkative:
@@ -455,10 +470,10 @@ class TestLog:
         during, afterwards = (
             next(x for x in lines if x["message"] == m) for m in ("during the run", "afterwards")
         )
-        context = TraceContext.parse(task.traceparent)
-        assert context is not None and "trace_id" not in afterwards
-        run = Span.objects.get(kind=SpanKind.RUN)
-        assert (during["trace_id"], during["span_id"]) == (context.trace_id, run.span_id)
+        (run,) = runs(task)
+        context = context_of_run(run)
+        assert "trace_id" not in afterwards
+        assert (during["trace_id"], during["span_id"]) == (context.trace_id, context.span_id)
 
 
 class TestDoctor:
@@ -491,7 +506,7 @@ def test_o3_the_real_agents_shell_has_the_context_and_no_credentials(
     expected = [f"00-{span.trace_id}-{span.span_id}-01" for span in agents]
     assert file_in(task, "trace.txt").read_text().splitlines() == expected and len(expected) == 2
     assert file_in(task, "secrets.txt").read_text().split() == ["0", "0"]
-    assert len(collector.spans()) == 5
+    assert len(collector.spans()) == 6
 
 
 def test_o3_a_trace_goes_on_in_other_processes(
@@ -512,9 +527,9 @@ def test_o3_a_trace_goes_on_in_other_processes(
         worker.communicate(timeout=60)
     spans = collector.spans()
     assert Counter(span.name.split()[0] for span in spans) == {
-        "task": 1, "step": 1, "invoke_agent": 2, "wait": 1
+        "task": 1, "step": 1, "invoke_agent": 2, "checks": 1, "wait": 1
     }  # fmt: skip
-    assert len({span.trace_id for span in spans}) == 1 and len({span.span_id for span in spans}) == 5
+    assert len({span.trace_id for span in spans}) == 1 and len({span.span_id for span in spans}) == 6
     task, step = one(collector.named("task")), next(span for span in spans if span.name.startswith("step"))
     parents = {span.name: span.parent_id for span in spans}
     assert parents[step.name] == task.span_id

@@ -20,8 +20,7 @@ from tasks_app.core.phases import Phase
 from tasks_app.engine.lease import Lease
 from tasks_app.history.events.past import past_actions
 from tasks_app.models import Action, AuditEntry, Channel, Project, Question, QuestionState, Task, User
-from tasks_app.services.questions.answers import Reply, answer_question
-from tasks_app.services.questions.undo import undo_answer, undo_until
+from tasks_app.services.questions.answers import Reply, answer_question, undo_answer, undo_until
 from tasks_app.services.tasks import cancel_task
 from tasks_app.services.workers import worker_notifier
 from tests.consistent import assert_at_rest, assert_consistent
@@ -93,7 +92,7 @@ def test_a_job_that_comes_before_the_time_is_up_is_repeated(
     """The clocks of two hosts differ; without a second job, the task would wait for the sweeper."""
     repeated: list[int] = []
     monkeypatch.setattr(composition, "worker_context", lambda _: rows.context)
-    monkeypatch.setattr(tasks, "notify_worker_later", lambda task_id, _: repeated.append(task_id))
+    monkeypatch.setattr(tasks, "notify_worker", lambda task_id, _: repeated.append(task_id))
     task = answered(rows, project).task
     tasks.look_at.call_local(task.pk)
     assert not repeated, "it is up in 60 s"
@@ -186,10 +185,10 @@ def test_without_a_delay_the_task_resumes_at_once(
     rows: Rows, project: Project, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings.ENVIRONMENT = settings.ENVIRONMENT.model_copy(update={"undo_seconds": 0})
-    now: list[int] = []
-    monkeypatch.setattr(worker_notifier, "_notify", now.append)
+    told: list[tuple[int, float]] = []
+    monkeypatch.setattr(worker_notifier, "_notify", lambda *of: told.append(of))
     question = answered(rows, project)
-    assert now == [question.task_id]
+    assert told == [(question.task_id, 0)]
     with pytest.raises(TooLateToUndo, match="switched off"):
         undo_answer(question, by=acting(rows.user))
     assert rows.advance(question.task).phase == Phase.DONE
@@ -198,10 +197,10 @@ def test_without_a_delay_the_task_resumes_at_once(
 def test_a_worker_is_told_when_the_time_is_up(
     rows: Rows, project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    later: list[tuple[int, float]] = []
-    monkeypatch.setattr(worker_notifier, "_notify_later", lambda *told: later.append(told))
+    told: list[tuple[int, float]] = []
+    monkeypatch.setattr(worker_notifier, "_notify", lambda *of: told.append(of))
     question = answered(rows, project)
-    assert later == [(question.task_id, 60)]
+    assert told == [(question.task_id, 60)]
 
 
 def test_taking_back_and_taking_up_at_the_same_moment(rows: Rows, project: Project) -> None:
@@ -265,7 +264,7 @@ class TestOnThePage:
         assert "/undo/" not in ann.get(f"/questions/{question.pk}/").content.decode()
         page = ann.post(f"/questions/{question.pk}/undo/")
         assert page.status_code == 409
-        assert "An answer can be taken back for 60 seconds." in page.content.decode()
+        assert "It is too late: an answer can be taken back for 60 seconds." in page.content.decode()
 
 
 def test_the_api_takes_it_back(rows: Rows, project: Project, client: Client) -> None:

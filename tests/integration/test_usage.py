@@ -15,7 +15,7 @@ from django.utils import timezone
 from tasks_app.core.phases import Phase
 from tasks_app.history.statistics import By
 from tasks_app.models import Action, AuditEntry, Project, QuestionState, Role, Run, Task, Transition, User
-from tasks_app.reporting.usage import Bucket, Period, usage_by_day, usage_in_period, waiting_times
+from tasks_app.services.usage.usage import Bucket, Period, usage_by_day, usage_in_period, waiting_times
 from tests.addresses import text_of
 from tests.browser import signed_in
 from tests.factories import (
@@ -249,7 +249,7 @@ def test_runs_of_a_period_are_found_by_an_index(viewer: User) -> None:
 def test_the_median_is_that_of_the_newest_answers_if_there_are_many(
     viewer: User, client: Client, project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tasks_app.reporting.usage.MOST_TIMED", 2)
+    monkeypatch.setattr("tasks_app.services.usage.usage.MOST_TIMED", 2)
     task = TaskFactory.create(project=project)
     for number, seconds in enumerate((5000, 10, 30), start=1):
         QuestionFactory.create(

@@ -11,7 +11,7 @@ from tasks_app.config.validation.committed import laid_out
 from tasks_app.git import Repository
 from tests.integration.git_repository import GitRepository
 
-PROMPTS = Path(__file__).parents[2] / "tasks_app" / "prompts"
+PROMPTS = Path(__file__).parents[2] / "prompts"
 CONFIG = """\
 interactionThreshold: 2
 taskFolder: tasks
@@ -51,6 +51,15 @@ def fetched(source: Path) -> Repository:
     repository = Repository(source.parent / f"{source.name}.git", str(source))
     repository.fetch()
     return repository
+
+
+def test_p4_imports_of_imported_files_are_followed(tmp_path: Path) -> None:
+    """As a folder's are: the page of a project says which of them agents do not get."""
+    files = {"CLAUDE.md": "@docs/style.md\n", "docs/style.md": "@more.md\n", "docs/more.md": "@./gone.md\n"}
+    source = GitRepository.make(tmp_path / "source", **files).path
+    report = committed(source)
+    assert report == validate(source, prompts=PROMPTS)
+    assert "docs/more.md" in {one.file for one in report.findings}
 
 
 def test_a_commit_has_the_findings_of_its_folder(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from tasks_app.config.validation import Report, validate
 from tests.integration.git_repository import GitRepository
 
-PROMPTS = Path(__file__).parents[2] / "tasks_app" / "prompts"
+PROMPTS = Path(__file__).parents[2] / "prompts"
 
 
 def report(root: Path) -> Report:
@@ -104,3 +104,38 @@ def test_r4_looking_runs_nothing_that_the_repository_names(repository: GitReposi
     (warned,) = told(repository.path)
     assert "not committed: README" in warned
     assert not (tmp_path / "sprung").exists()
+
+
+def test_r5_a_listed_pattern_that_matches_no_file_is_a_warning(tmp_path: Path) -> None:
+    """With its line. What a check of the step or a plan will make is no new file that nobody expects."""
+    config = """\
+askBefore: ["Bash(git push*)", "Read(secrets/**)", "Write(app/(group)/**)", "Write(/etc/**)"]
+pipelines:
+  default:
+    - name: do
+      command: implement
+      check: {type: fileExists, path: docs/report.md}
+      fileAccess:
+        allowWrite:
+          - app/[id]/**
+          - app/[ib]/**
+          - app
+          - PLAN.md
+          - docs/report.md
+      askBefore: ["Edit(src/[0-9].py)"]
+      allowedTools: [Read, "Write(app/[id]/page.tsx)", "Edit(app/page.tsx)"]
+"""
+    files = {"app/[id]/page.tsx": "", "app/(group)/page.tsx": "", "src/1.py": "", "cat-herder.yaml": config}
+    made = GitRepository.make(tmp_path / "odd", **files)
+    new_files = "and matches no file of the repository, which is right only for new files"
+    step = "pipelines.default[0]"
+    assert [(one.problem.line, one.problem.sentence) for one in report(made.path).warnings] == [
+        (1, f'askBefore[1] is "secrets/**" {new_files}'),
+        (10, f'{step}.fileAccess.allowWrite[1] is "app/[ib]/**" {new_files}'),
+        (
+            11,
+            f'{step}.fileAccess.allowWrite[2] is "app" and matches no file of the repository; '
+            'did you mean "app/"?',
+        ),
+        (15, f'{step}.allowedTools[2] is "app/page.tsx" {new_files}'),
+    ]

@@ -12,7 +12,7 @@ from django.urls import reverse
 from tasks_app.models import Question, QuestionKind, QuestionState, Role, User, Verdict
 from tasks_app.services.tasks import cancel_task
 from tests.browser import signed_in
-from tests.factories import MembershipFactory, QuestionFactory, UserFactory
+from tests.factories import MembershipFactory, QuestionFactory, RunFactory, UserFactory
 from tests.people import acting
 
 pytestmark = pytest.mark.django_db
@@ -57,6 +57,36 @@ def test_a_command_stands_on_its_card_once() -> None:
     send(member_of(question), "question_decide", question, {"verdict": "approved"})
     after = client.get(reverse("question", args=[question.pk]), headers={"HX-Request": "true"}).text
     assert "May the agent run <code>make deploy</code>?" in after
+
+
+def test_h5_a_revised_plan_shows_the_comments_and_what_has_changed() -> None:
+    item = {"question": "Is this plan good?", "header": "Plan", "options": []}
+    plans = [[{"kind": "markdown", "title": "Plan", "text": text}] for text in ("One\nTwo", "One\nThree")]
+    first = QuestionFactory.create(kind=QuestionKind.PLAN, items=[item], evidence=plans[0])
+    client = signed_in(member_of(first))
+    assert "sent back" not in client.get(reverse("question", args=[first.pk])).text
+    send(member_of(first), "question_decide", first, {"verdict": "sent_back", "notes": "Name `three`."})
+    run = RunFactory.create(step=first.step, number=2, task=first.task)
+    second = QuestionFactory.create(
+        task=first.task, run=run, number=2, kind=QuestionKind.PLAN, items=[item], evidence=plans[1]
+    )
+    page = client.get(reverse("question", args=[second.pk])).text
+    assert "Name <code>three</code>." in page and "plan 1</a>" in page
+    changed = page[page.index("Changed since plan 1") : page.index("evidence-markdown")]
+    assert re.findall('class="dl dl-(add|del)"', changed) == ["del", "add"]
+
+
+def test_h5_a_question_without_options_has_one_field() -> None:
+    free = {"question": "What name?", "header": "Name", "options": []}
+    question = QuestionFactory.create(items=[free])
+    client = signed_in(member_of(question))
+    page = client.get(reverse("question", args=[question.pk])).text
+    assert (
+        '<div class="notes notes-instead">' in page
+        and "choose" not in page[page.index('class="keys') :][:200]
+    )
+    Question.objects.update(items=[free, {**free, "question": "What place?"}])
+    assert "notes-instead" not in client.get(reverse("question", args=[question.pk])).text
 
 
 def test_no_answer_never_looks_like_one() -> None:

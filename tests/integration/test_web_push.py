@@ -120,7 +120,7 @@ def test_a_question_reaches_each_browser_of_who_wants_to_know(
     assert deliver() == 2
     for path, headers, body in service.posts:
         told = browsers[int(path[-1])].read(body)
-        assert told["title"] == question.headline
+        assert told["title"] == str(question.title)
         assert told["url"] == f"/tasks/{question.task_id}/"
         assert [action["action"] for action in told["actions"]] == ["open", "inbox"]
         assert headers["Content-Encoding"] == "aes128gcm" and int(headers["TTL"]) > 0
@@ -209,7 +209,7 @@ def test_long_texts_of_any_script_fit_in_one_record(service: Receiver, ann: User
     deliver()
     (_, _, body) = service.posts[0]
     assert len(body) <= 4096, "push services refuse more"
-    assert browser.read(body)["title"].startswith(long[:150])
+    assert browser.read(body)["title"].startswith(f"Rounding: {long[:150]}")
 
 
 def test_a_user_has_the_twenty_newest_browsers(ann: User) -> None:

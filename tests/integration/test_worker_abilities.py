@@ -19,9 +19,9 @@ from tasks_app.engine.advance import advance
 from tasks_app.engine.workers import machine
 from tasks_app.models import Task, Transition, WorkerBeat
 from tasks_app.operations import local_sandbox
-from tasks_app.reporting.queue import queue_sentence
-from tasks_app.reporting.schemas.status import WorkerOut
 from tasks_app.sandbox import Sandbox
+from tasks_app.schemas.workers import WorkerOut
+from tasks_app.services.workers.queue import queue_sentence
 from tests.factories import WorkerBeatFactory
 from tests.without_git import Rows
 

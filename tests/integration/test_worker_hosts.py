@@ -9,6 +9,7 @@ import os
 import shutil
 import socket
 import threading
+import time
 import zlib
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -23,17 +24,21 @@ import requests
 from django.db import connection
 from django.utils import timezone
 
-from catherder_site.asgi_layers.plain_text import answer
-from catherder_site.worker_hosts import git_service
-from catherder_site.worker_hosts.git_service import GitService
+from tasks_app.asgi_layers.plain_text import answer
 from tasks_app.core.errors import BadInput, LeaseLost, NotAllowed, TemporaryFault, WorkspaceError
 from tasks_app.core.phases import Phase
+from tasks_app.engine.workers.heartbeat import Heartbeat
+from tasks_app.engine.workers.intake import Intake
 from tasks_app.git import Repository, mirror, recording
 from tasks_app.git.exchange_faults import ExchangeRefused, TokenRefused
 from tasks_app.git.mirror import Portal, incoming_folder, incoming_ref
-from tasks_app.models import Action, AuditEntry, Task, User, WorkerToken
+from tasks_app.models import Action, AuditEntry, Task, User, WorkerBeat, WorkerToken
+from tasks_app.operations.doctor import services as doctor
 from tasks_app.services.workers import hosts
 from tasks_app.services.workers.hosts import make_worker_token, revoke_worker_token, worker_token_of
+from tasks_app.worker_api import git_service
+from tasks_app.worker_api.bodies import DiskFull
+from tasks_app.worker_api.git_service import GitService
 from tests.integration.git_repository import GitRepository
 from tests.integration.worker_host import Host, held, host_at, serving, snapshot_ref
 from tests.people import acting
@@ -65,6 +70,19 @@ def test_what_a_held_task_needs_is_fetched_and_what_is_recorded_is_pushed(host: 
     assert host.repository.refs("refs/cat-herder-incoming/") == (), "nothing is left of the transport"
 
 
+def test_a_change_in_a_repository_of_real_size_is_pushed_as_deltas(host: Host) -> None:
+    """M1. git bases what it sends on objects that the portal has: a change of a line is no 500 files."""
+    source = GitRepository.make_large(host.folder / "large")
+    base = host.repository
+    base.git.run("fetch", "--quiet", str(source.path), "+refs/heads/main:refs/source/main")
+    with host.mirror.held_for(host.key, branch=host.task.branch):
+        made = host.change("src/part0/module0.py", "src/part3/module3.py", on=base.head("main"))
+        assert host.packed_bytes(made) < 5_000
+        host.mirror.set_refs(made, snapshot_ref(host.task))
+    assert host.repository.refs(snapshot_ref(host.task)) == (made,)
+    assert host.repository.problems() == []
+
+
 def test_another_host_gets_what_the_first_has_recorded(host: Host) -> None:
     with host.mirror.held_for(host.key, branch=host.task.branch):
         made = host.commit("blue")
@@ -89,10 +107,10 @@ def test_what_was_pushed_for_a_task_that_has_ended_is_removed(host: Host, runner
         host.repository.set_refs(host.task.base_commit, incoming_ref((task.pk, 1)))
     soon = timezone.now() + timedelta(seconds=15)
     Task.objects.filter(pk=other.pk).update(phase=Phase.CANCELLED, lease_expires=soon)
-    hosts.remove_all_old_transfers()
+    hosts.remove_pushes_of_ended_tasks()
     assert len(host.repository.refs("refs/cat-herder-incoming/")) == 2, "a worker still holds it"
     Task.objects.update(lease_expires=None, lease_owner="")
-    hosts.remove_all_old_transfers()
+    hosts.remove_pushes_of_ended_tasks()
     assert host.repository.refs(f"{incoming_folder(other.pk)}/") == ()
     assert len(host.repository.refs(f"{incoming_folder(host.task.pk)}/")) == 1
 
@@ -120,14 +138,6 @@ ROUTES = [
     ("GET", "/repository.git/info/refs?service=git-receive-pack"),
     ("POST", "/repository.git/git-upload-pack"),
     ("POST", "/repository.git/git-receive-pack"),
-    ("POST", "/bundles"),
-    ("GET", f"/bundles/{64 * '0'}"),
-    ("GET", f"/uploads/{40 * '0'}"),
-    ("PUT", f"/uploads/{40 * '0'}"),
-    ("POST", f"/uploads/{40 * '0'}"),
-    ("GET", f"/uploads/{64 * '0'}"),
-    ("PUT", f"/uploads/{64 * '0'}"),
-    ("POST", f"/uploads/{64 * '0'}"),
     ("POST", "/contents"),
     ("POST", "/repository.git/info/lfs/objects/batch"),
     ("GET", f"/repository.git/info/lfs/objects/{64 * '0'}"),
@@ -332,8 +342,7 @@ def test_work_of_another_task_of_the_project_cannot_be_fetched(host: Host, runne
         "tasks/1/1/repository.git/objects/info/packs", "tasks/1/1/repository.git/../../../etc/passwd",
         "tasks/1/1/repository.git/info/refs", "tasks/1/1/repository.git/info/refs?service=git-upload-archive",
         "tasks/1/1/repository.git/info/refs?service=git-upload-pack&x=1",
-        "tasks/1/1/repository.git/git-upload-archive", "tasks/1/1/bundles", "tasks/1/1/bundles/../../x",
-        "tasks/1/1/uploads", "tasks/1/1/uploads/x", "tasks/1/1/bundles/" + 64 * "0",
+        "tasks/1/1/repository.git/git-upload-archive", "tasks/1/1/bundles", "tasks/1/1/uploads/" + 40 * "0",
         "tasks/1/1/repository.git/git-shell",
         "tasks/1/1/repository.git%2Fconfig", "tasks/1%0A/1", "hello/", "tasks/١/1",
     ],
@@ -373,7 +382,7 @@ def test_what_goes_wrong_after_the_response_began_cuts_it_off(
 ) -> None:
     async def fails_late(self: GitService, process: Any, scope: Any, receive: Any, response: Any) -> None:
         await response.write(b"0008NAK\n")
-        raise git_service.DiskFull("The disk is full.")
+        raise DiskFull("The disk is full.")
 
     monkeypatch.setattr(GitService, "_exchange", fails_late)
     with pytest.raises(requests.RequestException):
@@ -403,9 +412,10 @@ def packed(kind: int, content: bytes, *, base: str = "") -> bytes:
     return bytes(head) + bytes.fromhex(base) + zlib.compress(content)
 
 
-def pushed(host: Host, commit: str, *objects: bytes) -> bytes:
+def pushed(host: Host, commit: str, *objects: bytes, messages: bool = False) -> bytes:
     """Push a pack of just these objects, and return what the portal says."""
-    line = f"{'0' * 40} {commit} {incoming_ref(host.key)}\0report-status\n".encode()
+    takes = "report-status side-band-64k" if messages else "report-status"
+    line = f"{'0' * 40} {commit} {incoming_ref(host.key)}\0{takes}\n".encode()
     pack = b"PACK" + (2).to_bytes(4) + len(objects).to_bytes(4) + b"".join(objects)
     pack += hashlib.sha1(pack, usedforsecurity=False).digest()
     return post(host, "git-receive-pack", b"%04x%s0000%s" % (len(line) + 4, line, pack)).content
@@ -427,12 +437,7 @@ def test_work_of_another_task_is_not_fetched_by_pushing_what_names_it(
     host: Host, runner: Runner, way: str
 ) -> None:
     """git itself only asks whether the objects that a push leads to exist somewhere in the repository."""
-    other = runner.task(project=host.task.project)
-    held(other, "build-2@there:7:Worker-2")
-    theirs = Host(host.url, host.token, other, host.folder / "theirs")
-    with theirs.mirror.held_for(theirs.key, branch=other.branch):
-        secret = theirs.commit("secret")
-        theirs.mirror.set_refs(secret, snapshot_ref(other))
+    secret = work_of_another_task(host, runner)
     hidden_tree, file = host.repository.tree(secret), named("blob", b"secret")
     listed = b"100644 stolen.txt\0" + bytes.fromhex(file)
     own_tree = named("tree", listed)
@@ -450,6 +455,63 @@ def test_work_of_another_task_is_not_fetched_by_pushing_what_names_it(
     made = named("commit", text)
     assert b"ng " in pushed(host, made, packed(1, text), *objects)
     assert host.repository.refs(incoming_ref(host.key)) == () and not host.repository.has(made)
+
+
+def work_of_another_task(host: Host, runner: Runner) -> str:
+    """Return the id of a commit that another task of the project has made, which the host may not read."""
+    other = runner.task(project=host.task.project)
+    held(other, "build-2@there:7:Worker-2")
+    theirs = Host(host.url, host.token, other, host.folder / "theirs")
+    with theirs.mirror.held_for(theirs.key, branch=other.branch):
+        secret = theirs.commit("secret")
+        theirs.mirror.set_refs(secret, snapshot_ref(other))
+    return secret
+
+
+def test_nothing_is_learned_of_a_base_by_what_git_says_of_the_result(host: Host, runner: Runner) -> None:
+    """M1. A delta takes one byte of a folder of another task; the result is a folder only for some bytes.
+
+    Whatever it is, the answer is the same: git has not looked at it. It would name the result by its hash.
+    """
+    hidden = host.repository.tree(work_of_another_task(host, runner))
+    rest = b"00644 a\0" + bytes.fromhex(named("blob", b"x"))
+    text = commit_text(named("tree", b""), host.task.base_commit)
+    answers = set()
+    for position in range(6):
+        size = len(b"100644 paint.txt\0") + 20
+        delta = bytes([size, 1 + len(rest), 0x91, position, 1, len(rest)]) + rest
+        objects = [packed(1, text), packed(2, b""), packed(3, b"x"), packed(7, delta, base=hidden)]
+        answers.add(pushed(host, named("commit", text), *objects))
+    assert len(answers) == 1 and b"unpacker error" in answers.pop()
+    assert host.repository.refs(incoming_ref(host.key)) == ()
+
+
+def test_a_delta_may_be_based_on_what_the_host_may_read(host: Host) -> None:
+    source = GitRepository(Path(host.task.project.source))
+    source.commit(**{"old.txt": "removed soon"})
+    source.git("rm", "--quiet", "old.txt")
+    source.git("commit", "--quiet", "--message", "Remove it")
+    host.repository.fetch()
+    delta = packed(7, b"\x0c\x0e" + b"\x90\x0c" + b"\x02!!", base=named("blob", b"removed soon"))
+    listed = b"100644 again.txt\0" + bytes.fromhex(named("blob", b"removed soon!!"))
+    text = commit_text(named("tree", listed), host.repository.head("main"))
+    made = named("commit", text)
+    assert b"unpack ok" in pushed(host, made, packed(1, text), packed(2, listed), delta)
+    assert host.portal.set_refs(host.key, made, (snapshot_ref(host.task),))
+    assert host.repository.git.run("cat-file", "blob", f"{made}:again.txt") == b"removed soon!!"
+
+
+def test_a_host_is_told_which_base_it_may_not_read(
+    host: Host, runner: Runner, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The portal's log says it, too. git itself would only say that the pack ended early."""
+    work_of_another_task(host, runner)
+    secret = named("blob", b"secret")
+    delta = packed(7, b"\x06\x04\x04mine", base=secret)
+    text = commit_text(named("tree", b""), host.task.base_commit)
+    said = pushed(host, named("commit", text), packed(1, text), packed(2, b""), delta, messages=True)
+    assert secret.encode() in said and b"may not read" in said
+    assert secret in caplog.text
 
 
 def test_a_push_may_lead_to_what_an_older_commit_of_the_source_has(host: Host) -> None:
@@ -530,7 +592,7 @@ def test_what_the_portal_will_never_take_is_pushed_once(host: Host, pushes: list
 def test_a_reference_that_the_portal_refuses_is_asked_for_once(host: Host, pushes: list[str]) -> None:
     with (
         host.mirror.held_for(host.key, branch=host.task.branch),
-        pytest.raises(ExchangeRefused, match="is no reference of task"),
+        pytest.raises(ExchangeRefused, match="is not a reference of task"),
     ):
         host.mirror.set_refs(host.task.base_commit, "refs/heads/main")
     assert not pushes
@@ -580,6 +642,44 @@ def test_work_is_kept_until_a_portal_that_is_away_for_long_is_back(
         host.mirror.set_refs(made, snapshot_ref(host.task))
     assert host.repository.refs(snapshot_ref(host.task)) == (made,)
     assert sum(slept) > 4 * 60 > sum(PAUSES_BEFORE_FETCHES)
+
+
+def test_a_host_that_cannot_push_says_so_until_it_can(
+    host: Host, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """M1, M6. At once in its log and its heartbeat, which the queue and `doctor` show; it takes nothing."""
+    intake = Intake()
+    seen: list[tuple[str, bool]] = []
+
+    def sleep(seconds: float) -> None:
+        """The pause before the next attempt; by then the portal takes pushes again."""
+        if seconds < 3600:  # other waiting than between attempts
+            sleep_for(seconds)
+            return
+        beating._try_beat()
+        seen.append((WorkerBeat.objects.get().problem, intake.is_open))
+        [shown] = [finding.text for finding in doctor.workers() if "takes no tasks" in finding.text]
+        assert "rejected" in shown
+        monkeypatch.setattr(git_service, "_HOOKS", hooks)
+
+    hooks, beating, sleep_for = git_service._HOOKS, Heartbeat(slots=1, intake=intake), time.sleep
+    refusing = host.folder / "hooks"
+    refusing.mkdir(parents=True)
+    for name in ("pre-receive", "update"):
+        (refusing / name).write_text("#!/bin/sh\necho broken >&2\nexit 1\n")
+        (refusing / name).chmod(0o755)
+    monkeypatch.setattr(mirror, "_PUSH_PAUSES", (3600.0, 3600.0))
+    monkeypatch.setattr("tasks_app.git.mirror.time.sleep", sleep)
+    with host.mirror.held_for(host.key, branch=host.task.branch):
+        made = host.commit("blue")
+        monkeypatch.setattr(git_service, "_HOOKS", refusing)
+        host.mirror.set_refs(made, snapshot_ref(host.task))
+    ((problem, was_open),) = seen
+    assert f"task {host.task.pk}" in problem and "rejected" in problem and not was_open
+    assert "tried again in 3600 seconds" in caplog.text and "broken" in caplog.text
+    assert host.repository.refs(snapshot_ref(host.task)) == (made,)
+    beating._try_beat()
+    assert intake.is_open and WorkerBeat.objects.get().problem == ""
 
 
 def test_slow_clients_of_one_host_do_not_keep_out_another(

@@ -46,19 +46,13 @@ def worker(installation: Installation, log: Path, **variables: str) -> Iterator[
         assert process.wait(60) == 0
 
 
-def lines_of_queue(log: Path) -> list[str]:
-    text = log.read_text()
-    assert "Traceback" not in text
-    return [line for line in text.splitlines() if "The queue" in line]
-
-
 def test_without_redis_due_tasks_are_found(installation: Installation, tmp_path: Path) -> None:
     log = tmp_path / "log"
     with redis_server() as redis, worker(installation, log, REDIS_URL=redis.url):
         redis.stop()
         installation.python(START, REDIS_URL=redis.url)
         wait_until(lambda: installation.phase() == "done")
-    assert len(lines_of_queue(log)) == 1
+    assert "Traceback" not in log.read_text()
 
 
 @pytest.mark.parametrize("damage", ["dropped", "overwritten"])
@@ -76,5 +70,5 @@ def test_with_a_damaged_queue_file_due_tasks_are_found(
         wait_until(lambda: installation.phase() == "done")
         installation.python(START)
         wait_until(lambda: installation.phase(2) == "done")
-    for message in ("cannot be used", "was damaged", "works again"):
-        assert sum(message in line for line in lines_of_queue(log)) <= 1
+    said = log.read_text()
+    assert "Traceback" not in said and said.count("was damaged") <= 1

@@ -25,7 +25,7 @@ from tasks_app.models.worker import ALIVE_PERIOD, KEPT
 from tasks_app.operations.doctor.finding import Level
 from tasks_app.operations.doctor.services import workers
 from tasks_app.sandbox import EnforcedLimit, Limits, Sandbox
-from tasks_app.web.pages import context_processors
+from tasks_app.web import frame
 from tests.browser import signed_in
 from tests.factories import QuestionFactory, TaskFactory, UserFactory, WorkerBeatFactory
 
@@ -164,7 +164,7 @@ def test_m6_every_page_says_that_a_worker_has_no_sandbox(
 ) -> None:
     """Although the web server's machine has one."""
     bwrap = Sandbox(Path("/usr/bin/bwrap"), network_reason="")
-    monkeypatch.setattr(context_processors, "sandbox", lambda: bwrap)
+    monkeypatch.setattr(frame, "sandbox", lambda: bwrap)
     WorkerBeatFactory.create(host="safe")
     assert "No sandbox" not in browser.get("/inbox/").text
     worker = WorkerBeatFactory.create(host="build-2", pid=7, unsandboxed="bubblewrap is not <installed>.")

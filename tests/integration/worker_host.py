@@ -7,7 +7,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -15,12 +15,12 @@ from urllib.parse import urlsplit
 import requests
 import uvicorn
 
-from catherder_site.asgi_layers.body_limits import Application
-from catherder_site.worker_hosts.application import WorkerHosts
+from tasks_app.asgi_layers.body_limits import Application
 from tasks_app.git import Repository
 from tasks_app.git.mirror import Mirror, Portal
 from tasks_app.models import Project, Task, paths
 from tasks_app.services.workers.hosts import make_worker_token
+from tasks_app.worker_api.application import WorkerHosts
 from tests.cut_connections import CutConnections
 from tests.people import acting
 from tests.runner import Runner
@@ -95,6 +95,23 @@ class Host:
         headers = {"Authorization": f"Bearer {self.token}", **values.pop("headers", {})}
         return requests.request(method, url, headers=headers, timeout=60, **values)
 
+    def change(self, *names: str, on: str) -> str:
+        """Add a line to these files of a commit in the mirror, and return the new commit."""
+        git = replace(self.mirror.git, variables=(("GIT_INDEX_FILE", str(self.folder / "index")),))
+        git.run("read-tree", on)
+        for name in names:
+            text = git.run("cat-file", "blob", f"{on}:{name}") + b"added = True\n"
+            blob = git.run("hash-object", "-w", "--stdin", stdin=text).decode().strip()
+            git.run("update-index", "--cacheinfo", f"100644,{blob},{name}")
+        tree = git.line("write-tree")
+        names_of_author = ("-c", "user.name=A", "-c", "user.email=a@example.org")
+        return git.run(*names_of_author, "commit-tree", "-p", on, "-m", "Change", tree).decode().strip()
+
+    def packed_bytes(self, commit: str) -> int:
+        """Return how much git sends of a commit to whoever has its parent."""
+        wanted = f"{commit}\n^{commit}^\n".encode()
+        return len(self.mirror.git.run("pack-objects", "--revs", "--thin", "--stdout", "-q", stdin=wanted))
+
     def commit(self, text: str, *, message: str = "") -> str:
         """Make a commit in the mirror that the portal does not have."""
         git = self.mirror.git
@@ -113,7 +130,8 @@ def host_at(url: str, runner: Runner, project: Project | None = None) -> Host:
 
 
 def held(task: Task, owner: str) -> Task:
-    assert Task.objects.claim(task.pk, owner=owner, seconds=60) is not None
+    """Claim it for longer than a test takes on a busy machine: nothing renews the lease."""
+    assert Task.objects.claim(task.pk, owner=owner, seconds=3600) is not None
     task.refresh_from_db()
     return task
 

@@ -13,7 +13,7 @@ from django.test import Client
 
 from tasks_app.core.errors import BadInput
 from tasks_app.models import Invitation, Membership, Role, User
-from tasks_app.services.projects.invitations import (
+from tasks_app.services.projects.members import (
     accept_invitation,
     find_invitation,
     invite,

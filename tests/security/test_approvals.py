@@ -7,11 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from tasks_app.agent.approvals import approval_of
+from tasks_app.agent.approvals import KNOWN_ONLY_THEN, approval_of
+from tasks_app.agent.outcome import open_asks
+from tasks_app.agent.plans import plans_folder
+from tasks_app.agent.stream import Stream
 from tasks_app.core.control_characters import strip_controls
-from tasks_app.core.types import Ask
+from tasks_app.core.types import Ask, Evidence
 from tasks_app.models import Question
-from tasks_app.web.rendering.evidence import evidence_of
+from tasks_app.web.questions.cards import evidence_of
 
 WORKSPACE, HOME = Path("/w"), Path("/home/guest")
 
@@ -42,9 +45,39 @@ def test_nothing_hides_in_what_is_approved(text: str) -> None:
         ask_for("WebFetch", url=text),
     ]
     for ask in asks:
-        for shown in [piece.text for piece in ask.evidence] + [ask.items[0].question]:
+        for piece in (*ask.evidence, Evidence("text", "", ask.items[0].question)):
+            shown = piece.text
             assert strip_controls(shown) == shown and shown.replace("\n", "").isprintable(), ask
-            assert "hidden" in shown
+            assert "hidden" in shown or piece.title == KNOWN_ONLY_THEN
+
+
+def test_what_the_agent_says_of_a_command_is_called_so() -> None:
+    """Its words stand above the command that will run, and may say something else."""
+    assert ask_for("Bash", command="ls", description="Lists").evidence[0].title == "The agent says: Lists"
+    assert ask_for("Bash", command="ls").evidence[0].title == "Command"
+
+
+def test_the_plan_of_the_call_itself_is_shown_and_whole(tmp_path: Path) -> None:
+    plans_folder(tmp_path).mkdir(parents=True)
+    (plans_folder(tmp_path) / "old.md").write_text("# Old")
+    long = "# New\n" + "A line of the plan.\n" * 15_000
+    for planned, shown in {long: long, "": "# Old"}.items():
+        given = {"plan": planned} if planned else {}
+        ask = approval_of("1", "ExitPlanMode", given, workspace=WORKSPACE, home=tmp_path)
+        stored = Question(kind="plan", evidence=[asdict(piece) for piece in ask.evidence])
+        assert [(pane.text, pane.cut) for pane in evidence_of(stored)] == [(shown, 0)]
+
+
+def test_the_plan_that_is_approved_is_shown_although_the_same_message_edited_it() -> None:
+    """The stream shows it as it was when the message came, the gate sees it after the edit."""
+    stream = Stream()
+    old, new = ({"plan": f"# {text}", "planFilePath": "/plans/a.md"} for text in ("Old", "New"))
+    call = {"type": "tool_use", "id": "p", "name": "ExitPlanMode", "input": old}
+    list(stream.read({"type": "assistant", "message": {"id": "m", "content": [call]}}))
+    waiting = {"id": "p", "name": "ExitPlanMode", "input": new}
+    list(stream.read({"type": "result", "subtype": "success", "deferred_tool_use": waiting}))
+    (ask,) = open_asks(stream, (), may_ask=True, ask_before=(), workspace=WORKSPACE, home=HOME)
+    assert ask.evidence[0].text == "# New" and ask.tool_input == new
 
 
 def test_lines_that_only_a_program_takes_for_lines_hide_nothing() -> None:
@@ -70,3 +103,27 @@ def test_lines_that_are_not_shown_are_counted() -> None:
     text = "@@ @@\n" + "+x\n" * 5_000
     (pane,) = evidence_of(Question(evidence=[{"kind": "diff", "title": "", "text": text}]))
     assert pane.cut == 2 * (5_001 - len(pane.lines)) > 0
+
+
+@pytest.mark.parametrize(
+    ("command", "parts"),
+    [
+        ("make deploy", ""),
+        ("git commit -m 'costs $5 and `ls` *' && cp a.txt b.txt > log 2>&1", ""),
+        ('echo "a * b?" \\$HOME', ""),
+        ("cat > run.sh <<'EOF'\nrm -rf $1/*\nEOF\nmake", ""),
+        ("rm -rf $TARGET", "$TARGET"),
+        ('rm -rf "${TARGET:-/}/build"', "${TARGET:-/}"),
+        ("rm -rf build/*.o src/[ab].o", "build/*.o, src/[ab].o"),
+        ("rm {a,b}.txt", "{a,b}.txt"),
+        ('kill "$(cat pid)" `cat other` $$', "$(…), `…`, $$"),
+        ("cat > run.sh <<EOF\nrm -rf $1\nEOF", "$1"),
+        ("cat > run.sh <<'EOF'\nEOF\nrm $X > $OUT", "$X, $OUT"),
+    ],
+)
+def test_what_only_the_shell_knows_is_named(command: str, parts: str) -> None:
+    """What is approved is what will run, or the card says which parts nobody can know before."""
+    said = [
+        one.text for one in ask_for("Bash", command=command).evidence if one.title.startswith("Known only")
+    ]
+    assert [text.rpartition("here: ")[2] for text in said] == ([f"{parts}."] if parts else [])

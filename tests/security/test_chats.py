@@ -42,6 +42,23 @@ def test_only_chat_services_are_spoken_to(address: str) -> None:
         chat.check(address)
 
 
+@pytest.mark.parametrize(
+    ("address", "encrypted"),
+    [
+        ("mmost://h.example/3ccdd113474722377935511fc85d3dd4", "mmosts"),
+        ("MMost://h.example/3ccdd113474722377935511fc85d3dd4", "mmosts"),
+        ("rocket://w:1/x@h.example", "rockets"),
+        ("matrix://u:p@h.example", "matrixs"),
+        ("ntfy://h.example/topic", "ntfys"),
+        ("gotify://h.example/token", "gotifys"),
+    ],
+)
+def test_what_is_sent_to_a_chat_is_encrypted(address: str, encrypted: str) -> None:
+    with pytest.raises(BadInput, match=f"not encrypted. Use {encrypted}://"):
+        chat.check(address)
+    chat.check(f"{encrypted}:{address.partition(':')[2]}")
+
+
 def test_a_chat_service_never_gets_a_local_file_whatever_its_url_says(tmp_path: Path) -> None:
     """The second wall: the process that speaks to services reads no file of the portal."""
     secret = tmp_path / "secret_key"

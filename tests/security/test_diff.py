@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 from django.template.loader import render_to_string
 
+from tasks_app.core.control_characters import in_one_line
 from tasks_app.git import Repository, diff
-from tasks_app.web.pages.diff_files import FileBody, Row
-from tasks_app.web.pages.review_threads import ThreadsBeside
-from tasks_app.web.rendering.diff import FileDiff, in_one_line, parse_diff
+from tasks_app.web.rendering.diff import FileDiff, parse_diff
+from tasks_app.web.reviews import ThreadsBeside
+from tasks_app.web.tasks.diff_files import FileBody, Row
 from tests.integration.git_repository import GitRepository
 
 

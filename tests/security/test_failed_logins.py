@@ -12,8 +12,8 @@ from django.utils import timezone
 
 from tasks_app.history.audit import ActionOrigin, acting_from
 from tasks_app.models import Action, AuditEntry
-from tasks_app.web.accounts import failed_login_audit
-from tasks_app.web.accounts.failed_login_audit import record_failed_login
+from tasks_app.services import accounts
+from tasks_app.services.accounts import record_failed_login
 
 pytestmark = pytest.mark.django_db
 
@@ -37,8 +37,8 @@ def entries(actor: str) -> list[str]:
 
 
 def test_of_many_failures_from_one_address_a_count_is_kept() -> None:
-    fail(failed_login_audit.ENTRIES_PER_IP_ADDRESS + 600)
-    assert len(entries("somebody")) == failed_login_audit.ENTRIES_PER_IP_ADDRESS
+    fail(accounts.ENTRIES_PER_IP_ADDRESS + 600)
+    assert len(entries("somebody")) == accounts.ENTRIES_PER_IP_ADDRESS
     told = entries("unknown users")
     assert told[0] == "various names: 1 more failed login from 1 IP address in an hour"
     assert told[-1] == "various names: 512 more failed logins from 1 IP address in an hour"
@@ -46,15 +46,15 @@ def test_of_many_failures_from_one_address_a_count_is_kept() -> None:
 
 
 def test_somebody_elsewhere_has_entries_all_the_same() -> None:
-    fail(failed_login_audit.ENTRIES_PER_IP_ADDRESS + 50)
+    fail(accounts.ENTRIES_PER_IP_ADDRESS + 50)
     fail(2, address="198.51.100.7")
     assert entries("somebody")[-2:] == ["name-0", "name-1"]
 
 
 def test_many_addresses_are_counted_together() -> None:
-    for number in range(failed_login_audit.ENTRIES_IN_ALL + 40):
+    for number in range(accounts.ENTRIES_IN_ALL + 40):
         fail(1, address=f"10.0.{number // 250}.{number % 250}")
-    assert len(entries("somebody")) == failed_login_audit.ENTRIES_IN_ALL
+    assert len(entries("somebody")) == accounts.ENTRIES_IN_ALL
     assert (
         entries("unknown users")[-1] == "various names: 32 more failed logins from 32 IP addresses in an hour"
     )
@@ -65,7 +65,7 @@ def test_many_addresses_are_counted_together() -> None:
 def test_the_count_left_at_the_end_of_an_hour_is_logged_with_the_next_failure(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    fail(failed_login_audit.ENTRIES_PER_IP_ADDRESS + 7)
+    fail(accounts.ENTRIES_PER_IP_ADDRESS + 7)
     assert entries("unknown users")[-1].startswith("various names: 4 more")
     later = timezone.now() + timedelta(hours=1)
     monkeypatch.setattr(timezone, "now", lambda: later)
@@ -77,7 +77,7 @@ def test_the_count_left_at_the_end_of_an_hour_is_logged_with_the_next_failure(
 
 def test_a_wrong_password_comes_this_way() -> None:
     """Through the login page, from one address: the limit of the page is wider than that of the log."""
-    for number in range(failed_login_audit.ENTRIES_PER_IP_ADDRESS + 3):
+    for number in range(accounts.ENTRIES_PER_IP_ADDRESS + 3):
         Client().post("/login/", {"username": f"nobody-{number}", "password": "wrong"})
-    assert len(entries("somebody")) == failed_login_audit.ENTRIES_PER_IP_ADDRESS
+    assert len(entries("somebody")) == accounts.ENTRIES_PER_IP_ADDRESS
     assert len(entries("unknown users")) == 2

@@ -15,7 +15,7 @@ from tasks_app.core.errors import NotAllowed
 from tasks_app.core.phases import Phase
 from tasks_app.models import Membership, Project, Role, Scope, Task, User
 from tasks_app.permissions import Principal
-from tasks_app.services.accounts.tokens import make_token
+from tasks_app.services.accounts import make_token
 from tasks_app.services.projects.members import add_member
 from tasks_app.services.projects.projects import add_project_as_admin, remove_project
 from tasks_app.services.sequences import start_sequence

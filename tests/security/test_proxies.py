@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Sequence
 from ipaddress import ip_network
 from pathlib import Path
@@ -11,7 +12,9 @@ from typing import Any
 import pytest
 import requests
 
-from catherder_site.asgi_layers.proxies import ForwardedClients
+from tasks_app.asgi_layers import sandboxed_peers
+from tasks_app.asgi_layers.proxies import ForwardedClients
+from tasks_app.asgi_layers.sandboxed_peers import RefuseForwardedSandboxes, SandboxGuard
 from tests.portal import WebServer
 
 OPTIONS = "from tasks_app.management.commands import up; result = up.server_options()"
@@ -108,3 +111,69 @@ def test_nobody_else_gets_a_header_of_proxies_through() -> None:
     got = passed_on("192.0.2.9", *((name, "https") for name in names), ("accept", "*/*"))
     assert got["headers"] == [(b"accept", b"*/*")]
     assert (got["client"], got["scheme"]) == (("192.0.2.9", 7), "http")
+
+
+@pytest.mark.parametrize(
+    ("header", "status"),
+    [
+        ("127.0.0.1", 403),
+        ("8.8.8.8, 127.0.0.1", 403),
+        ("8.8.8.8, 127.0.0.1, 127.0.0.2", 403),
+        (", ".join(["192.0.2.7", *["127.0.0.3"] * 3_000]), 403),
+        ("127.0.0.1, 8.8.8.8", 200),
+        ("8.8.8.8", 200),
+    ],
+)
+def test_an_agent_is_refused_behind_a_proxy_that_appends_to_its_header(
+    header: str, status: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As nginx does with `$proxy_add_x_forwarded_for`: the agent chooses what stands before its address."""
+    monkeypatch.setattr(sandboxed_peers, "sandbox_is_active", lambda **_: True)
+    sent: list[dict[str, Any]] = []
+
+    async def page(scope: dict[str, Any], receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200})
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    guarded = RefuseForwardedSandboxes(page, SandboxGuard(folder=tmp_path))
+    entry = ForwardedClients(guarded, networks=[ip_network("127.0.0.0/8")])
+    headers = [(b"x-forwarded-for", header.encode())]
+    scope = {"type": "http", "scheme": "http", "client": ("127.0.0.1", 7), "headers": headers}
+    asyncio.run(entry(scope, None, send))  # type: ignore[arg-type]
+    assert sent[0]["status"] == status
+
+
+def test_requests_that_wait_share_a_look_at_the_processes(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A flood took minutes, each with a look of its own. For each counts one that began after it came."""
+    began: list[int] = []
+    release = threading.Event()
+
+    def look(**_: object) -> bool:
+        began.append(len(asked))
+        assert release.wait(30)
+        return False
+
+    asked: list[asyncio.Task[bool]] = []
+    monkeypatch.setattr(sandboxed_peers, "sandbox_is_active", look)
+
+    async def flood() -> list[bool]:
+        guard = SandboxGuard(folder=tmp_path)
+
+        async def ask(times: int) -> None:
+            asked.extend(asyncio.create_task(guard.refuses_address("127.0.0.1")) for _ in range(times))
+            await asyncio.sleep(0)
+
+        await ask(1)
+        while not began:
+            await asyncio.sleep(0.01)
+        await ask(500)
+        asked[3].cancel()  # its client has left
+        release.set()
+        return [await one for number, one in enumerate(asked) if number != 3]
+
+    assert asyncio.run(flood()) == [False] * 500
+    assert began == [1, 501]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from django.conf import settings
-from huey.serializer import SignedSerializer
+from django.core.signing import Signer, b64_encode
 
 from catherder_site.queue import JobSerializer
 from tasks_app.tasks import look_at
@@ -31,7 +31,7 @@ def test_a_job_that_was_changed_is_refused_and_its_own_is_not() -> None:
     job = settings.HUEY.serialize_task(look_at.s(7))
     assert settings.HUEY.deserialize_task(job).args == (7,)
     with pytest.raises(ValueError):
-        settings.HUEY.deserialize_task(job.replace(b"look_at", b"look_up"))
+        settings.HUEY.deserialize_task(b"A" + job[1:])
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_a_job_that_was_changed_is_refused_and_its_own_is_not() -> None:
 )  # fmt: skip
 def test_the_key_of_the_queue_does_not_run_code(message: bytes) -> None:
     """Worker hosts have it, also one that was broken into: it can name a task to look at, and no more."""
-    signed = SignedSerializer(secret=SECRET, salt="cat-herder-queue")._sign(message)
+    signed = Signer(key=SECRET, salt="cat-herder-queue").sign(b64_encode(message).decode()).encode()
     with pytest.raises(ValueError):
         JobSerializer(secret=SECRET).deserialize(signed)
 

@@ -33,12 +33,12 @@ os.execv(sys.argv[1], sys.argv[1:])
 """
 
 
-def command(tmp_path: Path, *argv: str, start_signal: int | None = None) -> SandboxedCommand:
+def command(tmp_path: Path, *argv: str) -> SandboxedCommand:
     for name in ("work", "home"):
         (tmp_path / name).mkdir(exist_ok=True)
     sandbox = detect(SandboxMode.REQUIRE)
     work, home = tmp_path / "work", tmp_path / "home"
-    return sandbox.command(argv, workspace=work, home=home, env={}, start_signal=start_signal)
+    return sandbox.command(argv, workspace=work, home=home, env={})
 
 
 def sandboxed(tmp_path: Path, *argv: str) -> Finished:
@@ -89,33 +89,3 @@ def test_a_closed_pipe_ends_the_program_as_usual(tmp_path: Path) -> None:
 
 def test_a_program_that_may_not_be_run_is_exit_126(tmp_path: Path) -> None:
     assert sandboxed(tmp_path, "/etc/passwd").exit_code == 126
-
-
-def test_o3_the_start_is_signalled_before_the_program_which_inherits_nothing_of_it(tmp_path: Path) -> None:
-    """One byte and the end: the program cannot write another one, it has no descriptor but its streams."""
-    ours, theirs = socket.socketpair()
-    script = "read; ls /proc/self/fd | wc -l"  # 0, 1, 2, and that of ls itself
-    inside = command(tmp_path, "bash", "-c", script, start_signal=theirs.fileno())
-    with subprocess.Popen(
-        inside.argv, env=inside.env, pass_fds=[theirs.fileno()], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as process:
-        theirs.close()
-        ours.settimeout(30)
-        received = ours.recv(10), ours.recv(10)
-        ended_before = process.poll() is not None
-        said, _ = process.communicate(b"\n", timeout=30)
-    ours.close()
-    assert received == (b"!", b"") and not ended_before
-    assert said.split() == [b"4"]
-
-
-def test_o3_a_start_that_nobody_waits_for_any_more_starts_the_program(tmp_path: Path) -> None:
-    """The write fails, and its signal (SIGPIPE) is still ignored then."""
-    ours, theirs = socket.socketpair()
-    ours.close()
-    inside = command(tmp_path, "echo", "started", start_signal=theirs.fileno())
-    done = subprocess.run(
-        inside.argv, env=inside.env, pass_fds=[theirs.fileno()], capture_output=True, check=True
-    )
-    theirs.close()
-    assert done.stdout == b"started\n"

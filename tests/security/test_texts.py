@@ -13,27 +13,23 @@ from django.utils.html import escape
 
 from tasks_app.agent.ask_spool import spooled_asks
 from tasks_app.agent.fake_script import Call, Turn, ask, say
-from tasks_app.agent.gate.hook import questions_in
-from tasks_app.agent.gate.patterns import allowed
+from tasks_app.agent.gate.hook import NOT_ASKABLE, asks_unreadably, questions_in
+from tasks_app.agent.gate.path_patterns import allowed
 from tasks_app.config.faults import ConfigInvalid
 from tasks_app.config.pipeline import load_project_config
 from tasks_app.config.task_file import parse_task
 from tasks_app.config.validation.json_text import read_json
 from tasks_app.core.errors import BadInput, CatHerderError
 from tasks_app.core.phases import Phase
-from tasks_app.core.types import Ask, AskItem
-from tasks_app.engine.runs.conclude import items_json
 from tasks_app.git import Repository, TreeFile, inspect_source
 from tasks_app.history.events.lines import format_event
-from tasks_app.models import Channel, Event, EventKind, paths
-from tasks_app.reporting.task_files import RepositoryTaskFiles
+from tasks_app.models import Event, EventKind, paths
 from tasks_app.services.projects.projects import add_project
-from tasks_app.services.questions.answers import Reply, answer_question
+from tasks_app.services.projects.task_files import RepositoryTaskFiles
 from tasks_app.web.rendering.ansi import render_ansi
 from tasks_app.web.rendering.markdown import render_markdown
 from tests.browser import signed_in
 from tests.integration.git_repository import GitRepository
-from tests.people import acting
 from tests.runner import ONE_STEP, TWO_STEPS, Runner, diff_of, results
 from tests.steps import steps
 
@@ -93,8 +89,8 @@ def test_a_glob_of_any_length_is_refused() -> None:
 )
 def test_no_command_holds_up_the_worker(piece: str) -> None:
     few, many = ("cat-herder ask " + piece * (length // len(piece)) for length in (10_000, 20_000))
-    assert steps(lambda: questions_in(many)) < 2.2 * steps(lambda: questions_in(few))
-    assert len(questions_in(many)) == 1
+    assert steps(lambda: asks_unreadably(many)) < 2.2 * steps(lambda: asks_unreadably(few))
+    assert asks_unreadably(many) and not questions_in(many)
 
 
 @pytest.mark.parametrize(
@@ -193,39 +189,22 @@ def _at() -> Any:
 
 @pytest.mark.parametrize(
     "texts",
-    [["X", "X", "X"], ["X", "X (2)", "X"], ["X (2)", "X", "X"], ["X"] * 50, ["\ud800", "\udfff"]],
-    ids=["same", "numbered-after", "numbered-before", "many", "unstorable"],
+    [["X", "X"], ["X", "Y", " X\n"], ["X"] * 4, ["\ud800", "\udfff"], ["", "X"], ["\n"]],
+    ids=["same", "blanks", "many", "unstorable", "empty", "blank"],
 )
-def test_equal_questions_get_an_answer_each(texts: list[str], runner: Runner) -> None:
-    """R1: answers are kept by the words of their question, so no two may have the same."""
+def test_questions_that_look_equal_are_asked_anew(texts: list[str], runner: Runner) -> None:
+    """R1: answers are kept by the words of their question, and people must be able to tell them apart."""
     asked = Call("AskUserQuestion", {"questions": [{"question": text} for text in texts]})
-    task = runner.advance(runner.task([Turn(calls=(asked,)), say("{result}")]))
-    question = task.questions.get()
-    answers = {item["question"]: f"answer {place}." for place, item in enumerate(question.items)}
-    assert len(answers) == len(texts)
-    answer_all(runner, question, answers)
-    runner.advance(task)
-    assert all(f"answer {place}." in results(task)[0] for place in range(len(texts)))
+    task = runner.advance(runner.task([Turn(calls=(asked,)), Turn(calls=(ask("X?"),)), say("end")]))
+    assert results(task) == [NOT_ASKABLE]
+    assert task.questions.get().headline == "X?"
 
 
-def answer_all(runner: Runner, question: Any, answers: dict[str, str]) -> None:
-    answer_question(question, Reply(answers), by=acting(runner.user), via=Channel.WEB)
-
-
-def test_items_are_distinguished_without_changing_the_first() -> None:
-    items = items_json(Ask("t", "command", tuple(map(AskItem, ["X", "X (2)", "X"]))))
-    assert [item["question"] for item in items] == ["X", "X (2)", "X (3)"]
-
-
-@pytest.mark.parametrize(
-    "questions", [[], None, 5, [5], "x", [[]], {"question": "x"}, [{"options": [5, None]}]]
-)
-def test_an_ask_of_any_shape_is_asked(questions: object, runner: Runner) -> None:
+@pytest.mark.parametrize("questions", [[], None, 5, [5], "x", [[]], {"question": "x"}, [{"options": [5]}]])
+def test_what_is_no_question_is_not_asked(questions: object, runner: Runner) -> None:
     asked = Call("AskUserQuestion", {"questions": questions})
     task = runner.advance(runner.task([Turn(calls=(asked,)), say("end")]))
-    assert (task.phase, task.questions.count()) == (Phase.WAITING_FOR_INPUT, 1)
-    runner.answer_all(task)
-    assert runner.advance(task).phase == Phase.DONE
+    assert (task.phase, task.questions.count()) == (Phase.DONE, 0)
 
 
 @pytest.mark.parametrize(

@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from asgiref.sync import sync_to_async
 from django.contrib import admin
 from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
 from catherder_site import settings as as_installed
-from catherder_site.asgi import BODY_LIMIT, application
-from catherder_site.asgi_layers.body_limits import LimitedBodies
+from catherder_site.asgi import BODY_LIMIT, application, exists
 from tasks_app.api.problems import MAX_ERRORS
+from tasks_app.asgi_layers import body_limits
+from tasks_app.asgi_layers.body_limits import STRANGERS_LIMIT, Credentials, LimitedBodies
 from tasks_app.history.events.append import append_one
-from tasks_app.models import DecisionEvent, EventKind, Project, Question, QuestionState, User
+from tasks_app.models import DecisionEvent, EventKind, Project, Question, QuestionState, Scope, User
 from tasks_app.sandbox import Sandbox
-from tasks_app.web.pages import context_processors
+from tasks_app.services.accounts import make_token
+from tasks_app.web import frame
 from tests.addresses import FOR_FORGES, NAMES, NOT_THERE, POST_ONLY, POSTED, address
 from tests.api import Script
+from tests.browser import signed_in
 from tests.databases import undone
 from tests.factories import (
     DecisionFactory,
@@ -32,6 +37,7 @@ from tests.factories import (
     TaskFactory,
     UserFactory,
 )
+from tests.people import acting
 
 pytestmark = pytest.mark.django_db
 
@@ -264,7 +270,7 @@ def test_half_characters_and_nul_in_an_answer_lose_nothing(question: Question) -
 def test_a_missing_sandbox_is_reported_on_every_page(
     login: bool, question: Question, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(context_processors, "sandbox", lambda: Sandbox(None, "It was switched off."))
+    monkeypatch.setattr(frame, "sandbox", lambda: Sandbox(None, "It was switched off."))
     client = root() if login else browser()
     for page in ("/", "/live/", address("task", question), "/admin/", "/admin/tasks_app/task/", "/nope/"):
         response = client.get(page, follow=True)
@@ -299,6 +305,16 @@ class Wire:
         self.status = message.get("status", self.status)
 
 
+async def known(shown: Credentials) -> bool:
+    return shown.session_key == "a1" * 16 or shown.token == "cath_x"
+
+
+async def reading_page(scope: Any, receive: Any, send: Any) -> None:
+    while (await receive())["more_body"]:
+        pass
+    await send({"type": "http.response.start", "status": 200})
+
+
 @pytest.mark.parametrize(
     ("wire", "status"),
     [
@@ -311,13 +327,7 @@ class Wire:
 )
 async def test_a_body_past_all_bounds_is_not_kept(wire: Wire, status: int) -> None:
     """Django would put it on the disk whole, and that for a stranger."""
-
-    async def page(scope: Any, receive: Any, send: Any) -> None:
-        while (await receive())["more_body"]:
-            pass
-        await send({"type": "http.response.start", "status": 200})
-
-    await LimitedBodies(page, limit=10)(wire.scope, wire.receive, wire.send)
+    await LimitedBodies(reading_page, limit=10, is_logged_in=known)(wire.scope, wire.receive, wire.send)
     assert wire.status == status
 
 
@@ -335,9 +345,125 @@ async def test_a_request_that_is_too_large_gets_a_problem(path: str, kind: bytes
     async def send(message: Any) -> None:
         said.append(message)
 
-    await LimitedBodies(page, limit=10)({**wire.scope, "path": path}, wire.receive, send)
+    await LimitedBodies(page, limit=10, is_logged_in=known)({**wire.scope, "path": path}, wire.receive, send)
     assert said[0]["status"] == 413 and dict(said[0]["headers"])[b"content-type"] == kind
     assert b"10 bytes" in said[1]["body"]
+
+
+SESSION = (b"cookie", b"theme=dark; sessionid=" + b"a1" * 16)
+
+
+@pytest.mark.parametrize(
+    ("header", "status"),
+    [
+        ((b"cookie", b"sessionid=short; x=" + b"a1" * 16), 413),
+        ((b"authorization", b"Basic cath_x"), 413),
+        ((b"cookie", b"sessionid=" + b"b2" * 16), 413),
+        ((b"authorization", b"Bearer cath_invented"), 413),
+        (SESSION, 200),
+        ((b"authorization", b"Bearer cath_x"), 200),
+    ],
+)
+async def test_a_body_of_a_stranger_is_small(header: tuple[bytes, bytes], status: int) -> None:
+    """W1"""
+    wire = Wire(b"a" * STRANGERS_LIMIT, b"b")
+    await LimitedBodies(reading_page, limit=BODY_LIMIT, is_logged_in=known)(
+        {**wire.scope, "headers": [header]}, wire.receive, wire.send
+    )
+    assert wire.status == status
+
+
+@pytest.mark.parametrize("headers", [[], [SESSION]], ids=["stranger", "user"])
+async def test_a_body_must_be_there_soon(
+    headers: list[tuple[bytes, bytes]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """W1: drop by drop for ever, with or without a cookie, gets an answer and is ended."""
+    monkeypatch.setattr(body_limits, "FIRST_SECONDS", 0.2)
+    wire = Wire()
+
+    async def receive() -> dict[str, Any]:
+        await asyncio.sleep(0.02)
+        return {"type": "http.request", "body": b"x", "more_body": True}
+
+    async with asyncio.timeout(20):
+        scope = {**wire.scope, "headers": headers}
+        await LimitedBodies(reading_page, limit=BODY_LIMIT, is_logged_in=known)(scope, receive, wire.send)
+    assert wire.status == 408
+
+
+async def test_an_invented_cookie_buys_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """W1: a body at a growing pace has a stranger's seconds, and the database is asked once."""
+    monkeypatch.setattr(body_limits, "FIRST_SECONDS", 0.1)
+    monkeypatch.setattr(body_limits, "PACE", 1)
+    wire, asked = Wire(), []
+
+    async def unknown(shown: Credentials) -> bool:
+        asked.append(shown)
+        return False
+
+    async def receive() -> dict[str, Any]:
+        await asyncio.sleep(0.02)
+        return {"type": "http.request", "body": b"x" * 1_000, "more_body": True}
+
+    async with asyncio.timeout(20):
+        scope = {**wire.scope, "headers": [SESSION]}
+        await LimitedBodies(reading_page, limit=BODY_LIMIT, is_logged_in=unknown)(scope, receive, wire.send)
+    assert wire.status == 408 and asked == [Credentials("a1" * 16, "")]
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_only_what_exists_is_a_login() -> None:
+    client, token = await sync_to_async(logged_in)()
+    for shown, is_one in [
+        (Credentials(client.cookies["sessionid"].value), True),
+        (Credentials(token=token), True),
+        (Credentials("a1" * 16, "cath_invented"), False),
+        (Credentials(), False),
+    ]:
+        assert await exists(shown) is is_one
+
+
+def logged_in() -> tuple[Client, str]:
+    user = UserFactory.create()
+    return signed_in(user), make_token("script", tuple(Scope), by=acting(user)).secret
+
+
+async def test_the_longer_a_body_takes_the_faster_it_must_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is fast enough at first is too slow in the end: a form cannot be drawn out for ever."""
+    monkeypatch.setattr(body_limits, "FIRST_SECONDS", 0.1)
+    monkeypatch.setattr(body_limits, "PACE", 1_000_000)
+    wire, pieces = Wire(), []
+
+    async def receive() -> dict[str, Any]:
+        await asyncio.sleep(0.05)
+        pieces.append(asyncio.get_running_loop().time())
+        return {"type": "http.request", "body": b"x" * 20_000, "more_body": True}
+
+    async with asyncio.timeout(20):
+        await LimitedBodies(reading_page, limit=BODY_LIMIT, is_logged_in=known)(
+            {**wire.scope, "headers": [SESSION]}, receive, wire.send
+        )
+    assert wire.status == 408
+    assert sum(20_000 for _ in pieces) > 1_000_000 * 0.1**2, "the first deadline was passed"
+
+
+async def test_who_waits_for_the_answer_is_not_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Django listens for a client that goes away for as long as a page takes."""
+    monkeypatch.setattr(body_limits, "FIRST_SECONDS", 0.05)
+    wire = Wire(b"all")
+
+    async def page(scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.2):
+                wire.receive = asyncio.Event().wait  # type: ignore[assignment,method-assign]
+                await receive()
+        await send({"type": "http.response.start", "status": 200})
+
+    await LimitedBodies(page, limit=BODY_LIMIT, is_logged_in=known)(
+        wire.scope, lambda: wire.receive(), wire.send
+    )
+    assert wire.status == 200
 
 
 async def test_the_bound_is_in_force_and_above_that_of_forms() -> None:

@@ -26,7 +26,8 @@ from tasks_app.git import committed_text
 from tasks_app.management.commands.up import children
 from tasks_app.management.supervisor import Child, listen
 from tasks_app.models import Question, QuestionState, Run, Scope, SessionEntry, Task, User, paths
-from tasks_app.services.accounts.tokens import make_token
+from tasks_app.models.task import LEASE_SECONDS
+from tasks_app.services.accounts import make_token
 from tasks_app.services.projects.projects import add_project
 from tests.agents import rehearsal
 from tests.databases import copy_migrated
@@ -44,6 +45,8 @@ pipelines:
 #: Seconds in which the last tasks must end once nothing is killed any more.
 PATIENCE = 300.0
 LOOK_SECONDS = 0.2
+#: Seconds for which a task may be shown as running although its worker has died (R3).
+LONGEST_UNTRUE = 60.0
 #: In the failure of a task that the portal stopped because its processes were killed again and again.
 GIVEN_UP = "times in a row"
 
@@ -101,6 +104,42 @@ class Client:
             return 0
 
 
+@dataclass
+class LostWorkers:
+    """The longest time in seconds that a task was `running` without a living worker, and said so.
+
+    A page says that the task waits for a worker as soon as the lease of the dead one has lapsed.
+    """
+
+    longest: float = 0.0
+    longest_shown: float = 0.0
+    _since: dict[int, float] = field(default_factory=dict)
+    _shown_since: dict[int, float] = field(default_factory=dict)
+
+    def look(self) -> None:
+        rows = Task.objects.filter(phase=Phase.RUNNING).values_list("pk", "lease_owner")
+        lost = {pk for pk, owner in rows if not _holder_lives(owner)}
+        shown = lost - set(Task.objects.without_worker().values_list("pk", flat=True))
+        self.longest = max(self.longest, _longest(self._since, lost))
+        self.longest_shown = max(self.longest_shown, _longest(self._shown_since, shown))
+
+
+def _holder_lives(owner: str) -> bool:
+    """Return whether the process in the name `host:pid:thread` lives. All are on this machine."""
+    pid = owner.split(":")[1] if ":" in owner else "0"
+    return Path(f"/proc/{pid}").exists()
+
+
+def _longest(since: dict[int, float], present: set[int]) -> float:
+    """Keep since when each of these is seen, and return the longest time; others begin anew."""
+    now = time.monotonic()
+    for gone in since.keys() - present:
+        del since[gone]
+    for one in present:
+        since.setdefault(one, now)
+    return max((now - begun for begun in since.values()), default=0.0)
+
+
 def _is_past(moment: float) -> bool:
     return time.monotonic() > moment
 
@@ -115,6 +154,7 @@ class Soak:
         self._chance = random.Random(seed)
         self._at_once = tasks
         self._killed: Counter[str] = Counter()
+        self._lost_workers = LostWorkers()
 
     def run(self, cycles: int) -> int:
         with rehearsal(self._folder) as model:
@@ -175,11 +215,14 @@ class Soak:
         """What goes on all the time: processes are started again, people create tasks and answer."""
         deadline = time.monotonic() + PATIENCE
         while not true():
-            assert time.monotonic() < deadline, f"not finished after {PATIENCE:g} s: {self._unfinished()}"
+            assert time.monotonic() < deadline, (
+                f"{true!r:.200} was not true after {PATIENCE:g} s: {self._unfinished()}"
+            )
             for child in processes:
                 child.not_before = child.failures = 0  # the portal's pauses are not what is tried
                 child.restart_if_ended(lambda text: None)
             close_old_connections()
+            self._lost_workers.look()
             if supply and len(self._unfinished()) < self._at_once:
                 client.create("soak")
             for question in Question.objects.filter(state=QuestionState.OPEN):
@@ -193,9 +236,14 @@ class Soak:
 
     def _judge(self, client: Client) -> int:
         faults = _faults(client)
+        lost = self._lost_workers
+        if lost.longest_shown > LONGEST_UNTRUE:
+            faults.append(f"a task was shown as running for {lost.longest_shown:.0f} s without a worker")
         print(f"killed: {dict(sorted(self._killed.items()))}")
         print(f"tasks: {Task.objects.count()}, runs: {Run.objects.count()}")
         print(f"tasks resumed after {DEATHS} kills without progress: {client.resumed}")
+        print(f"longest time that a task was running without a living worker: {lost.longest:.1f} s")
+        print(f"of it, shown as running: {lost.longest_shown:.1f} s (a lease lasts {LEASE_SECONDS:g} s)")
         print(f"answers acknowledged: {len(client.acknowledged)}, faults: {len(faults)}")
         for fault in faults:
             print(f"  {fault}")

@@ -14,8 +14,8 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from tasks_app.agent.proxy import spans as run_spans
 from tasks_app.agent.proxy.meter import Refused
-from tasks_app.agent.proxy.spans import AgentSpan, RunSpans, Value
-from tasks_app.core.trace_context import TraceContext
+from tasks_app.agent.proxy.spans import RunSpans, Value
+from tasks_app.core.trace_context import TraceContext, TraceSpan
 
 CONTEXT = TraceContext("ab" * 16, "cd" * 8)
 
@@ -24,7 +24,7 @@ class Taken(RunSpans):
     """A run whose kept spans are in `kept`."""
 
     def __init__(self) -> None:
-        self.kept: list[AgentSpan] = []
+        self.kept: list[TraceSpan] = []
         super().__init__(CONTEXT, self.kept.extend)
 
     def send(self, *spans: Span, **resource: str) -> int:
@@ -74,7 +74,7 @@ def test_a_span_of_the_run_keeps_its_place_times_and_figures(run: Taken) -> None
     sent = span(attributes=attributes, status={"code": 2})
     assert run.send(sent) == 0
     assert run.kept == [
-        AgentSpan(
+        TraceSpan(
             context=TraceContext(CONTEXT.trace_id, "01" * 8),
             parent_id=CONTEXT.span_id,
             name="claude_code.tool",

@@ -79,7 +79,11 @@ def test_a_stream_is_counted_the_same_in_pieces_of_any_size() -> None:
         ("us.anthropic.claude-haiku-4-5-20251001-v1:0", 5),
         ("claude-opus-4-5-20251101", 25),
         ("claude-opus-4-20250514", 75),
+        ("vertex_ai/claude-haiku-4-5@20251001", 5),
         ("claude-opus-9", 75),
+        ("claude-opus-9-claude-haiku-4-5", 75),
+        ("claude-opus-9/claude-haiku-4-5", 75),
+        ("not-claude-haiku-4-5", 75),
         ("something-else", 75),
     ],
 )
@@ -112,10 +116,27 @@ def test_what_changes_the_price_counts() -> None:
         ("claude-sonnet-4-5", "claude-sonnet-5-5", False),
         ("claude-opus-5-5", "claude-haiku-5-5", True),
         ("claude-opus-5-5", "", False),
+        ("claude-opus-5-5", "us.anthropic.claude-haiku-4-5-20251001-v1:0", True),
+        ("claude-opus-5-5", "claude-haiku-4-5@20251001", True),
+        ("claude-opus-5-5", "claude-3-5-haiku-latest", True),
+        ("claude-opus-5-5", "anthropic/claude-haiku-4.5", True),
+        ("claude-opus-5-5", "claude-fable-5-haiku", False),
+        ("claude-opus-5-5", "haiku-claude-fable-5", False),
+        ("claude-opus-5-5", "claude-fable-5/claude-haiku-5", False),
+        ("sonnet", "claude-fable-5-sonnet", False),
     ],
 )
 def test_a_step_s_model_says_which_requests_may_name(named: str, asked: str, allowed: bool) -> None:
     assert RunLimits(model=named).allows(asked) is allowed
+
+
+@pytest.mark.parametrize("value", ["32e3", "32000.0", "-1", '"32000"', "null", "true", "1" * 10])
+def test_m8_a_request_that_hides_how_much_it_may_cost_is_refused(value: str) -> None:
+    """What it may come to is reserved before it is sent on."""
+    reader = RequestReader()
+    with pytest.raises(BadRequestBody, match="max_tokens"):
+        reader.feed(f'{{"model": "m", "max_tokens": {value}}}'.encode())
+        reader.finish()
 
 
 @pytest.mark.parametrize(
@@ -150,3 +171,76 @@ def test_what_an_advisor_used_counts_at_its_own_price() -> None:
     counted = usage_of("claude-haiku-5-5", usage)
     assert counted.output_tokens == 1_000_001
     assert counted.cost_usd > usage_of("claude-opus-5-5", {"output_tokens": 1_000_000}).cost_usd
+
+
+TOOL = {"name": "Bash", "input_schema": {"type": "object"}}
+NOTICE = "[Tool result missing due to internal error]"
+
+
+def conversation(*results: dict[str, Any], tools: bool = True) -> dict[str, Any]:
+    calls = [{"type": "tool_use", "id": name, "name": "Bash", "input": {"id": "c"}} for name in ("a", "b")]
+    blocks = [{"type": "tool_result", **result} for result in results]
+    messages = [{"role": "assistant", "content": calls}, {"role": "user", "content": blocks}]
+    return {"messages": messages, **({"tools": [TOOL]} if tools else {}), "model": "m"}
+
+
+def read_for(body: dict[str, Any], *calls: str, size: int = 1000) -> RequestReader:
+    reader, data = RequestReader(calls=calls), json.dumps(body).encode()
+    for start in range(0, len(data), size):
+        reader.feed(data[start : start + size])
+    reader.finish()
+    return reader
+
+
+@pytest.mark.parametrize("size", [1, 3, 64, 10_000])
+@pytest.mark.parametrize(
+    ("content", "is_answered"),
+    [
+        ("Blue", True),
+        ("", True),
+        ("long " * 10_000, True),
+        ([], True),
+        ([{"type": "text", "text": "Blue"}, {"type": "image", "source": {"data": "x" * 9000}}], True),
+        (NOTICE, False),
+        ([{"type": "text", "text": NOTICE}], False),
+    ],
+)
+def test_r1_a_result_is_found_in_pieces_of_any_size(size: int, content: Any, is_answered: bool) -> None:
+    first = {"tool_use_id": "a", "content": content, "is_error": False}
+    last = {"content": content, "tool_use_id": "a"}
+    for result in (first, last):
+        other = {"tool_use_id": "b", "content": NOTICE}
+        reader = read_for(conversation(other, result, other), "a", size=size)
+        assert (reader.made, reader.answered) == ({"a"}, {"a"} if is_answered else set())
+        assert reader.offers_tools and len(reader._string or b"") <= 512
+
+
+def test_r1_the_first_request_of_the_agent_itself_must_hold_the_answers() -> None:
+    good, missing = {"tool_use_id": "a", "content": "Blue"}, {"tool_use_id": "a", "content": NOTICE}
+
+    def check(
+        meter: RunMeter, body: dict[str, Any], session: str = "s", *, by_subagent: bool = False
+    ) -> None:
+        meter.check_answers(read_for(body, *meter.awaited), session_id=session, by_subagent=by_subagent)
+
+    meter = RunMeter(session_id="s", awaited={"a"})
+    check(meter, conversation(missing, tools=False))
+    check(meter, conversation(missing), by_subagent=True)
+    check(meter, conversation(missing), "another session")
+    check(meter, {"messages": [], "tools": [TOOL]}, "")
+    searching = {"messages": [], "tools": [{"type": "web_search_20250305", "name": "web_search"}]}
+    check(meter, searching)  # the program's own request, by which it carries out an approved WebSearch
+    meter.check_answers(
+        read_for(conversation(missing), "a"), session_id="s", by_subagent=False, asks_model=False
+    )
+    assert meter.awaited == {"a"}
+    empty: dict[str, Any] = {"messages": [], "tools": [TOOL]}
+    for body in (conversation(missing), conversation(), empty):
+        with pytest.raises(Refused):
+            check(meter, body)
+    with pytest.raises(Refused):
+        check(meter, conversation(missing), "")
+    assert meter.unanswered == {"a"}
+    check(meter, conversation(good))
+    assert (meter.awaited, meter.unanswered) == (set(), set())
+    check(meter, conversation(missing))

@@ -7,7 +7,6 @@ import os
 import shutil
 import subprocess
 import sys
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,8 @@ import pytest
 from tasks_app.agent import ask
 from tasks_app.agent.ask_spool import spool_folder, spooled_asks
 from tasks_app.agent.reply_spool import reply_folder, spooled_replies
-from tasks_app.agent.unfit_spool import spooled_unfit, unfit_folder
+from tasks_app.agent.run_setup import write_decisions
+from tasks_app.agent.said_spool import NotDone, UnfitDecision, said_folder, spooled_said
 from tasks_app.core.types import KnownDecision
 
 INSTALLED = Path(sys.executable).with_name("cat-herder")
@@ -120,6 +120,13 @@ def test_v4_outside_a_run_reply_explains_itself() -> None:
     assert (done.returncode, done.stderr) == (2, ask.OUTSIDE.format(command="reply"))
 
 
+def test_v4_in_a_run_without_a_review_reply_says_so(tmp_path: Path) -> None:
+    env = {"CAT_HERDER_SAID": str(tmp_path)}
+    command = [sys.executable, "-ISB", ask.__file__, "reply", "1", "x"]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (2, ask.NO_REVIEW)
+
+
 def test_v4_files_that_are_known_are_not_read_again(tmp_path: Path) -> None:
     """The agent may write many large files, and the folder is looked at each second."""
     _reply(tmp_path, "1", "Done.")
@@ -147,8 +154,8 @@ class TestDecisions:
     @pytest.fixture
     def env(self, tmp_path: Path) -> dict[str, str]:
         known = tmp_path / "decisions.json"
-        known.write_text(json.dumps([{**asdict(one), "label": one.label} for one in self.KNOWN]))
-        return {"CAT_HERDER_DECISIONS": str(known), "CAT_HERDER_UNFIT": str(unfit_folder(tmp_path))}
+        write_decisions(known, self.KNOWN)
+        return {"CAT_HERDER_DECISIONS": str(known), "CAT_HERDER_SAID": str(said_folder(tmp_path))}
 
     def run(self, env: dict[str, str], *words: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-ISB", ask.__file__, *words]
@@ -170,9 +177,16 @@ class TestDecisions:
         assert "D-17" not in self.run(env, "decisions", "BANK").stdout
         assert self.run(env, "decisions", "colour").stdout == "No decision has these words.\n"
 
+    def test_a_whole_question_finds_those_with_most_of_the_words_that_mean_something(
+        self, env: dict[str, str]
+    ) -> None:
+        shown = self.run(env, "decisions", "Should it be stored in the table as cents?").stdout
+        assert shown.startswith("D-17") and "D-3" not in shown
+        assert self.run(env, "decisions", "Is it?").stdout == "No decision has these words.\n"
+
     def test_a_label_finds_that_decision_only(self, env: dict[str, str]) -> None:
         assert self.run(env, "decisions", "d-17").stdout.startswith("D-17 (")
-        assert self.run(env, "decisions", "D-1").stdout == "No decision has these words.\n"
+        assert self.run(env, "decisions", "D-1").stdout == "There is no decision D-1 now.\n"
 
     def test_whoever_may_ask_is_told_so(self, env: dict[str, str], tmp_path: Path) -> None:
         done = self.run({**env, "CAT_HERDER_ASKED": str(tmp_path)}, "unfit", "D-17", "In yen.")
@@ -180,28 +194,46 @@ class TestDecisions:
 
     def test_unfit_is_written_to_its_folder(self, env: dict[str, str], tmp_path: Path) -> None:
         done = self.run(env, "unfit", "d-17", "Invoices are", "in yen.")
-        assert done.returncode == 0 and "a human will look at it" in done.stdout
+        assert done.returncode == 0 and "A human will look at D-17" in done.stdout
         assert "ask" not in done.stdout, "nobody can be asked in this run (H13)"
-        (said,) = spooled_unfit(tmp_path).found
-        assert (said.number, said.why) == (17, "Invoices are in yen.")
+        assert spooled_said(tmp_path).found == [UnfitDecision(17, "Invoices are in yen.")]
 
     @pytest.mark.parametrize("words", [("D-5", "x"), ("D-17", " "), ("D-17",)])
     def test_unfit_needs_a_known_decision_and_a_reason(
         self, env: dict[str, str], tmp_path: Path, words: tuple[str, ...]
     ) -> None:
         assert self.run(env, "unfit", *words).returncode == 2
-        assert not spooled_unfit(tmp_path).found
+        assert not spooled_said(tmp_path).found
 
     def test_without_decisions_it_says_so(self) -> None:
-        done = self.run({"CAT_HERDER_ASKED": "/x"}, "decisions")
-        assert (done.returncode, done.stderr) == (2, "This project has no decisions.\n")
+        """It is an answer and no error: a model would take one for its own fault."""
+        done = self.run({"CAT_HERDER_SAID": "/x"}, "decisions", "rounding")
+        assert (done.returncode, done.stdout) == (0, ask.NO_DECISIONS)
+        assert self.run({"CAT_HERDER_SAID": "/x"}, "unfit", "D-1", "x").returncode == 2
         assert self.run({}, "unfit", "D-1", "x").stderr == ask.OUTSIDE.format(command="unfit")
+
+
+class TestNotDone:
+    def run(self, env: dict[str, str], *words: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-ISB", ask.__file__, "not-done", *words]
+        return subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+
+    def test_the_reason_is_written_to_its_folder(self, tmp_path: Path) -> None:
+        done = self.run({"CAT_HERDER_SAID": str(said_folder(tmp_path))}, "There is", "no such table.")
+        assert done.returncode == 0 and "End your turn" in done.stdout
+        assert spooled_said(tmp_path).found == [NotDone("There is no such table.")]
+
+    def test_it_needs_a_reason_and_a_task(self, tmp_path: Path) -> None:
+        env = {"CAT_HERDER_SAID": str(said_folder(tmp_path))}
+        assert {self.run(env, *words).returncode for words in ((), (" ",))} == {2}
+        assert not spooled_said(tmp_path).found
+        assert self.run({}, "x").stderr == ask.OUTSIDE.format(command="not-done")
 
 
 @pytest.mark.parametrize(
     ("read", "folder", "content", "limit"),
     [
-        (spooled_unfit, "unfit", {"decision": 1, "why": "In yen."}, 100),
+        (spooled_said, "said", {"decision": 1, "why": "In yen."}, 100),
         (spooled_replies, "replies", {"thread": 1, "text": "Done."}, 1_000),
     ],
 )

@@ -2,11 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from tasks_app.core.asked_items import item_key, item_keys, recommended_items, recommended_taken
+from tasks_app.core.asked_items import (
+    answer_in_full,
+    chosen_options,
+    in_own_labels,
+    item_key,
+    item_keys,
+    question_and_reasons,
+    recommended_items,
+    recommended_taken,
+    says_same,
+    title_of,
+)
+from tasks_app.core.similar_questions import own_label
+from tests.similar_questions import DIFFERENT_TEXTS
+
+LONG = {"multiSelect": True, "options": [{"label": "a, " * 400 + "b"}, {"label": "c"}]}
 
 
 def item(question: str, *labels: str) -> dict[str, Any]:
@@ -19,9 +35,9 @@ WHOM = item("For whom is it?", "Staff (Recommended)", "Guests")
 @pytest.mark.parametrize(
     "same",
     [
-        item("for whom is it", "Staff", "Guests"),
-        item("  For  whom\nis it? ", "guests", "staff (recommended)"),
-        item("FOR WHOM IS IT?", "Guests.", "Staff"),
+        item("For whom is it?", "Staff", "Guests"),
+        item("  For  whom\nis it? ", "Guests", "Staff [ recommended ]"),
+        {**item("For whom is it?", "Guests", "Staff"), "header": "Audience"},
     ],
 )
 def test_the_same_question_has_the_same_key(same: dict[str, Any]) -> None:
@@ -35,6 +51,8 @@ def test_the_same_question_has_the_same_key(same: dict[str, Any]) -> None:
         item("For whom is it?", "Staff", "Visitors"),
         item("For whom is it?", "Staff"),
         item("For whom is it? Staff", "Guests"),
+        item("for whom is it?", "Staff", "Guests"),
+        item("For whom is it?", "Staff.", "Guests"),
     ],
 )
 def test_another_question_has_another_key(other: dict[str, Any]) -> None:
@@ -70,3 +88,119 @@ def test_options_of_any_shape_are_read() -> None:
         )
         == 0
     )
+
+
+@pytest.mark.parametrize(("one", "other"), DIFFERENT_TEXTS)
+@pytest.mark.parametrize("several", [False, True])
+def test_answers_that_differ_in_a_character_do_not_say_the_same(one: str, other: str, several: bool) -> None:
+    """D6: else a different answer would confirm a decision, and an agent would get another option."""
+    asked = {**item("Which?", one, other, "Third"), "multiSelect": several}
+    assert says_same(asked, one, other) is False
+    assert says_same(asked, one, f" {one}\n") is True
+    assert says_same({**asked, "options": []}, one, other) is None
+    assert in_own_labels({**asked, "options": [{"label": other}, {"label": "Third"}]}, one) == one
+    assert (
+        in_own_labels({**asked, "options": [{"label": f"{one} (Recommended)"}]}, one)
+        == f"{one} (Recommended)"
+    )
+
+
+def test_an_option_keeps_its_own_words_beside_one_that_only_recommends_them() -> None:
+    asked = item("Which?", "Yes", "Yes (Recommended)", "Use (recommended) settings")
+    assert [in_own_labels(asked, text) for text in ("Yes", "Yes (Recommended)")] == [
+        "Yes",
+        "Yes (Recommended)",
+    ]
+    assert in_own_labels(asked, "Use settings") == "Use settings"
+
+
+@pytest.mark.parametrize(
+    ("text", "asked", "reasons"),
+    [
+        ("Comma or semicolon?", "Comma or semicolon?", ""),
+        ("Name the file.", "Name the file.", ""),
+        ("Name the file.\n\nIt is long.", "Name the file.", "It is long."),
+        ("The bank rounds up. Which one holds?", "Which one holds?", "The bank rounds up."),
+        ("Which one holds? The bank rounds up.", "Which one holds?", "The bank rounds up."),
+        ("Is A right? The docs say B. Or is it C?", "Is A right? Or is it C?", "The docs say B."),
+        ("I read it.\n\nIt is old.\n\nMay it go?", "May it go?", "I read it.\n\nIt is old."),
+        ("Which?\n- A\n- B: why not?", "Which?", "- A\n- B: why not?"),
+        ("Use e.g. Redis or PostgreSQL?", "Use e.g. Redis or PostgreSQL?", ""),
+        ("Is `a ? b. C` right?", "Is `a ? b. C` right?", ""),
+        ("See https://x.example/?a=1. Fetch it?", "Fetch it?", "See https://x.example/?a=1."),
+        ("Run this?\n\n```\necho why?\n\necho so?\n```", "Run this?", "```\necho why?\n\necho so?\n```"),
+        ("See:\n\n```\na\n\nb?\n```", "See:", "```\na\n\nb?\n```"),
+        ("Which way? the spec is silent.", "Which way?", "the spec is silent."),
+        ("Which way? `round()` goes to even.", "Which way?", "`round()` goes to even."),
+        ("Which way? – See https://x.example.", "Which way?", "– See https://x.example."),
+        ('Keep the prompt "go on? y/n" as it is?', 'Keep the prompt "go on? y/n" as it is?', ""),
+        ("", "", ""),
+    ],
+)
+def test_h5_the_sentence_that_asks_is_the_headline_and_its_reasons_are_not(
+    text: str, asked: str, reasons: str
+) -> None:
+    assert question_and_reasons(text) == (asked, reasons)
+
+
+CURRENCY = {**item("Which currency do amounts without a sign have?"), "header": "Currency"}
+
+
+@pytest.mark.parametrize(
+    ("items", "title"),
+    [
+        ([CURRENCY], "Currency: Which currency do amounts without a sign have?"),
+        ([{**CURRENCY, "header": ""}], "Which currency do amounts without a sign have?"),
+        ([item("The bank rounds halves up. Is this right for us, too?")],
+         "Is this right for us, too? The bank rounds halves up."),
+        ([item("The bank rounds up.\n\nWhich holds?")], "Which holds? The bank rounds up."),
+        ([item("Which holds?\n\n* The bank's.\n* Ours.")], "Which holds?"),
+        ([item("The bank is closed. Which currency do amounts without a sign have?")],
+         "Which currency do amounts without a sign have?"),
+        ([CURRENCY, {**item("Is this right?"), "header": "Rounding"}], "2 questions: Currency, Rounding"),
+        ([item("A?"), item("B?"), item("C?")], "3 questions"),
+    ],
+)  # fmt: skip
+def test_h3_the_title_of_a_card_says_what_it_is_about(items: list[dict[str, Any]], title: str) -> None:
+    assert str(title_of(items)) == title
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda: question_and_reasons("A? e.g. B " * 20_000),
+        lambda: question_and_reasons("e.g. " * 20_000),
+        lambda: says_same(LONG, "a, " * 5_000, "b, " * 5_000),
+        lambda: answer_in_full(LONG, ", ".join(["x"] * 90)),
+        lambda: own_label(" " * 50_000 + "(Recommended)"),
+    ],
+)
+def test_long_texts_of_an_agent_take_no_longer_than_their_length(act: Callable[[], object]) -> None:
+    """R4: one agent must not hold the web process for minutes. Cubic, these took from 7 s to hours."""
+    act()
+
+
+def test_a_label_with_commas_is_one_choice() -> None:
+    item = {"multiSelect": True, "options": [{"label": "A, B"}, {"label": "A"}, {"label": "C"}]}
+    assert answer_in_full(item, "A, B, C") == "A, B; C"
+    assert answer_in_full(item, "A, C") == "A; C"
+
+
+@pytest.mark.parametrize(
+    ("answer", "several", "chosen"),
+    [
+        ("Redis", False, ["Redis"]),
+        ("Redis (Recommended)", False, ["Redis"]),
+        ("Neither, Redis, nor SQLite", False, []),
+        ("Neither, Redis, nor SQLite", True, []),
+        ("SQLite, with WAL, Redis", True, ["SQLite, with WAL", "Redis"]),
+        ("Redis, but only for sessions", True, ["Redis"]),
+        ("", False, []),
+    ],
+)
+def test_only_options_that_were_chosen_are_explained(answer: str, several: bool, chosen: list[str]) -> None:
+    """H10: a sentence that mentions options does not choose them."""
+    asked = {**item("Where?", "SQLite, with WAL", "Redis"), "multiSelect": several}
+    for option in asked["options"]:
+        option["description"] = f"{option['label']} it is."
+    assert chosen_options(asked, answer) == [(label, f"{label} it is.") for label in chosen]

@@ -97,40 +97,30 @@ class TestAsksInCalls:
         assert ask_from_call("toolu_1", name, tool_input) is None
 
     @pytest.mark.parametrize(
-        ("tool_input", "questions"),
+        "tool_input",
         [
-            ({}, ["{}"]),
-            ({"questions": None}, ['{"questions": null}']),
-            ({"questions": "Which?"}, ['{"questions": "Which?"}']),
-            ({"questions": []}, ['{"questions": []}']),
-            ({"questions": ["Which?"]}, ['{"questions": ["Which?"]}']),
-            ({"question": "Größe?"}, ['{"question": "Größe?"}']),
-            ({"questions": [{}]}, ["(no question was given)"]),
-            ({"questions": [{"question": None, "header": "Colour"}]}, ["Colour"]),
-            ({"questions": [7, {"question": "A?"}]}, ["A?"]),
-            ({"questions": [{"question": 7}]}, ["7"]),
+            {},
+            {"questions": None},
+            {"questions": "Which?"},
+            {"questions": []},
+            {"questions": ["Which?"]},
+            {"question": "Größe?"},
+            {"questions": [{}]},
+            {"questions": [{"question": None, "header": "Colour", "options": []}]},
+            {"questions": [7, {"question": "A?", "options": []}]},
+            {"questions": [{"question": 7, "options": []}]},
+            {"questions": [{"question": "A?", "options": "red or blue"}]},
+            {"questions": [{"question": "A?", "options": ["red", "blue"]}]},
+            {"questions": [item("")]},
+            {"questions": [item(" \n")]},
+            {"questions": [item("A?"), item("A? ")]},
+            {"questions": [{"question": "A?", "options": [{"label": "Red"}, {"label": " "}]}]},
+            {"questions": [{"question": "A?", "options": [{"label": "Red"}, {"label": "Red "}]}]},
         ],
     )
-    def test_a_malformed_ask_is_an_ask_all_the_same(
-        self, tool_input: dict[str, Any], questions: list[str]
-    ) -> None:
-        """H3: no question is ever lost."""
-        ask = ask_from_call("toolu_1", "AskUserQuestion", tool_input)
-        assert ask and [each.question for each in ask.items] == questions
-
-    @pytest.mark.parametrize(
-        ("options", "read"),
-        [
-            (None, ()),
-            ("red or blue", ()),
-            (["red", 7], (Option("red"), Option("7"))),
-            ([{"label": "red", "description": None}, {}], (Option("red"), Option(""))),
-        ],
-    )
-    def test_malformed_options_are_read_as_far_as_they_go(
-        self, options: Any, read: tuple[Option, ...]
-    ) -> None:
-        assert asked({"question": "A?", "options": options}).items[0].options == read
+    def test_what_is_not_the_agents_own_question_is_not_asked(self, tool_input: dict[str, Any]) -> None:
+        """H3: its program or the gate has rejected it, and the agent asks anew."""
+        assert ask_from_call("toolu_1", "AskUserQuestion", tool_input) is None
 
     @pytest.mark.parametrize("value", [None, "true", 1, "no"])
     def test_only_true_allows_several_choices(self, value: Any) -> None:
@@ -153,14 +143,23 @@ class TestAnswersToTheTool:
             "B?": "Red, Blue",
         }
 
-    def test_notes_are_added_to_the_last_answer(self, tmp_path: Path) -> None:
+    def test_notes_on_all_questions_are_told_once_and_are_no_part_of_an_answer(self, tmp_path: Path) -> None:
         ask = asked(item("A?"), item("B?"))
         permission = permission_for(
             answered(ask, "Red", "Blue", notes="Mind the contrast."), (), folder=AnswersFolder(tmp_path)
         )
-        assert permission.updated_input and permission.updated_input["answers"] == {
-            "A?": "Red",
-            "B?": "Blue\n\nNotes from the human: Mind the contrast.",
+        assert permission.updated_input
+        assert permission.updated_input["answers"] == {"A?": "Red", "B?": "Blue"}
+        notes = {"notes": "(on both questions) Mind the contrast."}
+        assert permission.updated_input["annotations"] == {"A?": notes}
+
+    def test_words_of_the_portal_stand_on_lines_of_their_own(self, tmp_path: Path) -> None:
+        """The program puts them into a sentence of its own."""
+        given = answered(asked(item("A?"), item("B?")), "Red", "Blue", notes="Mind the contrast.")
+        permission = permission_for(given, (), folder=AnswersFolder(tmp_path), note="[From the portal: go.]")
+        assert permission.updated_input and permission.updated_input["annotations"] == {
+            "A?": {"notes": "(on both questions) Mind the contrast."},
+            "B?": {"notes": "\n\n[From the portal: go.]\n"},
         }
 
     def test_answers_to_asks_that_the_session_lost_ride_along(self, tmp_path: Path) -> None:
@@ -169,9 +168,9 @@ class TestAnswersToTheTool:
         permission = permission_for(
             answered(asked(item("A?")), "Red"), [lost], folder=AnswersFolder(tmp_path)
         )
-        assert permission.updated_input and permission.updated_input["answers"] == {
-            "A?": "Red\n\nYou also asked: “How many?” The human answered: Three (Notes: at most)"
-        }
+        assert permission.updated_input and permission.updated_input["answers"] == {"A?": "Red"}
+        beside = "\n\nYou also asked: “How many?” The human answered: Three (Notes: at most)\n"
+        assert permission.updated_input["annotations"] == {"A?": {"notes": beside}}
 
     def test_a_long_answer_is_a_file_and_its_beginning(self, tmp_path: Path) -> None:
         """H5: a 100 kB answer works."""
@@ -211,6 +210,11 @@ class TestAnswersToTheCommand:
         assert permission.updated_input
         assert {**permission.updated_input, "command": ""} == {**COMMAND, "timeout": 5000, "command": ""}
 
+    def test_an_answer_to_a_command_in_the_background_is_its_result(self, tmp_path: Path) -> None:
+        ask = commanded(run_in_background=True)
+        permission = permission_for(answered(ask, "Red"), (), folder=AnswersFolder(tmp_path))
+        assert permission.updated_input and "run_in_background" not in permission.updated_input
+
     def test_notes_are_printed_as_well(self, tmp_path: Path) -> None:
         said = printed(answered(commanded(), "Red", notes="Mind the contrast."), folder=tmp_path)
         assert said == "Red\n\nNotes from the human: Mind the contrast.\n"
@@ -220,9 +224,7 @@ class TestAnswersToTheCommand:
         said = printed(answered(ask, "Red", "Blue"), folder=tmp_path)
         assert said.startswith("A?\nRed\n") and "B?\nBlue\n" in said
 
-    @pytest.mark.parametrize(
-        "rest", ["&& touch hacked", "; touch hacked", "| tee hacked", "> hacked", "\ntouch hacked"]
-    )
+    @pytest.mark.parametrize("rest", ["&& touch hacked", "; touch hacked", "\ntouch hacked"])
     def test_nothing_else_of_the_command_is_run_and_the_agent_is_told(
         self, rest: str, tmp_path: Path
     ) -> None:

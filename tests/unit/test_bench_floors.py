@@ -105,10 +105,12 @@ class TestPlainDatabase:
         self, file: sqlite3.Connection, plain: PlainDatabase
     ) -> None:
         writer = PlainWriter(plain, task=7, run=8, batch=3, payload={"text": "word"})
-        written = [writer.write(0.001), writer.write(0.001)]
+        written = [writer.write(0.001)]
+        while sum(one.events for one in written) < 6:  # a busy machine may leave it no time at all
+            written.append(writer.write(0.001))
         found = file.execute("SELECT count(*), min(seq), max(seq) FROM tasks_app_event").fetchone()
         count = sum(one.events for one in written)
-        assert found == (count, 1, count) and count >= 6
+        assert found == (count, 1, count)
         assert file.execute("SELECT count(*) FROM tasks_app_change WHERE task_id = 7").fetchone() == (
             count // 3,
         )

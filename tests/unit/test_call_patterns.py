@@ -23,6 +23,12 @@ def asks(pattern: str, name: str, workspace: str = "/w", **given: Any) -> bool:
     return needs_approval([pattern], name, given, workspace=workspace) is not None
 
 
+@pytest.mark.parametrize("name", ["Task", "Agent"])
+@pytest.mark.parametrize("pattern", ["Task", "Agent", "Task(*deploy*)", "Agent(*deploy*)"])
+def test_a_sub_agent_is_asked_about_by_either_name(pattern: str, name: str) -> None:
+    assert asks(pattern, name, prompt="Please deploy it.")
+
+
 @pytest.mark.parametrize(
     "command",
     [
@@ -234,3 +240,76 @@ def test_what_stands_at_the_end_of_a_very_long_command_is_seen() -> None:
 def test_stars_are_matched_piece_by_piece() -> None:
     assert wild("abcabc", "a*c") and wild("", "*") and wild("ab", "a**b")
     assert not wild("ab", "ab*b") and not wild("aXb", "a*X*X*b")
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    for name in ("secret/keys/a.pem", "src/app.py", "app/[id]/page.tsx", ".env"):
+        file = tmp_path / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()
+    (tmp_path / "link").symlink_to("secret")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("rule", "name", "given", "asked"),
+    [
+        ("Read(secret/**)", "Read", {"file_path": "secret/keys/a.pem"}, True),
+        ("Read(secret/**)", "NotebookRead", {"notebook_path": "secret/x.ipynb"}, True),
+        ("Read(secret/**)", "Grep", {"pattern": "KEY", "path": "secret"}, True),
+        ("Read(secret/**)", "Grep", {"pattern": "KEY", "path": "secret/keys/"}, True),
+        ("Read(secret/**)", "Grep", {"pattern": "KEY", "path": "secret/keys/a.pem"}, True),
+        ("Read(secret/**)", "Grep", {"pattern": "KEY", "path": "link"}, True),
+        ("Read(secret/**)", "Grep", {"pattern": "KEY", "path": "src/../secret"}, True),
+        ("Read(secret/**)", "Grep", {"pattern": "KEY", "path": "ROOT/secret"}, True),
+        ("Read(secret/**)", "Grep", {"pattern": "KEY", "path": "ROOT"}, True),
+        ("Read(secret/**)", "Grep", {"pattern": "KEY", "path": "/"}, True),
+        ("Read(secret/**)", "Grep", {"pattern": "KEY", "path": "."}, True),
+        ("Read(secret/**)", "Grep", {"pattern": "KEY"}, True),
+        ("Read(secret/**)", "Grep", {"pattern": "KEY", "path": None}, True),
+        ("Read(secret/**)", "Grep", {"pattern": "secret/keys", "path": "src"}, False),
+        ("Read(secret/**)", "Glob", {"pattern": "**/*.pem"}, True),
+        ("Read(secret/**)", "Glob", {"pattern": "secret/*"}, True),
+        ("Read(secret/**)", "Glob", {"pattern": "*", "path": "secret"}, True),
+        ("Read(secret/**)", "Glob", {"pattern": "src/**/*.pem"}, False),
+        ("Read(secret/**)", "Glob", {"pattern": "../secret/*", "path": "src"}, True),
+        ("Read(secret/**)", "LS", {"path": "secret"}, True),
+        ("Read(secret/**)", "LS", {"path": "src"}, False),
+        ("Read(secret/**)", "Write", {"file_path": "secret/x"}, False),
+        ("Read(**/*.pem)", "Grep", {"pattern": "KEY", "path": "src"}, True),
+        ("Read(.env)", "Grep", {"pattern": "KEY"}, True),
+        ("Read(.env)", "Grep", {"pattern": "KEY", "path": ".env"}, True),
+        ("Read(.env)", "Grep", {"pattern": "KEY", "path": "src"}, False),
+        ("Read(.env.local)", "Grep", {"pattern": "KEY"}, False),
+        ("Read(private/**)", "Grep", {"pattern": "KEY"}, False),
+        ("Read", "Grep", {"pattern": "KEY"}, True),
+        ("Grep(secret/**)", "Grep", {"pattern": "KEY", "path": "secret"}, True),
+        ("Grep(secret/**)", "Read", {"file_path": "secret/keys/a.pem"}, False),
+        ("Read(app/[id]/**)", "Read", {"file_path": "app/[id]/page.tsx"}, True),
+        ("Read(app/[id]/**)", "Grep", {"pattern": "x", "path": "app/[id]"}, True),
+        ("Read(app/[id]/**)", "Glob", {"pattern": "app/[id]/*"}, True),
+        ("Write(app/[id]/**)", "Edit", {"file_path": "app/[id]/page.tsx"}, True),
+        ("Write(app/(group)/**)", "Write", {"file_path": "app/(group)/page.tsx"}, True),
+        ("Write(docs/my file.md)", "Write", {"file_path": "docs/my file.md"}, True),
+        ("Write(!x)", "Write", {"file_path": "!x"}, True),
+    ],
+)
+def test_a_rule_for_reading_covers_every_tool_that_reads(
+    rule: str, name: str, given: dict[str, Any], asked: bool, repository: Path
+) -> None:
+    """R4: what may not be read unasked may not be searched unasked either."""
+    filled = {key: str(value or "").replace("ROOT", str(repository)) for key, value in given.items()}
+    assert bool(needs_approval([rule], name, filled, workspace=str(repository))) is asked
+
+
+def test_a_search_looks_from_the_current_folder(repository: Path) -> None:
+    for folder, asked in (("src", False), ("secret", True)):
+        rule = needs_approval(
+            ["Read(secret/**)"],
+            "Grep",
+            {"pattern": "x"},
+            workspace=str(repository),
+            cwd=str(repository / folder),
+        )
+        assert bool(rule) is asked

@@ -6,6 +6,9 @@ from typing import Any
 
 import pytest
 
+from tasks_app.agent.call_permissions import SET_ASIDE
+from tasks_app.agent.gate import hook
+from tasks_app.agent.tools import was_refused
 from tasks_app.agent.transcripts import CallResult, result_in
 
 INTERRUPTED = "[Tool call interrupted: the session ended before this call's result was recorded.]"
@@ -24,6 +27,11 @@ def session(**result: Any) -> dict[str, list[dict[str, Any]]]:
         ({"content": INTERRUPTED, "is_error": True}, CallResult.BROKEN_OFF),
         ({"content": [{"type": "text", "text": INTERRUPTED}], "is_error": True}, CallResult.BROKEN_OFF),
         ({"content": "[Tool result missing due to internal error]"}, CallResult.BROKEN_OFF),
+        (
+            {"content": "[Tool call not made: the script has returned."},
+            CallResult.BROKEN_OFF,
+        ),
+        ({"content": "[Tool call result not in this copy: this session was copied."}, CallResult.BROKEN_OFF),
     ],
 )
 def test_what_the_program_writes_for_a_dead_call_is_no_result(
@@ -34,3 +42,15 @@ def test_what_the_program_writes_for_a_dead_call_is_no_result(
 
 def test_a_call_without_a_result_has_none() -> None:
     assert result_in(session(content="Blue"), "another") is None
+
+
+@pytest.mark.parametrize(
+    "reason",
+    [
+        hook.NOT_WRITTEN_OUT, hook.NOT_ASKABLE, hook.NOBODY, hook.BY_SUBAGENT, hook.NOT_COVERED, SET_ASIDE,
+        hook.outside("/etc/x", "/etc/x", "/work"), hook.refusal("do", [], "a"),
+        hook.refusal("do", ["b"], "a"),
+    ],
+)  # fmt: skip
+def test_w2_a_refusal_of_the_gate_is_told_apart_from_a_failure(reason: str) -> None:
+    assert was_refused(reason) and not was_refused("Exit code 1\nFAILED tests/test_price.py")

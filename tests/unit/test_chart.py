@@ -6,8 +6,8 @@ from itertools import pairwise
 
 import pytest
 
-from tasks_app.web.rendering.chart import PLOT, TOP, Chart, nice_step, stacked
 from tasks_app.web.rendering.words import amount_of_dollars
+from tasks_app.web.usage import PLOT, TOP, Chart, nice_step, stacked
 
 
 def chart(*amounts: float, labels: int = 6) -> Chart:

@@ -14,6 +14,8 @@ def item(*labels: str, several: bool = False) -> dict[str, Any]:
 
 
 ONE = item("Spread them", "The first guest pays")
+MARKED = item("Staff (Recommended)", "Guests")
+BY_CASE = item("userId", "userid")
 SEVERAL = item("CSV", "JSON", "PDF", several=True)
 
 
@@ -32,6 +34,13 @@ SEVERAL = item("CSV", "JSON", "PDF", several=True)
         (SEVERAL, "2 , 2", "JSON"),
         (SEVERAL, "1, and XML", "1, and XML"),
         (SEVERAL, ",", ","),
+        (MARKED, "Staff", "Staff (Recommended)"),
+        (MARKED, " staff ", "Staff (Recommended)"),
+        (MARKED, "staff (recommended)", "Staff (Recommended)"),
+        (item("Staff", "Staff (Recommended)"), "Staff", "Staff"),
+        (item("CSV (Recommended)", "PDF", several=True), "pdf,csv", "PDF, CSV (Recommended)"),
+        (BY_CASE, "userid", "userid"),
+        (BY_CASE, "USERID", "USERID"),
         (item("2", "1"), "2", "2"),
         (item("A, B", "C", several=True), "a, b", "A, B"),
         (item(), "1", "1"),

@@ -23,6 +23,7 @@ from tasks_app.config.planning import clarified_from
 from tasks_app.config.publish import PublishConfig, publish_from_json, publish_to_json
 from tasks_app.config.schema import json_schema
 from tasks_app.config.setup import setup_from_json, setup_to_json
+from tasks_app.config.yaml_text import read_yaml
 from tasks_app.core.errors import BadInput
 
 FULL = """\
@@ -129,7 +130,7 @@ pipelines:
         - {path: x}
         - 7
       fileAccess:
-        allowWrite: ["../**", /etc/**, "src/[", ok/**]
+        allowWrite: ["../**", /etc/**, "!src", ok/**]
 """
     assert faults_of(text) == [
         '1: taskfolder is not a known key; did you mean "taskFolder"?',
@@ -150,7 +151,8 @@ pipelines:
         "20: pipelines.default[1].fileAccess.allowWrite[0] must stay inside the repository, "
         "without '..', not \"../**\"",
         '20: pipelines.default[1].fileAccess.allowWrite[1] must be relative to the repository, not "/etc/**"',
-        "20: pipelines.default[1].fileAccess.allowWrite[2] has a '[' that is never closed: \"src/[\"",
+        "20: pipelines.default[1].fileAccess.allowWrite[2] begins with '!', but there are no exceptions; "
+        "'./!' begins the name of a file with '!', not \"!src\"",
     ]
 
 
@@ -254,7 +256,7 @@ def test_p5_a_check_of_a_path_outside_is_refused(path: str) -> None:
     assert fault.startswith("3: pipelines.a[0].check.path must")
 
 
-@pytest.mark.parametrize("glob", ["../**", "/**", "src/../../x", "~/**", "", "src/[", "!src/**"])
+@pytest.mark.parametrize("glob", ["../**", "/**", "src/../../x", "~/**", "", "!src/**"])
 def test_p7_a_write_glob_that_leaves_the_repository_or_is_broken_is_refused(glob: str) -> None:
     step = f"{{name: x, command: y, fileAccess: {{allowWrite: [{json.dumps(glob)}]}}}}"
     (fault,) = faults_of(f"pipelines:\n  a:\n  - {step}\n")
@@ -287,7 +289,8 @@ def test_p2_a_timeout_that_is_no_duration_is_refused(time: str) -> None:
         ("- 1", 1, "the file must be a mapping of keys to values"),
         ("just words", 1, "the file must be a mapping of keys to values"),
         ("a: 1\n---\nb: 2", 2, "a second YAML document begins here; only one is allowed"),
-        ("a: &x 1\nb: *x", 2, "aliases (*name) are not allowed"),
+        ("a: &x 1\nb: *x", 1, "anchors (&name) are not allowed"),
+        ("b: *x", 1, "aliases (*name) are not allowed"),
         (
             "model: 'abc",
             1,
@@ -308,6 +311,42 @@ def test_p1_text_that_is_not_plain_yaml_is_explained(text: str, line: int, messa
 
 
 @pytest.mark.parametrize(
+    ("line", "better"),
+    [
+        ("command: echo a: b", "command: 'echo a: b'"),
+        ("- run: x: y", "- run: 'x: y'"),
+        ("a: b:", "a: 'b:'"),
+        ("- @scope/package", "- '@scope/package'"),
+        ("- *.py", "- '*.py'"),
+        ("- *name", "- '*name'"),
+        ("- &name x", "- '&name x'"),
+        ("- [id].tsx", "- '[id].tsx'"),
+        ("path: {x}.ts", "path: '{x}.ts'"),
+        ("a: `x`", "a: '`x`'"),
+        ("a: %x", "a: '%x'"),
+        ("a: 'it's'", "a: 'it''s'"),
+        ('a: "\\d"', "a: '\\d'"),
+        ('a: "x" y', "a: '\"x\" y'"),
+        ("a: [1, 2", ""),
+        ('a: "x', ""),
+        ("a: [1, 2]\n b: 1", ""),
+        (f"a: {'x' * 3_000}: y", ""),
+    ],
+)
+def test_r5_a_value_that_must_stand_in_quotes_is_shown_in_quotes(line: str, better: str) -> None:
+    with pytest.raises(ConfigInvalid) as caught:
+        read_yaml(line, where="f")
+    message = caught.value.problems[0].message
+    assert message.endswith(f"put the value in quotes: {better}") if better else "quotes" not in message
+    if better:
+        assert read_yaml(better, where="f").value
+
+
+def test_r5_a_tag_says_to_quote_the_value() -> None:
+    assert "put the value in quotes" in read_yaml("a: !src/x", where="f").problems[0].message
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "[" * 900_000,
@@ -319,7 +358,7 @@ def test_p1_text_that_is_not_plain_yaml_is_explained(text: str, line: int, messa
     ],
 )
 def test_r5_yaml_made_to_exhaust_the_reader_is_refused(text: str) -> None:
-    with pytest.raises(ConfigInvalid, match=r"nested too deeply or too long|larger than|aliases"):
+    with pytest.raises(ConfigInvalid, match=r"nested too deeply or too long|larger than|anchors"):
         load_project_config(text)
 
 

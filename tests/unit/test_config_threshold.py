@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
-from tasks_app.config.threshold import Band, band_of, parse_threshold, resolve_threshold, threshold_from_text
+from tasks_app.config.threshold import (
+    LEVELS,
+    Band,
+    band_of,
+    parse_threshold,
+    resolve_threshold,
+    threshold_from_text,
+)
 from tasks_app.core.errors import BadInput
 
 
@@ -46,6 +56,14 @@ def test_h1_typed_text_that_is_no_level_is_refused(text: str) -> None:
 
 def test_h1_blanks_around_a_typed_level_do_not_matter() -> None:
     assert threshold_from_text(" 4\n", where="form") == 4
+
+
+def test_h1_the_guide_explains_each_level_in_the_words_of_the_pages() -> None:
+    guide = (Path(__file__).parents[2] / "docs/asking-and-thresholds.md").read_text()
+    explained = dict(re.findall(r"^\| ([1-5]) \| \w+ \| (.*) \|$", guide, re.MULTILINE))
+    for level in range(1, 6):
+        words = LEVELS[level].removeprefix("Asks ").rstrip(".")
+        assert explained[str(level)].startswith(words[0].upper() + words[1:])
 
 
 def test_h1_every_band_has_a_sentence_of_its_own() -> None:

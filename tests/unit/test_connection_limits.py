@@ -16,16 +16,17 @@ from uvicorn.config import Config
 from uvicorn.server import ServerState
 from websockets.asyncio.client import connect
 
-from catherder_site.asgi_layers import connection_limits
-from catherder_site.asgi_layers.connection_limits import Connection, Register
 from catherder_site.logs import Formatter, Seldom, WithoutSecrets
+from tasks_app.asgi_layers import connection_limits
+from tasks_app.asgi_layers.connection_limits import Connection, CountedClients, Register
+from tasks_app.asgi_layers.proxies import ForwardedClients
 
 
 @dataclass(eq=False)
 class Fake:
     """A connection for the register."""
 
-    waits_for_request: bool = True
+    waits_for_client: bool = True
     dropped: bool = False
 
     def drop(self) -> None:
@@ -39,20 +40,20 @@ def admitted(register: Register, address: str, *members: Fake) -> list[bool]:
 class TestRegister:
     def test_the_oldest_idle_connection_of_an_ip_address_is_closed(self) -> None:
         register = Register(most=100, most_of_one=3)
-        busy, first, second, third = Fake(waits_for_request=False), Fake(), Fake(), Fake()
+        busy, first, second, third = Fake(waits_for_client=False), Fake(), Fake(), Fake()
         assert admitted(register, "192.0.2.1", busy, first, second, third) == [True] * 4
         assert [one.dropped for one in (busy, first, second, third)] == [False, True, False, False]
         assert len(register) == 3
 
     def test_where_all_are_at_work_a_new_one_is_refused(self) -> None:
         register = Register(most=100, most_of_one=2)
-        members = [Fake(waits_for_request=False) for _ in range(3)]
+        members = [Fake(waits_for_client=False) for _ in range(3)]
         assert admitted(register, "192.0.2.1", *members) == [True, True, False]
         assert admitted(register, "192.0.2.2", Fake()) == [True]
 
     def test_an_ended_connection_leaves_its_place(self) -> None:
         register = Register(most=100, most_of_one=1)
-        first, second = Fake(waits_for_request=False), Fake(waits_for_request=False)
+        first, second = Fake(waits_for_client=False), Fake(waits_for_client=False)
         admitted(register, "192.0.2.1", first)
         register.release(first)
         register.release(first)
@@ -64,6 +65,36 @@ class TestRegister:
         members = [Fake() for _ in range(6)]
         assert admitted(register, "10.0.0.1", *members) == [True] * 6
         assert [one.dropped for one in members] == [True, *[False] * 5]
+
+    def test_a_client_behind_a_proxy_is_counted_for_itself(self) -> None:
+        """W1: however many connections one has, those of others stay, and its newest request is served."""
+        register = Register(most=100, most_of_one=2, proxies=[ip_network("127.0.0.0/8")])
+        strangers, other = [Fake() for _ in range(3)], Fake()
+        admitted(register, "127.0.0.1", other, *strangers)
+        assert register.move(other, "192.0.2.2")
+        assert [register.move(one, "192.0.2.1") for one in strangers] == [True] * 3
+        assert [one.dropped for one in [other, *strangers]] == [False, True, False, False]
+        for one in strangers:
+            one.waits_for_client = False
+        late = Fake()
+        admitted(register, "127.0.0.1", late)
+        assert not register.move(late, "192.0.2.1"), "all others are at work"
+        assert register.move(late, "127.0.0.1", limited=False)
+
+    def test_a_program_on_the_machine_of_a_proxy_is_limited(self) -> None:
+        register = Register(most=100, most_of_one=2, proxies=[ip_network("127.0.0.0/8")])
+        local = [Fake() for _ in range(3)]
+        admitted(register, "127.0.0.1", *local)
+        assert all(register.move(one, "127.0.0.1") for one in local)
+        assert len(register) == 2 and [one.dropped for one in local].count(True) == 1
+
+    def test_the_client_with_the_most_connections_makes_room(self) -> None:
+        register = Register(most=4, most_of_one=4)
+        first, strangers = Fake(), [Fake() for _ in range(3)]
+        admitted(register, "192.0.2.1", first)
+        admitted(register, "192.0.2.2", *strangers)
+        admitted(register, "192.0.2.3", Fake())
+        assert not first.dropped and strangers[0].dropped
 
     def test_a_network_of_ipv6_is_one_address(self) -> None:
         """A stranger has as many addresses of it as he likes."""
@@ -93,14 +124,16 @@ class Server:
         if scope["type"] == "websocket":
             await self._echo(receive, send)
             return
-        length = 0
-        while (message := await receive())["type"] == "http.request":
+        length, message = 0, {"type": ""}
+        while scope["path"] != "/refused" and (message := await receive())["type"] == "http.request":
             length += len(message["body"])
             if not message.get("more_body"):
                 break
         self.bodies.append(length)
         if message["type"] == "http.disconnect":
             return
+        if scope["path"] == "/work":
+            await asyncio.sleep(30)
         body = b"x" * int(scope["query_string"] or b"2")
         headers = [(b"content-length", str(len(body)).encode())]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
@@ -120,14 +153,15 @@ class Server:
 
 
 @asynccontextmanager
-async def serving(most: int = 50) -> AsyncIterator[Server]:
+async def serving(most: int = 50, most_of_one: int = 50) -> AsyncIterator[Server]:
+    """Serve the application, and trust proxies of this machine."""
     server = Server()
-    register = Register(most=most, most_of_one=most)
+    here = [ip_network("127.0.0.0/8")]
+    register = Register(most=most, most_of_one=most_of_one, proxies=here)
     before = connection_limits.register
     connection_limits.register = lambda: register  # type: ignore[assignment]
-    config = Config(
-        server.application, log_config=None, lifespan="off", interface="asgi3", ws=connection_limits.Socket
-    )
+    counted: Any = ForwardedClients(CountedClients(server.application), networks=here)
+    config = Config(counted, log_config=None, lifespan="off", interface="asgi3", ws=connection_limits.Socket)
     config.load()
     state = ServerState()
 
@@ -260,13 +294,81 @@ async def test_who_does_not_read_the_answer_is_cut_off(monkeypatch: pytest.Monke
 async def test_idle_connections_are_closed_for_new_ones_and_busy_ones_are_not() -> None:
     async with serving(most=3) as server:
         silent = [await server.call(b"") for _ in range(3)]
-        busy = [await server.call(POST) for _ in range(3)]
+        slow = [await server.call(POST) for _ in range(3)]
         for reader, _ in silent:
             assert await ended(reader) == b""
+        busy = [await server.call(GET.replace(b"/", b"/work", 1)) for _ in range(3)]
+        for reader, _ in slow:
+            assert await ended(reader) == b"", "most of its body is still to come"
         reader, writer = await server.call(GET)
         assert b"503 Service Unavailable" in await ended(reader)
-        for _, one in [*silent, *busy, (reader, writer)]:
+        for _, one in [*silent, *slow, *busy, (reader, writer)]:
             one.transport.abort()
+
+
+@in_a_loop
+async def test_requests_count_for_the_client_that_a_proxy_has_told() -> None:
+    """W1: one with too many at work is refused, and no other one that comes through the same proxy."""
+    work = GET.replace(b"/", b"/work", 1)
+    async with serving(most_of_one=2) as server:
+        first = GET[:-2] + b"X-Forwarded-For: 192.0.2.1\r\n\r\n"
+        other = GET[:-2] + b"X-Forwarded-For: 192.0.2.2\r\n\r\n"
+        busy = [await server.call(first.replace(b"/", b"/work", 1)) for _ in range(2)]
+        while len(server.bodies) < 2:
+            await asyncio.sleep(0.01)
+        refused = await server.call(first)
+        assert b"503 Service Unavailable" in await ended(refused[0])
+        served = await server.call(other)
+        assert await served[0].readuntil(OK) == OK
+        local = [await server.call(work) for _ in range(4)]
+        assert b"503 Service Unavailable" in await ended(local[3][0]), "a program that is no proxy"
+        for _, one in [*busy, refused, served, *local]:
+            one.transport.abort()
+
+
+@in_a_loop
+async def test_who_does_not_read_makes_room_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection_limits, "SLOW_READER_SECONDS", 0.0)
+    async with serving(most=1) as server:
+        _, slow = await server.call(b"GET /?50000000 HTTP/1.1\r\nHost: x\r\n\r\n")
+        slow.transport.pause_reading()  # type: ignore[attr-defined]
+        while not server.made or not server.made[0]._write_timer:
+            await asyncio.sleep(0.01)
+        reader, writer = await server.call(GET)
+        assert await reader.readuntil(OK) == OK
+        for one in (slow, writer):
+            one.transport.abort()
+
+
+@in_a_loop
+async def test_a_body_that_a_worker_host_sends_keeps_its_place() -> None:
+    async with serving(most=1) as server:
+        _, sending = await server.call(POST)
+        while not server.made or not server.made[0]._sends_body:
+            await asyncio.sleep(0.01)
+        server.made[0].is_of_worker_host = True
+        refused, writer = await server.call(GET)
+        assert b"503 Service Unavailable" in await ended(refused)
+        assert not server.made[0].transport.is_closing()
+        for one in (sending, writer):
+            one.transport.abort()
+
+
+@in_a_loop
+async def test_the_rest_of_a_body_that_nobody_reads_is_taken_for_a_moment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As after a refusal; each such connection could be kept with a few bytes."""
+    monkeypatch.setattr(connection_limits, "REST_SECONDS", 0.2)
+    async with serving() as server:
+        reader, writer = await server.call(POST.replace(b"/", b"/refused", 1))
+        assert await reader.readuntil(OK) == OK
+        assert server.made[0]._awaited == "rest"
+        closed = asyncio.create_task(ended(reader))
+        while not closed.done():
+            writer.write(b"x" * 1_000)
+            await asyncio.sleep(0.02)
+        writer.close()
 
 
 def record(message: str, *args: Any, name: str = "asyncio") -> logging.LogRecord:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tasks_app.core.control_characters import strip_controls, visible
+from tasks_app.web.middleware import in_page
 
 APP = Path(__file__).parents[2] / "tasks_app"
 
@@ -27,7 +28,8 @@ APP = Path(__file__).parents[2] / "tasks_app"
         ("\x1b\x1b[0m[31mx", "[31mx", "[31mx"),
         ("\x1b(Bx\x1b", "x", "x"),
         ("a\x00b\x08c\x7fd\x85e", "abcde", "a b c d e"),
-        ("a\u202eb\u200bc\u2028d", "a\u202eb\u200bc\u2028d", "a b c d"),
+        ("a\u202eb\u200bc\u2028d", "a⟨U+202E⟩b\u200bc\u2028d", "a⟨U+202E⟩b c d"),
+        ("\u2066a\u2069", "⟨U+2066⟩a⟨U+2069⟩", "⟨U+2066⟩a⟨U+2069⟩"),
         ("a\ud800b", "a?b", "a b"),
         ("  a   b  ", "  a   b  ", "a b"),
     ],
@@ -59,3 +61,13 @@ def test_no_other_module_removes_control_characters() -> None:
         if re.search(r"\\x1[bf]|unicodedata\.category|\.isprintable\(\) else", path.read_text())
     }
     assert found == allowed
+
+
+def test_a_prompt_has_the_directions_that_were_written() -> None:
+    assert strip_controls("a\u202eb\x1b[0m", directions=True) == "a\u202eb"
+
+
+def test_pages_show_directions_but_not_in_tags_and_fields() -> None:
+    page = '<p title="{0}a">{0}b <i>c{0}</i></p><textarea>{0}d</textarea>{0}<input value="{0}e">'
+    shown = '<p title="{0}a">{1}b <i>c{1}</i></p><textarea>{0}d</textarea>{1}<input value="{0}e">'
+    assert in_page(page.format("\u202e")) == shown.format("\u202e", "⟨U+202E⟩")

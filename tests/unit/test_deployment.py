@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import pytest
 from django.core.management import load_command_class
 
-from catherder_site.asgi_layers.probes import Probes, Readiness
+from tasks_app.asgi_layers.probes import Probes, Readiness
 from tasks_app.core.environment import Environment, load
 from tasks_app.management import supervisor
 from tasks_app.management.commands import up, worker
@@ -161,7 +161,7 @@ def test_the_image_is_built_from_files_that_are_there_and_that_its_context_has()
     ]
     assert ignored == "*" and sorted(copied) == sorted(line[1:] for line in listed if line[0] == "!")
     assert all((ROOT / name).exists() for name in copied)
-    assert "\nsetuptools==" in (ROOT / "requirements.lock").read_text()  # no build isolation
+    assert "\nhatchling==" in (ROOT / "requirements.lock").read_text()  # no build isolation
 
 
 def test_the_image_has_what_agents_need_and_no_secret() -> None:

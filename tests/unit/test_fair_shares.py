@@ -56,6 +56,15 @@ def test_m4_what_goes_on_after_an_answer_comes_before_what_has_not_begun() -> No
     assert order(waiting(1), waiting(2, minutes=5, started=True)) == [2, 1]
 
 
+def test_r2_what_lost_its_worker_comes_before_all_others_and_costs_no_second_turn() -> None:
+    """However often workers die: it is still said to run, and others wait for their first turn."""
+    used: dict[Account, float] = {(1, 1): 9000.0}
+    lost = [waiting(n, minutes=9 - n, priority=-1, lost_its_worker=True) for n in (7, 8)]
+    new = [waiting(1, 2, 2, priority=1), waiting(2, 3, 3), waiting(3, 1, 1), waiting(4, 4, 4)]
+    assert order(*new, *lost, used=used)[:2] == [8, 7]
+    assert order(*new, *lost, used=used)[2:] == order(*new, used=used)
+
+
 def test_m4_priority_orders_the_tasks_of_a_person_across_projects() -> None:
     tasks = [waiting(1, priority=-1), waiting(2), waiting(3, project=2, priority=1), waiting(4, started=True)]
     assert order(*tasks) == [3, 4, 2, 1]

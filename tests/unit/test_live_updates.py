@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from tasks_app.web.live.consumers import MOST_WAITING, SendQueue
+from tasks_app.web.live.consumers import MOST_WAITING, SendQueue, Visibility
 from tasks_app.web.live.updates import GAP_LIMIT, GAP_SECONDS, ChangeRow, SeenChanges, TaskUpdate, coalesce
-from tasks_app.web.live.visibility import Visibility
 
 
 class Clock:

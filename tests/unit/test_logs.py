@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import sqlite3
 from typing import Any
 
+import pytest
 from django.conf import settings
 from django.db import OperationalError, ProgrammingError
 from redis.exceptions import ConnectionError as RedisAway
@@ -18,11 +20,12 @@ def record_of(fault: Exception) -> logging.LogRecord:
     )
 
 
-def test_an_unreachable_redis_is_logged_now_and_then_without_a_traceback() -> None:
+@pytest.mark.parametrize("fault", [RedisAway("not here"), sqlite3.OperationalError("not here")])
+def test_a_queue_that_is_away_is_logged_now_and_then_without_a_traceback(fault: Exception) -> None:
     seldom = SeldomWithoutServices(seconds=60)
-    first, second = record_of(RedisAway("Connection refused.")), record_of(RedisAway("Connection refused."))
+    first, second = record_of(fault), record_of(fault)
     assert seldom.filter(first) and not seldom.filter(second)
-    assert first.getMessage() == "Error reading from queue: Connection refused." and not first.exc_info
+    assert first.getMessage() == "Error reading from queue: not here" and not first.exc_info
 
 
 def test_it_is_logged_again_after_a_while() -> None:

@@ -155,7 +155,7 @@ def test_attempts_are_further_and_further_apart_but_never_more_than_hours() -> N
 def test_a_line_is_one_line_whatever_it_was() -> None:
     hostile = "Approve?\r\nBcc: all@example.org\x00\u2028\u202e evil\u200b"
     said = one_line(hostile, 200)
-    assert said == "Approve? Bcc: all@example.org evil"
+    assert said == "Approve? Bcc: all@example.org ⟨U+202E⟩ evil"
     assert len(one_line("x" * 10_000, 50)) == 50
     assert to_lines("one\n\ntwo\rthree", 100) == ["one", "two", "three"]
 

@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from tasks_app.agent.call_permissions import INLINE_LIMIT, AnswersFolder, GivenAnswer, permission_for
+from tasks_app.agent.outcome import open_asks
 from tasks_app.agent.permission_requests import refusal_of
 from tasks_app.agent.port import RunOrder, RunPaths
+from tasks_app.agent.stream import Stream
 from tasks_app.core.types import Ask, AskItem
 from tasks_app.engine.checks import FileExists, run_checks
 from tasks_app.sandbox import UNCHANGED, Placement, Sandbox
@@ -96,3 +98,24 @@ def test_the_agent_is_told_its_own_path_of_a_long_answer(placement: Placement, t
     assert permission.updated_input is not None
     assert f"is in {PORTALS}/answers/answer-1.txt;" in permission.updated_input["answers"]["A?"]
     assert (folder / "answer-1.txt").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "tool_input", "rule"),
+    [
+        ("Write", {"file_path": f"{PORTALS}/tasks/workspace/secret.txt", "content": "x"}, "Write(secret.*)"),
+        ("Grep", {"pattern": "x"}, "Read(file.txt)"),
+    ],
+)
+def test_a_waiting_call_is_asked_about_with_its_rule(
+    workspace: Path, placement: Placement, name: str, tool_input: dict[str, str], rule: str
+) -> None:
+    """R4: a call has the path that the agent sees; a card shows its path within the workspace."""
+    stream = Stream()
+    stream.read({"type": "result", "deferred_tool_use": {"id": "1", "name": name, "input": tool_input}})
+    (ask,) = open_asks(
+        stream, (), may_ask=True, ask_before=["WebFetch", rule],
+        workspace=workspace, home=workspace, placement=placement,
+    )  # fmt: skip
+    assert ("rule", rule) in [(piece.kind, piece.text) for piece in ask.evidence]
+    assert str(PORTALS) not in ask.items[0].question + ask.evidence[0].title

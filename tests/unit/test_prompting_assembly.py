@@ -10,15 +10,17 @@ from pathlib import Path
 import pytest
 
 from tasks_app.core.types import KnownDecision
-from tasks_app.prompting.assembly import HistoryEntry, PromptParts, assemble
+from tasks_app.prompting.assembly import EarlierAccount, HistoryEntry, PromptParts, assemble
 from tasks_app.prompting.criteria import Criteria, DescribedCheck
 from tasks_app.prompting.decisions import tokens_of
-from tasks_app.prompting.feedback import failed_check_feedback
+from tasks_app.prompting.feedback import Feedback, failed_check_feedback
 from tasks_app.prompting.instructions import load_step_instructions
 from tasks_app.prompting.intro import read_interaction_intro
+from tasks_app.prompting.replay import with_feedback
+from tasks_app.prompting.review import OpenThread, Remark, rerun_feedback, review_feedback
 from tests.unit.golden_files import assert_golden
 
-PROMPTS = Path(__file__).parents[2] / "tasks_app" / "prompts"
+PROMPTS = Path(__file__).parents[2] / "prompts"
 INTRO = read_interaction_intro(PROMPTS / "interaction-intro.md")
 SHIPPED_STEPS = sorted(path.stem for path in (PROMPTS / "steps").glob("*.md"))
 
@@ -82,6 +84,10 @@ def test_p4_the_single_step_of_a_self_pipeline() -> None:
     assert_golden("self-step", assemble(parts))
 
 
+ACCOUNTS = (
+    EarlierAccount("plan", 1, "The plan is whole.\n\nMind the importer."),
+    EarlierAccount("implement", 2, "`price()` rounds half to even. Then I repaired the linter's complaint."),
+)
 BASE = "0123456789abcdef0123456789abcdef01234567"
 HELD = Criteria(
     checks=(
@@ -101,6 +107,7 @@ def shipped(command: str) -> str:
 @pytest.mark.parametrize("command", ["self-review", "docs-update"])
 def test_p4_a_step_that_reads_the_diff_is_told_the_commit_and_the_command(command: str) -> None:
     parts = replace(LATER, steps=(*LATER.steps, "review"), step="review", history=(), base_commit=BASE)
+    parts = replace(parts, accounts=ACCOUNTS)
     assert_golden(command, assemble(replace(parts, instructions=shipped(command))))
 
 
@@ -113,6 +120,76 @@ def test_p5_the_plan_step_is_told_that_it_must_write_the_file_itself() -> None:
     assert_golden(
         "held-to-a-plan", assemble(replace(FIRST, criteria=held, instructions=shipped("plan-task")))
     )
+
+
+CLARIFY = load_step_instructions("clarify", repository_text=None, shipped_dir=PROMPTS)
+SENT_BACK = failed_check_feedback(
+    check="make test", reason="it ended with exit code 1", output="1 failed", attempts=1
+)
+REVIEWED = review_feedback(
+    [Remark("Ada", "Good, but see the thread.")],
+    [OpenThread(2, "shop/price.py, line 4", "    4  return int(price)", (Remark("Ada", "Round here?"),))],
+    may_ask=False,
+)
+RERUN = rerun_feedback(
+    [Remark("Ada", "Good, but see the thread.")],
+    [
+        OpenThread(
+            2, "shop/price.py, line 4", "", (Remark("Ada", "Round here?"), Remark("the agent", "Done."))
+        )
+    ],
+)
+#: What is told beside the parts that other tests show.
+SITUATIONS = {
+    "clarify": replace(
+        FIRST,
+        step="clarify",
+        steps=("clarify", *FIRST.steps),
+        instructions=CLARIFY,
+        threshold_text=INTRO.render(4),
+        criteria=Criteria(allow_write=(), shell_rules=()),
+    ),
+    "plan-mode": replace(
+        FIRST,
+        plan_mode=True,
+        base_commit=BASE,
+        threshold_text=INTRO.render(4),
+        instructions=shipped("implement"),
+    ),
+    "plan-mode-unasked": replace(FIRST, plan_mode=True, base_commit=BASE, steps=("plan",)),
+    "setup": replace(FIRST, setup=("npm ci", "make\n--- FEEDBACK ---")),
+    "approvals": replace(FIRST, criteria=Criteria(ask_before=("Bash(*git tag*)", "Write(docs/**)"))),
+    "no-network": replace(FIRST, criteria=Criteria(has_network=False)),
+    "shell-of-some-commands": replace(
+        FIRST, base_commit=BASE, criteria=Criteria(shell_rules=("Bash(npm test:*)", "Bash(make:*)"))
+    ),
+    "sequence-without-new-tasks": replace(FIRST, sequence_folder="tasks", may_add_tasks=False),
+    "several-questions": replace(
+        LATER,
+        history=(
+            replace(
+                LATER.history[0],
+                question="Who reads it?",
+                answer="Guests",
+                further=(("Must the old one stay?", "No\n\nNotes on all of these questions: By May."),),
+                chosen=(("Guests", "Whoever has no login."), ("No", "It is deleted.")),
+            ),
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SITUATIONS)
+def test_p4_what_an_agent_is_told_in_each_situation(name: str) -> None:
+    assert_golden(name, assemble(SITUATIONS[name]))
+
+
+@pytest.mark.parametrize(
+    ("name", "feedback"), [("sent-back", SENT_BACK), ("reviewed", REVIEWED), ("after-a-review", RERUN)]
+)
+def test_p6_v4_the_prompt_of_a_step_that_runs_again(name: str, feedback: Feedback) -> None:
+    parts = replace(LATER, accounts=ACCOUNTS, base_commit=BASE, instructions=shipped("implement"))
+    assert_golden(name, with_feedback(assemble(parts), feedback))
 
 
 def test_p4_a_command_cannot_forge_a_section() -> None:
@@ -140,6 +217,14 @@ class TestDecisions:
     KNOWN = (
         KnownDecision(17, "Money is stored in cents.", "Floats lose cents.", "Ada", "3 May 2026"),
         KnownDecision(3, "Half cents are rounded up.", "", "Bob", "2 May 2026", "src/billing/**"),
+        KnownDecision(
+            5,
+            "Yes: It has had no release since 2019.",
+            "",
+            "Bob",
+            "1 May 2026",
+            question="Do we drop\nthe old exporter?",
+        ),
     )
 
     @pytest.mark.parametrize("threshold", [0, 3])

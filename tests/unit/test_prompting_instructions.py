@@ -9,7 +9,7 @@ import pytest
 from tasks_app.core.errors import BadInput
 from tasks_app.prompting.instructions import load_step_instructions
 
-STEPS = Path(__file__).parents[2] / "tasks_app" / "prompts" / "steps"
+STEPS = Path(__file__).parents[2] / "prompts" / "steps"
 
 
 def test_p2_the_repository_goes_before_what_is_shipped() -> None:

@@ -10,7 +10,7 @@ from tasks_app.config.threshold import Band, band_of
 from tasks_app.core.errors import BadInput
 from tasks_app.prompting.intro import load_interaction_intro, read_interaction_intro
 
-SHIPPED = Path(__file__).parents[2] / "tasks_app" / "prompts" / "interaction-intro.md"
+SHIPPED = Path(__file__).parents[2] / "prompts" / "interaction-intro.md"
 NAMES = ["COMMON", "LOW", "MEDIUM", "HIGH", *(f"LEVEL {level}" for level in range(1, 6))]
 
 
@@ -21,11 +21,11 @@ def file_with(**changes: str | None) -> str:
     return "".join(f"## {name}\n\n{body}\n\n" for name, body in bodies.items() if body is not None)
 
 
-def test_h2_each_level_gets_its_band_its_own_sentence_and_the_common_part() -> None:
+def test_h2_each_level_gets_its_band_and_its_own_sentence_as_one_paragraph_and_the_common_part() -> None:
     intro = load_interaction_intro("# Title\n<!-- ## LOW -->\n" + file_with())
-    assert intro.render(2) == "Text of LOW.\n\nText of LEVEL 2.\n\nYou are at 2."
+    assert intro.render(2) == "Text of LOW.\nText of LEVEL 2.\n\nYou are at 2."
     for level in range(1, 6):
-        assert intro.render(level).startswith(f"Text of {band_of(level).name}.\n\nText of LEVEL {level}.")
+        assert intro.render(level).startswith(f"Text of {band_of(level).name}.\nText of LEVEL {level}.\n\n")
 
 
 def test_h13_a_threshold_of_0_says_nothing() -> None:
@@ -47,7 +47,7 @@ def test_h2_in_the_shipped_file_every_level_differs_and_names_its_number_and_bot
 
 def test_h2_line_ends_and_the_case_of_headings_do_not_matter() -> None:
     text = file_with().replace("## LOW", "##  low").replace("\n", "\r\n")
-    assert load_interaction_intro(text).render(1).startswith("Text of LOW.\n\nText of LEVEL 1.")
+    assert load_interaction_intro(text).render(1).startswith("Text of LOW.\nText of LEVEL 1.")
 
 
 @pytest.mark.parametrize("name", NAMES)

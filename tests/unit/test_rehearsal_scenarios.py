@@ -35,6 +35,7 @@ from tasks_app.rehearsal.scenario import (
     choose_scenario,
     load_scenario,
     load_scenarios,
+    questions_of,
 )
 from tasks_app.rehearsal.script import THE_END, Reply, reply_to
 from tasks_app.rehearsal.server import RehearsalServer
@@ -552,3 +553,8 @@ def git(repository: Path, *arguments: str) -> str:
     return subprocess.run(
         ["git", *arguments], cwd=repository, capture_output=True, text=True, check=True
     ).stdout.strip()
+
+
+@pytest.mark.parametrize("given", ["What?", None, ["What?"], [{"header": "A"}], {"question": "What?"}])
+def test_a_call_of_a_wrong_shape_asks_nothing(given: object) -> None:
+    assert questions_of("AskUserQuestion", {"questions": given}) == ()

@@ -16,7 +16,7 @@ from tasks_app.web.rendering import words
 from tasks_app.web.rendering.ansi import render_ansi
 from tasks_app.web.rendering.diff import FileDiff, parse_diff
 from tasks_app.web.rendering.entries import Output
-from tasks_app.web.rendering.markdown import render_inline, render_markdown
+from tasks_app.web.rendering.markdown import plain_text, render_inline, render_markdown
 from tasks_app.web.rendering.tools import edit_lines, shown_input
 from tests.steps import steps
 
@@ -56,6 +56,12 @@ def test_markdown_keeps_what_people_use() -> None:
     for part in ("<h3>Plan</h3>", "<strong>do</strong>", "<code>it</code>", "<td>1</td>"):
         assert part in html
     assert '<a href="https://a.example" rel="noopener noreferrer nofollow">docs</a>' in html
+
+
+def test_names_with_underscores_stay_as_they_are() -> None:
+    html = render_markdown("**In** pkg/__main__.py, pkg/__init__.py and a/_private_/b: __all__")
+    assert html == "<p><strong>In</strong> pkg/__main__.py, pkg/__init__.py and a/_private_/b: __all__</p>\n"
+    assert plain_text("pkg/__main__.py *now*") == "pkg/__main__.py now"
 
 
 def test_headings_of_a_text_stand_below_those_of_the_page() -> None:
@@ -122,6 +128,9 @@ def test_plain_text_loses_every_sequence() -> None:
         ("AskUserQuestion", {"questions": [{"question": "Who?"}]}, "AskUserQuestion “Who?”"),
         ("AskUserQuestion", {"questions": "nonsense"}, "AskUserQuestion"),
         ("Odd", {}, "Odd"),
+        ("ExitPlanMode", {"plan": "# Context", "planFilePath": "/d/tasks/1/home/p.md"}, "Shows its plan"),
+        ("Write", {"file_path": "/data/tasks/2-a0/home/.claude/plans/odd-name.md"}, "Write its plan"),
+        ("Bash", {"command": f"echo {'word ' * 40}"}, f"$ echo {'word ' * 29}word …"),
         ("TodoWrite", {"todos": "nonsense"}, "To do: 0 of 0 done"),
     ],
 )  # fmt: skip

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from huey import Huey
+from huey import Huey, RedisHuey
 
-from catherder_site.queue import QueueFile, RedisQueue
+from catherder_site.queue import JobSerializer, QueueFile
 from tasks_app.engine.workers.scheduled_jobs import LOOK_SECONDS, PunctualScheduler
 from tests.integration.redis_server import redis_server
 
@@ -33,18 +33,16 @@ class Sleeps(threading.Event):
 
 @pytest.fixture(params=["file", pytest.param("redis", marks=pytest.mark.redis)])
 def queue(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Huey]:
+    options: dict[str, Any] = {"immediate": False, "serializer": JobSerializer(secret="a key of the queue")}
     if request.param == "file":
-        yield Huey("x", storage_class=QueueFile, filename=str(tmp_path / "queue.sqlite3"), immediate=False)
+        yield Huey("x", storage_class=QueueFile, filename=tmp_path / "queue.sqlite3", **options)
     else:
         with redis_server() as server:
-            yield Huey("x", storage_class=RedisQueue, url=server.url, immediate=False)
+            yield RedisHuey("x", url=server.url, **options)
 
 
 @pytest.fixture
-def job(queue: Huey, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A job of the queue, for which it is `NOW`."""
-    monkeypatch.setattr(queue, "_get_timestamp", lambda: NOW.replace(tzinfo=None))
-
+def job(queue: Huey) -> Any:
     @queue.task()
     def job(task_id: int) -> None: ...
 
@@ -58,9 +56,9 @@ def schedule(queue: Huey, job: Any, task_id: int, *, seconds: float) -> None:
 
 
 def slept(queue: Huey) -> float:
-    """Look at the schedule once; for how long the scheduler sleeps then."""
+    """Look at the schedule at `NOW`; for how long the scheduler sleeps then."""
     sleeps = Sleeps()
-    PunctualScheduler(queue, sleeps, interval=1, periodic=False).loop()
+    PunctualScheduler(queue, sleeps, interval=1, periodic=False).loop(NOW.replace(tzinfo=None))
     (seconds,) = sleeps.seconds
     return seconds
 
@@ -90,6 +88,6 @@ def test_a_schedule_that_cannot_be_read_does_not_end_the_scheduler(
     def fail(*_: object) -> None:
         raise RuntimeError("broken")
 
-    monkeypatch.setattr(queue.storage, "seconds_until_scheduled", fail)
+    monkeypatch.setattr(queue.storage, "read_schedule", fail)
     assert slept(queue) == LOOK_SECONDS
     assert "the scheduled jobs cannot be read" in caplog.text

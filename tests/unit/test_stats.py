@@ -15,7 +15,7 @@ from tasks_app.core.phases import Phase
 from tasks_app.core.types import Usage
 from tasks_app.history import statistics as stats
 from tasks_app.models import Run, Step, Task, Transition
-from tasks_app.reporting.usage import usage_of_all_time
+from tasks_app.services.usage.usage import usage_of_all_time
 from tests.factories import RunFactory, SequenceFactory, TaskFactory, UserFactory
 
 pytestmark = pytest.mark.django_db

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from catherder_site.worker_hosts.git_service import stop_process
+from tasks_app.worker_api.git_service import stop_process
 
 
 def open_files() -> int:

@@ -12,8 +12,6 @@ from tasks_app.agent.stream import (
     MOST_DOLLARS,
     MOST_TOKENS,
     Stream,
-    defers_call,
-    is_hook_message,
     parse_reset_time,
 )
 from tasks_app.core.types import Usage
@@ -184,6 +182,28 @@ class TestAsks:
         )
         assert len(stream.open_asks()) == 1
 
+    @pytest.mark.parametrize(
+        "told", ["InputValidationError: [too_big]", "Error: No such tool available: AskUserQuestion"]
+    )
+    def test_a_call_that_the_program_rejected_was_not_asked(self, told: str) -> None:
+        """H3: the model asks anew, so the card of the rejected call would wait for nothing."""
+        rejected = tool_result(f"<tool_use_error>{told}</tool_use_error>", is_error=True)
+        stream, _ = read(assistant(tool("AskUserQuestion", **question("A?"))), rejected)
+        assert stream.open_asks() == ()
+
+    def test_an_ask_of_a_sub_agent_is_open_unless_the_agent_has_asked_since(self) -> None:
+        """H3: it is told to hand its question back; the agent may not have passed it on."""
+        own = [assistant(tool("AskUserQuestion", name, **question(name))) for name in ("A?", "B?")]
+        command = tool("Bash", "toolu_2", command='cat-herder ask "C?"')
+        of_subagent = {**assistant(command), "parent_tool_use_id": "toolu_9"}
+        for messages, asked in (
+            ([of_subagent], ["C?"]),
+            ([own[0], of_subagent], ["A?", "C?"]),
+            ([own[0], of_subagent, own[1]], ["A?", "B?"]),
+        ):
+            stream, _ = read(*messages)
+            assert [ask.items[0].question for ask in stream.open_asks()] == asked
+
     def test_a_call_that_the_session_waits_at_again_is_an_ask(self) -> None:
         call = {"id": "toolu_9", "name": "AskUserQuestion", "input": question("A?")}
         stream, _ = read({"type": "result", "subtype": "success", "deferred_tool_use": call})
@@ -242,7 +262,44 @@ class TestLimits:
     def test_a_warning_is_no_rejection(self, status: str) -> None:
         stream, events = read(rate_limit(status, resetsAt=RESET.timestamp()))
         assert not stream.rejected and stream.rejected_until is None
-        assert events == [("system", {"subtype": "rate_limit_event", "status": status})]
+        assert events[0][1]["status"] == status
+
+    def test_h8_what_matters_to_people_is_a_note_once(self) -> None:
+        warning = rate_limit("allowed_warning", rateLimitType="seven_day", utilization=0.82)
+        _, events = read(rate_limit("allowed"), warning, warning, rate_limit("allowed"))
+        assert [kind for kind, _ in events] == ["system", "note", "system", "system"]
+        assert events[1][1]["text"] == "82% of the weekly usage limit is used."
+        _, (event,) = read(rate_limit("rejected", rateLimitType="five_hour", resetsAt=RESET.timestamp()))
+        assert event[1]["text"] == "The 5-hour usage limit is used up. It resets at 2026-11-21 14:00 UTC."
+        _, (event,) = read(rate_limit("rejected", rateLimitType="five_hour", isUsingOverage=True))
+        assert "Extra usage is being charged" in event[1]["text"]
+
+    @pytest.mark.parametrize("used", ["much", None, [], float("nan"), -1, 1e300])
+    def test_a_share_that_is_none_is_left_out(self, used: Any) -> None:
+        _, (event,) = read(rate_limit("allowed_warning", utilization=used))
+        assert event[1]["text"] == "Most of the usage limit is used."
+
+    @pytest.mark.parametrize(
+        "result",
+        [
+            {"subtype": "success", "is_error": False},
+            {"subtype": "error_max_turns", "is_error": True},
+            {"subtype": "error_max_budget_usd", "is_error": True},
+            {"subtype": "success", "is_error": True, "api_error_status": 400},
+        ],
+    )
+    def test_p8_a_rejection_on_the_way_does_not_outrank_the_result(self, result: dict[str, Any]) -> None:
+        stream, _ = read(rate_limit("rejected", resetsAt=RESET.timestamp()), {"type": "result", **result})
+        assert stream.ending(())[0] is (Ending.FAILED if result["is_error"] else Ending.FINISHED)
+
+    def test_p8_a_rejection_that_was_lifted_does_not_count(self) -> None:
+        stream, _ = read(rate_limit("rejected", resetsAt=RESET.timestamp()), rate_limit("allowed"))
+        assert stream.ending(())[0] is Ending.FAILED and stream.rejected_until is None
+
+    def test_p8_an_error_after_a_rejection_is_the_limit(self) -> None:
+        error = {"type": "result", "subtype": "success", "is_error": True, "result": "You've hit your limit"}
+        stream, _ = read(rate_limit("rejected", resetsAt=RESET.timestamp()), error)
+        assert stream.ending(()) == (Ending.LIMIT, "You've hit your limit")
 
     @pytest.mark.parametrize("stamp", [RESET.timestamp(), int(RESET.timestamp()), RESET.timestamp() * 1000])
     def test_a_reset_time_may_be_in_seconds_or_milliseconds(self, stamp: float) -> None:
@@ -271,6 +328,26 @@ class TestEnding:
             ({"type": "result", "subtype": "error_max_turns"}, "", Ending.FAILED, "error_max_turns"),
             ({"type": "result", "is_error": True, "errors": ["a", "b"]}, "", Ending.FAILED, "a\nb"),
             ({"type": "result", "subtype": "success"}, "It broke.", Ending.FAILED, "It broke."),
+            ({"type": "result", "subtype": "success", "stop_reason": "refusal"}, "", Ending.REFUSED, ""),
+            ({**LIMIT, "stop_reason": "refusal"}, "", Ending.REFUSED, "Request rejected"),
+            (
+                {
+                    "type": "result",
+                    "is_error": True,
+                    "terminal_reason": "prompt_too_long",
+                    "result": "Too long",
+                },
+                "",
+                Ending.TOO_LONG,
+                "Too long",
+            ),
+            (
+                {"type": "result", "is_error": True, "result": "Prompt is too long"},
+                "",
+                Ending.TOO_LONG,
+                "Prompt",
+            ),
+            ({"type": "result", "result": "Prompt is too long"}, "", Ending.FINISHED, ""),
             ({"type": "system"}, "", Ending.FAILED, "without a result"),
             ({"type": "system"}, "It broke.", Ending.FAILED, "It broke."),
         ],
@@ -332,19 +409,36 @@ def test_what_the_program_says_in_the_models_place_is_of_no_model() -> None:
     assert (stream.model, stream.text) == ("claude-opus-5-5", "API Error")
 
 
-def test_o3_what_the_gate_has_decided_is_read_from_the_message_of_its_hook() -> None:
-    said = '{"hookSpecificOutput": {"hookEventName": "PreToolUse", "permissionDecision": "defer"}}\n'
-    message = {"type": "system", "subtype": "hook_response", "output": said}
-    assert is_hook_message(message) and defers_call(message)
-    assert not defers_call({**message, "output": said.replace("defer", "allow")})
-    assert is_hook_message({"type": "system", "subtype": "hook_started"})
-    assert not is_hook_message({"type": "system", "subtype": "init"})
-    assert not is_hook_message({"type": "user", "subtype": "hook_response"})
-
-
 @pytest.mark.parametrize(
-    "output", [None, 7, "", "[]", "null", "{", '{"hookSpecificOutput": 1}', "[" * 100_000, {"a": "b"}]
+    ("message", "words"),
+    [
+        ({"subtype": "model_fallback", "content": "Sonnet goes on."}, "Sonnet goes on."),
+        (
+            {
+                "subtype": "model_refusal_fallback",
+                "original_model": "a",
+                "fallback_model": "b",
+                "content": "",
+            },
+            "The model a was replaced by b (model_refusal_fallback).",
+        ),
+        (
+            {"subtype": "model_refusal_no_fallback", "original_model": "a", "api_refusal_category": "cyber"},
+            "The model a refused to answer (category: cyber).",
+        ),
+        ({"subtype": "informational", "level": "warning", "content": "Look."}, "Look."),
+        ({"subtype": "informational", "level": "info", "content": "Look."}, None),
+        (
+            {"subtype": "api_retry", "attempt": 1, "max_retries": 10, "error_status": None},
+            "The model's API failed with no response. Retry 1 of 10 follows.",
+        ),
+        ({"subtype": "compact_boundary"}, "replaced its beginning by a summary"),
+        ({"subtype": "status", "compact_result": "failed", "compact_error": "empty"}, "empty"),
+        ({"subtype": "status", "compact_result": "success"}, None),
+        ({"subtype": ["odd"], "content": 7}, None),
+    ],
 )
-def test_o3_a_hook_that_says_anything_else_defers_nothing(output: Any) -> None:
-    assert not defers_call({"type": "system", "subtype": "hook_response", "output": output})
-    assert not defers_call({"type": "system", "subtype": "hook_response"})
+def test_h8_what_concerns_people_is_a_note_with_its_words(message: dict[str, Any], words: str | None) -> None:
+    _, ((kind, payload),) = read({"type": "system", **message})
+    assert kind == ("note" if words else "system")
+    assert (words or "") in payload.get("text", "")

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from tasks_app.config.validation import Report, validate
-from tasks_app.reporting.schemas.projects import ReportOut
+from tasks_app.schemas.projects import ReportOut
 
-PROMPTS = Path(__file__).parents[2] / "tasks_app" / "prompts"
+PROMPTS = Path(__file__).parents[2] / "prompts"
 ASKING = '{\n  "permissions": {\n    "allow": ["Bash(cat-herder ask:*)"]\n  }\n}\n'
 
 Write = Callable[..., "Repository"]
@@ -196,14 +196,66 @@ class TestPrompts:
         repository.write(".claude/commands/plan-task.md", text)
         assert repository.told() == [f"E .claude/commands/plan-task.md:{fault}"]
 
-    def test_a_prompt_behind_a_linked_folder_is_an_error_since_tasks_would_take_the_shipped_one(
-        self, repository: Repository
-    ) -> None:
+    def test_p2_a_prompt_behind_a_link_that_stays_inside_is_read(self, repository: Repository) -> None:
         repository.write("shared/plan-task.md", "Plan.\n")
+        repository.write("shared/implement.md", "")
         (repository.root / ".claude").mkdir()
         (repository.root / ".claude" / "commands").symlink_to("../shared")
+        assert repository.told() == [
+            "E .claude/commands/implement.md:1: there are no instructions in this file"
+        ]
+
+    def test_a_prompt_behind_a_link_that_leads_out_is_an_error(self, repository: Repository) -> None:
+        (repository.root / ".claude" / "commands").mkdir(parents=True)
+        (repository.root / ".claude" / "commands" / "plan-task.md").symlink_to("/etc/hostname")
         (told,) = repository.told()
         assert told.startswith("E .claude/commands/plan-task.md:None: there is a link in the way")
+
+    def test_r5_what_claude_code_would_put_into_a_command_is_said(self, repository: Repository) -> None:
+        place = ".claude/commands/plan-task.md"
+        front = "---\nmodel: opus\ndescription: Plans.\n---\n"
+        repository.write(place, f"{front}Plan $ARGUMENTS.\n\nState: !`git status`\n@docs/a.md\n")
+        assert repository.told() == [
+            f"H {place}:2: `model` of the front matter is not used; set `model` of the step",
+            f"W {place}:5: $ARGUMENTS is not replaced: the task stands in the prompt by itself",
+            f"W {place}:7: !`git status` is not run: agents read it as it stands",
+            f"H {place}:8: @docs/a.md is not put in: agents have to read the file themselves",
+        ]
+
+    def test_r5_instructions_that_agents_do_not_get_are_said(self, repository: Repository) -> None:
+        repository.write("docs/style.md", "@./gone\n")
+        repository.write(
+            "CLAUDE.md",
+            "@docs/style.md and @~/mine.md, @../other.md; not `@code.md`, not @types/node.\n@gone.md\n",
+        )
+        (repository.root / ".claude").mkdir()
+        (repository.root / ".claude" / "CLAUDE.md").symlink_to("/etc/hostname")
+        assert repository.told() == [
+            "W .claude/CLAUDE.md:None: is not read: this link leads out of the repository",
+            "W CLAUDE.md:1: @~/mine.md is not read: it is outside of the repository",
+            "W CLAUDE.md:1: @../other.md is not read: it is outside of the repository",
+            "W CLAUDE.md:2: @gone.md is not read: there is no such file",
+            "W docs/style.md:1: @./gone is not read: there is no such file",
+        ]
+
+    @pytest.mark.parametrize(
+        ("written", "cut"),
+        [
+            ("command: fix-bugs # the usual way", ""),
+            ("timeout: 60 #seconds", ""),
+            ("model: opus", ""),
+            ('check: {type: shell, command: "echo # x"}', ""),
+            ("name: Fix #12", "#12"),
+            ('name: echo "a # b"', '# b"'),
+        ],
+    )
+    def test_p1_a_value_that_ends_at_a_comment_is_said(
+        self, repository: Repository, written: str, cut: str
+    ) -> None:
+        """YAML takes ` #` for the beginning of a comment, without a word."""
+        repository.write("cat-herder-tasks/1.md", f"---\n{written}\n---\n# Task\n")
+        told = [one for one in repository.told() if "a comment for YAML" in one]
+        assert len(told) == bool(cut) and all(f"“{cut}”" in one for one in told)
 
     def test_a_command_that_is_not_a_name_is_reported_once(self, repository: Repository) -> None:
         repository.pipeline("{name: a, command: ../../etc/passwd}")
@@ -510,6 +562,16 @@ class TestChecks:
         (told,) = repository.shell(command).write("plain.sh", "").told()
         key = "cat-herder.yaml:6: pipelines.default[0].check.command"
         assert told.startswith(fault.format(key))
+
+    def test_what_a_setup_may_make_is_no_error(self, repository: Repository) -> None:
+        """A virtual environment is in no repository, and checks run after the setup that makes it."""
+        repository.write(
+            "cat-herder.yaml",
+            "setup: [python3 -m venv .venv]\npipelines: {a: [{name: a, command: self, check: "
+            "[{type: shell, command: .venv/bin/python test.py}, {type: shell, command: no-such}]}]}",
+        )
+        (told,) = repository.told()
+        assert told.startswith('W cat-herder.yaml:2: pipelines.a[0].check[1].command runs "no-such"')
 
     def test_each_check_of_a_list_has_its_own_line(self, repository: Repository) -> None:
         repository.write(

@@ -13,7 +13,7 @@ from tasks_app.config.validation.fresh_clone import fresh_clone_findings
 from tasks_app.config.validation.repository_context import RepositoryContext
 from tasks_app.config.validation.settings_file import read_settings_file
 
-PROMPTS = Path(__file__).parents[2] / "tasks_app" / "prompts"
+PROMPTS = Path(__file__).parents[2] / "prompts"
 _MODULES = '[submodule "a"]\n\tpath = vendor/a\n\turl = ../a.git\n[submodule "b"]\n\tpath = b\n\turl = ../b\n'
 
 
@@ -99,6 +99,17 @@ def test_a_package_without_dependencies_needs_nothing(tmp_path: Path, package: s
 def test_m5_the_environment_of_python_is_missing(tmp_path: Path, files: dict[str, str], command: str) -> None:
     (line,) = told(tmp_path, **files)
     assert f"no Python environment; if tasks need it, write `setup: {command}` into" in line
+
+
+@pytest.mark.parametrize(
+    ("project", "warned"),
+    [("name = 'x'", False), ("dependencies = ['httpx']", True), ("dynamic = ['x']", True)],
+)
+def test_m5_the_toolchain_is_enough_for_a_project_without_packages(
+    tmp_path: Path, project: str, warned: bool
+) -> None:
+    files = {"pyproject.toml": f"[project]\n{project}\n", "cat-herder.yaml": "toolchains: [python]\n"}
+    assert any("Python environment" in line for line in told(tmp_path, **files)) is warned
 
 
 @pytest.mark.parametrize("text", ["[tool.ruff]\nline-length = 100\n", "not = = toml"])

@@ -10,82 +10,82 @@ from pathlib import Path
 
 import pytest
 
-from catherder_site.queue import QueueFile
-from tasks_app.core.wakeup import Listener, Wakeup
-from tests.waiting import wait_until
+from tasks_app.core.wakeup import Pipe, notify
 
 PATIENCE = 60.0
 
 
 @pytest.fixture
-def wakeup(tmp_path: Path) -> Wakeup:
-    return Wakeup(tmp_path / "wakeup")
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "wakeup"
 
 
-def waiting(listener: Listener, count: int) -> list[threading.Thread]:
-    """Threads that wait for the next notification, which nothing else would end."""
-    known = listener.count
-    threads = [threading.Thread(target=listener.wait, args=(known, PATIENCE)) for _ in range(count)]
+def waiting(pipe: Pipe, count: int = 1) -> list[threading.Thread]:
+    """Threads that wait for a notification, which nothing else would end."""
+    threads = [threading.Thread(target=pipe.wait, args=(PATIENCE,)) for _ in range(count)]
     for thread in threads:
         thread.start()
-    wait_until(lambda: len(listener._changed._waiters) == count)  # type: ignore[attr-defined]
     return threads
 
 
-def test_a_notification_wakes_one_thread_of_each_listener(wakeup: Wakeup) -> None:
-    listeners = [wakeup.listen(), wakeup.listen()]
-    threads = [waiting(listener, 2) for listener in listeners]
-    wakeup.notify()
-    wait_until(lambda: [sum(thread.is_alive() for thread in pair) for pair in threads] == [1, 1])
-    wakeup.notify()
-    wait_until(lambda: not any(thread.is_alive() for pair in threads for thread in pair))
-
-
-def test_a_notification_before_the_wait_counts(wakeup: Wakeup) -> None:
-    listener = wakeup.listen()
-    known = listener.count
-    wakeup.notify()
-    wait_until(lambda: listener.count == known + 1)
-    listener.wait(known, PATIENCE)  # returns at once
-
-
-def test_closing_ends_every_wait_and_removes_the_pipe(wakeup: Wakeup, tmp_path: Path) -> None:
-    listener = wakeup.listen()
-    threads = waiting(listener, 3)
-    listener.close()
+def end(threads: list[threading.Thread]) -> None:
     for thread in threads:
-        thread.join(PATIENCE)
+        thread.join(PATIENCE / 2)
         assert not thread.is_alive()
-    listener.wait(listener.count, PATIENCE)
-    assert not list((tmp_path / "wakeup").iterdir())
-    wakeup.notify()
 
 
-def test_nobody_waits_for_who_does_not_listen(wakeup: Wakeup, tmp_path: Path) -> None:
+def test_a_notification_wakes_each_process_that_waits(folder: Path) -> None:
+    threads = [*waiting(Pipe(folder)), *waiting(Pipe(folder))]
+    notify(folder)
+    end(threads)
+
+
+def test_as_many_notifications_end_as_many_waits(folder: Path) -> None:
+    pipe = Pipe(folder)
+    threads = waiting(pipe, 3)
+    for _ in threads:
+        notify(folder)
+    end(threads)
+
+
+def test_a_notification_before_the_wait_counts_until_it_is_taken(folder: Path) -> None:
+    pipe = Pipe(folder)
+    notify(folder)
+    notify(folder)
+    end(waiting(pipe, 2))
+    notify(folder)
+    pipe.take()
+    (thread,) = waiting(pipe)
+    thread.join(0.1)
+    assert thread.is_alive()
+    pipe.wake(1)
+    end([thread])
+
+
+def test_a_closed_pipe_is_removed(folder: Path) -> None:
+    pipe = Pipe(folder)
+    pipe.close()
+    assert not list(folder.iterdir())
+    notify(folder)
+
+
+def test_nobody_waits_for_who_does_not_listen(folder: Path) -> None:
     """No folder, a full pipe, the pipe of a killed worker, and something else of that name."""
-    wakeup.notify()
-    listening = wakeup.listen()
-    code = "import os, sys; from pathlib import Path; from tasks_app.core.wakeup import Wakeup;"
-    code += "Wakeup(Path(sys.argv[1])).listen(); os.kill(os.getpid(), 9)"
-    subprocess.run([sys.executable, "-c", code, str(tmp_path / "wakeup")], check=False)
-    (tmp_path / "wakeup" / "file").write_text("")
-    full = tmp_path / "wakeup" / "full"
+    notify(folder)
+    listening = Pipe(folder)
+    code = "import os, sys; from pathlib import Path; from tasks_app.core.wakeup import Pipe;"
+    code += "Pipe(Path(sys.argv[1])); os.kill(os.getpid(), 9)"
+    subprocess.run([sys.executable, "-c", code, str(folder)], check=False)
+    (folder / "file").write_text("")
+    full = folder / "full"
     os.mkfifo(full)
     pipe = os.open(full, os.O_RDWR | os.O_NONBLOCK)
     with pytest.raises(BlockingIOError):
         while True:
             os.write(pipe, b"!" * 4096)
-    assert len(list((tmp_path / "wakeup").iterdir())) == 4
-    wakeup.notify()
-    wait_until(lambda: listening.count == 1)
-    assert len(list((tmp_path / "wakeup").iterdir())) == 3, "the pipe of the killed worker is removed"
+    assert len(list(folder.iterdir())) == 4
+    thread = waiting(listening)
+    notify(folder)
+    end(thread)
+    assert len(list(folder.iterdir())) == 3, "the pipe of the killed worker is removed"
     os.close(pipe)
-
-
-def test_what_is_put_into_the_queues_file_notifies(tmp_path: Path) -> None:
-    storage = QueueFile("queue", filename=str(tmp_path / "queue.sqlite3"))
-    listener = storage.wakeup.listen()
-    storage.enqueue(b"one")
-    wait_until(lambda: listener.count == 1)
-    storage.enqueue_here(b"two")
-    wait_until(lambda: listener.count == 2)

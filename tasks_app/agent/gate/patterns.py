@@ -1,4 +1,7 @@
-"""Patterns of files and of tool calls. Standard library only: the gate's program loads this file too."""
+"""Patterns of tool calls; `path_patterns.py` has those of files.
+
+Standard library only: the gate's program loads this file too.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,11 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 
+from tasks_app.agent.gate.path_patterns import allowed, matches, may_match_within
 from tasks_app.agent.gate.possible_commands import possible_commands, without_options
 from tasks_app.agent.gate.shell_reader import read
 from tasks_app.agent.gate.shell_words import REPLACED, UNKNOWN, UNKNOWN_WORD, is_known, plain
 
-GLOB_PARTS = re.compile(r"(\*\*/|\*\*|\*|\?|\[!?[^\]]+\])")
 #: Tools that write files, and the key of the path in their input. A rule for one of them applies to all.
 WRITING = {
     "Write": "file_path",
@@ -18,10 +21,22 @@ WRITING = {
     "MultiEdit": "file_path",
     "NotebookEdit": "notebook_path",
 }
+#: Tools that read a file or, by the key `path`, all files of a folder. A rule for Read applies to all.
+READING = {
+    "Read": "file_path",
+    "NotebookRead": "notebook_path",
+    "Grep": "path",
+    "Glob": "path",
+    "LS": "path",
+}
+#: Names of the tool that starts a sub-agent: the program calls it by the second one.
+SUBAGENTS = ("Task", "Agent")
 #: Characters that bash may replace, with their marks: they stand for any text.
 REPLACED_CHARACTERS = re.compile(f"(?:{REPLACED}.)+", re.DOTALL)
 CALL_PATTERN = re.compile(r"\A([A-Za-z*][\w*-]*)(?:\((.+)\))?\Z")
 LONGEST_PATTERN = 300
+#: A permission of a step, such as `Bash(npm test:*)`.
+_STEP_RULE = re.compile(r"\A([A-Za-z][\w-]*)(?:\((.*)\))?\Z", re.DOTALL)
 
 
 def call_pattern_fault(pattern: str) -> str | None:
@@ -39,12 +54,18 @@ def needs_approval(
     patterns: Iterable[str], name: str, tool_input: Mapping[str, object], *, workspace: str, cwd: str = ""
 ) -> str | None:
     """Return the first pattern that the tool call matches, because of which a human must approve it."""
-    same_rules = WRITING if name in WRITING else (name,)
+    same_rules = WRITING if name in WRITING else ("Read", name) if name in READING else (name,)
+    same_rules = SUBAGENTS if name in SUBAGENTS else same_rules
     for pattern in patterns:
         found = CALL_PATTERN.match(pattern)
         if found is None or not any(wild(tool, found[1]) for tool in same_rules):
             continue
-        if found[2] is None or _argument_matches(found[2], name, tool_input, workspace, cwd):
+        if found[2] is None:
+            return pattern
+        if READING.get(name) == "path" and _search_reads(found[2], name, tool_input, workspace, cwd):
+            return pattern
+        only_for_read = READING.get(name) == "path" and not wild(name, found[1])
+        if not only_for_read and _argument_matches(found[2], name, tool_input, workspace, cwd):
             return pattern
     return None
 
@@ -54,10 +75,29 @@ def _argument_matches(
 ) -> bool:
     if name == "Bash":
         return command_matches(str(tool_input.get("command", "")), glob)
-    if name in WRITING or "file_path" in tool_input:
-        path = str(tool_input.get(WRITING.get(name, "file_path"), ""))
+    if name in WRITING or "file_path" in tool_input or "notebook_path" in tool_input:
+        path = str(tool_input.get({**WRITING, **READING}.get(name, "file_path"), ""))
         return any(matches(spelling, glob) for spelling in _path_spellings(path, workspace, cwd))
     return any(_text_matches(text, glob) for text in _texts_in(tool_input))
+
+
+def _search_reads(glob: str, name: str, tool_input: Mapping[str, object], workspace: str, cwd: str) -> bool:
+    """Return whether a search or a list of a folder, by default the current one, may show such a file."""
+    folder = str(tool_input.get("path") or "")
+    if name == "Glob":  # folders at the beginning of its own pattern
+        below = re.match(r"(?:[^*?\[{]*/)?", str(tool_input.get("pattern", "")))
+        folder = os.path.join(folder, below[0] if below else "")  # noqa: PTH118
+    # What does not exist cannot be shown: the folders, or the file, that the pattern names without wildcards.
+    named, *wildcards = re.split(r"[*?\[]", glob.removeprefix("./"), maxsplit=1)
+    named = named.rpartition("/")[0] if wildcards else named
+    if not os.path.lexists(os.path.join(workspace, named)):  # noqa: PTH118
+        return False
+    roots = [f"{root}/" for root in (workspace, os.path.realpath(workspace))]
+    for spelling in _path_spellings(folder, workspace, cwd):
+        holds_all = any(root.startswith(f"{spelling.rstrip('/')}/") for root in roots)
+        if matches(spelling, glob) or may_match_within("" if holds_all else spelling, glob):
+            return True
+    return False
 
 
 def _text_matches(text: str, glob: str) -> bool:
@@ -158,6 +198,28 @@ def every_command_matches(command: str, globs: Iterable[str]) -> bool:
     return bool(lines) and all(any(_wild_command(one, rule) for rule in rules) for one in lines)
 
 
+def rules_for(rules: Iterable[str], name: str) -> list[re.Match[str]]:
+    """Return the step's permissions for a tool, with what stands in brackets as the second group.
+
+    A rule for one of the tools that write applies to all of them.
+    """
+    names = WRITING if name in WRITING else (name,)
+    return [found for rule in rules if (found := _STEP_RULE.match(rule)) and found[1] in names]
+
+
+def permitted(rules: Iterable[str], name: str, tool_input: Mapping[str, object], path: str | None) -> bool:
+    """Return whether the step's permissions cover a call of Bash, or of a tool that writes `path`.
+
+    `path` is relative to the workspace, None outside of it.
+    """
+    globs = [rule[2] for rule in rules_for(rules, name)]
+    if None in globs:
+        return True
+    if name == "Bash":
+        return every_command_matches(str(tool_input.get("command", "")), globs)
+    return path is not None and allowed(path, [glob.removeprefix("/") for glob in globs])
+
+
 def _wild_command(command: str, glob: str) -> bool:
     """Return whether the glob matches the command. `git push *` also matches `git push`."""
     return wild(command, glob) or (glob.endswith(" *") and wild(command, glob[:-2]))
@@ -201,54 +263,3 @@ def path_within(path: str, folder: str, cwd: str) -> str | None:
     if real == root or not real.startswith(root + os.sep):
         return None
     return os.path.relpath(real, root)
-
-
-def allowed(path: str, globs: list[str]) -> bool:
-    """Return whether a path relative to the workspace matches one of the globs."""
-    return any(matches(path, glob) for glob in globs)
-
-
-def matches(path: str, glob: str) -> bool:
-    """Return whether the path matches the glob.
-
-    `*`, `?` and `[…]` stay within a folder, `**` does not; `docs/` stands for everything in that folder. The
-    glob is matched step by step and not by `re`, because a repository's glob could take `re` years.
-    """
-    glob = glob.removeprefix("./")
-    if glob.endswith("/"):
-        glob += "**"
-    reached = {0}
-    for part in GLOB_PARTS.split(glob):
-        reached = _reached_after(part, path, reached) if part else reached
-        if not reached:
-            return False
-    return len(path) in reached
-
-
-def _reached_after(part: str, path: str, reached: set[int]) -> set[int]:
-    """Return the positions in the path that the next `part` of a glob can reach from those reached before."""
-    if part == "**":
-        return set(range(min(reached), len(path) + 1))
-    if part == "**/":
-        return reached | {at + 1 for at in range(min(reached), len(path)) if path[at] == "/"}
-    if part == "*":
-        found = set(reached)
-        for at in range(min(reached), len(path)):
-            if at in found and path[at] != "/":
-                found.add(at + 1)
-        return found
-    if part == "?" or part[0] == "[":
-        return {at + 1 for at in reached if at < len(path) and _matches_character(path[at], part)}
-    return {at + len(part) for at in reached if path.startswith(part, at)}
-
-
-def _matches_character(char: str, part: str) -> bool:
-    """Return whether `?`, or a class such as `[a-z_]` or `[!0-9]`, stands for the character."""
-    if char == "/" or part == "?":
-        return char != "/"
-    inner = part[1:-1]
-    negated = len(inner) > 1 and inner[0] == "!"
-    inner = inner[negated:]
-    ranges = re.findall(r"(.)-(.)", inner, re.DOTALL)
-    singles = re.sub(r".-.", "", inner, flags=re.DOTALL)
-    return (char in singles or any(low <= char <= high for low, high in ranges)) is not negated

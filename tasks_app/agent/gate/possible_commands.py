@@ -47,6 +47,8 @@ _BETWEEN_WORDS = re.compile(r"[\s\"'`,;()\[\]{}<>|&$\\=!@:]+")
 #: How deep commands in commands are followed, and how many words of a command may begin another one.
 DEPTH = 6
 MOST_STARTS = 200
+#: Words of all commands that a line may run. Wrappers in wrappers multiply them.
+MOST_WORDS = 50_000
 #: A command of which not even the program is known.
 ANYTHING = [UNKNOWN]
 
@@ -58,8 +60,40 @@ def possible_commands(line: str) -> Iterator[list[str] | str]:
     other languages are yielded as text, with a blank between their words. Raises ValueError or RecursionError
     if the line cannot be parsed.
     """
+    words_left = MOST_WORDS
     for command in read(line):
-        yield from _commands_run_by(command, 0)
+        for found in _commands_run_by(command, 0):
+            words_left -= 1 if isinstance(found, str) else len(found)
+            if words_left < 0:  # wrappers in wrappers: each may run anything behind it
+                raise ValueError("too long")
+            yield found
+
+
+def certain_commands(line: str) -> Iterator[list[str]]:
+    """Yield the commands that the line runs for certain, also inside wrappers and in texts for a shell.
+
+    Text that a program only gets among its words is left out. Raises ValueError or RecursionError if the line
+    cannot be parsed.
+    """
+    for command in read(line):
+        yield from _commands_certainly_run_by(command, 0)
+
+
+def _commands_certainly_run_by(command: Command, depth: int) -> Iterator[list[str]]:
+    if depth >= DEPTH:
+        raise ValueError("too deep")
+    for words in _commands(command.words)[0]:
+        yield words
+        texts: list[str] = []
+        if words[0] == "eval":
+            texts = [" ".join(words[1:])]
+        elif words[0] in SHELLS:
+            operands = [word for word in words[1:] if word[:1] not in "-+"]
+            has_script = any(word[:1] == "-" and word[1:2] != "-" and "c" in word for word in words[1:])
+            texts = operands[:1] if has_script else [] if operands else command.inputs
+        for text in texts:
+            for inner in read_script(text):
+                yield from _commands_certainly_run_by(inner, depth + 1)
 
 
 def program_name(word: str) -> str:

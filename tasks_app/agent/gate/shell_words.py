@@ -26,6 +26,41 @@ _BRACES = re.compile(r"\{[^\s{}]{0,200}(?:,|\.\.)[^\s{}]{0,200}\}?")
 _CLASS = re.compile(r"[^\s\]]{1,200}\]")
 _ARRAY = re.compile(r"\A[A-Za-z_]\w*\+?=\Z")
 _MARKS = re.compile(f"[{UNKNOWN}{UNKNOWN_WORD}{REPLACED}]")
+#: Text that bash takes as it is written: an operator between commands, blanks, or a part of a word.
+_PLAIN = re.compile(
+    r"(?P<operator>&&|\|\||;|\n)|(?P<blanks>(?:[ \t]|\\\n)+)|(?P<bare>[\w@%+=:,./-]+)|'(?P<single>[^'\0]*)'"
+    r"|\"(?P<double>(?:[^\"\\$`\0]|\\[^\0])*)\"|\\(?P<escaped>[^\n\0])"
+)
+_ESCAPED_IN_DOUBLE_QUOTES = re.compile(r"\\([$`\"\\\n])")
+
+
+def plain_commands(line: str) -> list[list[str]] | None:
+    """Return the commands of a line, as words, if bash changes nothing in any of them; None otherwise.
+
+    There is no guess in them: an expansion, a substitution, a pattern of file names, a redirection, a pipe, a
+    here-document, a group or a comment anywhere in the line makes it None.
+    """
+    commands: list[list[str]] = [[]]
+    at, in_word = 0, False
+    while at < len(line):
+        found = _PLAIN.match(line, at)
+        if found is None:
+            return None
+        at = found.end()
+        if found["operator"]:
+            commands.append([])
+        if found["operator"] or found["blanks"]:
+            in_word = False
+            continue
+        text = found["bare"] or found["single"] or found["escaped"] or ""
+        if found["double"]:
+            text = _ESCAPED_IN_DOUBLE_QUOTES.sub(lambda one: one[1].replace("\n", ""), found["double"])
+        if in_word:
+            commands[-1][-1] += text
+        else:
+            commands[-1].append(text)
+        in_word = True
+    return [words for words in commands if words]
 
 
 def plain(word: str) -> str:

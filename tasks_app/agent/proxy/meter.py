@@ -5,16 +5,16 @@ from __future__ import annotations
 import re
 import threading
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 
-from tasks_app.agent.proxy.prices import highest_cost, usage_of
+from tasks_app.agent.proxy.prices import has_price, highest_cost, usage_of
 from tasks_app.agent.proxy.request_reader import RequestReader
 from tasks_app.agent.proxy.response_reader import ResponseReader
 from tasks_app.core.dollars import dollars
-from tasks_app.core.types import Usage
+from tasks_app.core.types import Usage, main_model
 
 #: Names of model families. Claude Code chooses the model of the family.
 FAMILIES = ("fable", "haiku", "opus", "sonnet")
@@ -23,6 +23,10 @@ SMALL = "haiku"
 #: Values that leave the choice to Claude Code.
 UNNAMED = ("", "best", "default", "inherit")
 _EXTENSION = re.compile(r"\[.*\]$")
+#: `claude-haiku-4-5`, `claude-3-5-haiku`, also as cloud providers write it.
+_FAMILY_OF_MODEL = re.compile(
+    r"([a-z]+[./])*claude-([0-9]+[-.])*(?P<family>[a-z]+)([-.][0-9]+)*(@[0-9]+|-v[0-9]+(:[0-9]+)?)?"
+)
 _DATE = re.compile(r"-([0-9]{8}|latest)$")
 
 
@@ -58,8 +62,8 @@ class RunLimits:
     def allows(self, model: str) -> bool:
         if self.model.lower() in UNNAMED or _base_name(model) == _base_name(self.model):
             return True
-        parts = model.lower().split("-")
-        return any(family in parts for family in (*self.families, SMALL))
+        named = _FAMILY_OF_MODEL.fullmatch(_base_name(model))
+        return named is not None and named["family"] in (*self.families, SMALL)
 
 
 def _base_name(model: str) -> str:
@@ -78,6 +82,16 @@ class Exchange:
     sent: bool = False
 
     @property
+    def model_used(self) -> str:
+        """The model that answered: the API itself may take another one than the request names.
+
+        A gateway's name for it that has no price is ignored.
+        """
+        answered = self.response.model if self.response else ""
+        is_other = has_price(answered) and _base_name(answered) != _base_name(self.model)
+        return answered if is_other else self.model
+
+    @property
     def usage(self) -> Usage:
         """What it has used so far according to the response, or estimated if that was cut."""
         if self.response is None:
@@ -87,7 +101,7 @@ class Exchange:
         if not self.response.complete:
             output = usage.get("output_tokens")
             usage["output_tokens"] = max(output if type(output) is int else 0, self.response.received_tokens)
-        return usage_of(self.model, usage)
+        return usage_of(self.model_used, usage)
 
 
 @dataclass
@@ -102,6 +116,16 @@ class RunMeter:
     budget_usd: float | None = None
     #: Whether a request was refused because these dollars are spent.
     over_budget: bool = False
+    #: Names of the budgets of the month that the run spends from, and the meters of all runs of this process.
+    budgets: frozenset[str] = frozenset()
+    all_meters: Callable[[], Iterable[RunMeter]] = tuple
+    #: What other runs with the same budgets had cost when `budget_usd` was read.
+    _others_before: list[tuple[RunMeter, float]] = field(default_factory=list)
+    #: The session of the run, and the calls whose results its first request must hold.
+    session_id: str = ""
+    awaited: set[str] = field(default_factory=set)
+    #: Those whose results it did not hold.
+    unanswered: set[str] = field(default_factory=set)
     _by_model: dict[str, Usage] = field(default_factory=lambda: defaultdict(Usage))
     _open: dict[int, Exchange] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -119,8 +143,7 @@ class RunMeter:
     @property
     def model(self) -> str:
         """The model that cost most; empty if none was used."""
-        usage = self.by_model
-        return max(usage, key=lambda name: usage[name].cost_usd) if usage else ""
+        return main_model(self.by_model)
 
     @property
     def used_up(self) -> bool:
@@ -128,25 +151,70 @@ class RunMeter:
         limit = self.limits.max_cost_usd
         return limit is not None and self.usage.cost_usd >= limit
 
+    def follow_budget(self, budget_usd: float | None) -> None:
+        """Set `budget_usd` to what the database says now; what other runs cost from now on is subtracted."""
+        self._others_before = [(other, other.usage.cost_usd) for other in self._others()]
+        self.budget_usd = budget_usd
+
     def admit(self, request: RequestReader) -> Exchange | None:
         """Begin to count a request. Return None if it must wait until others have ended. Raises Refused.
 
-        Several requests at once must not spend the same dollars: each except the first must fit into what the
-        others leave over, even if they cost as much as they can.
+        Several requests at once must not spend the same dollars, also not those of other runs with the same
+        budget: each except the first must fit into what the others leave over, even if they cost as much as
+        they can. The first one is admitted while any dollars are left, and ends when they are spent
+        (`check_dollars`). It is only called by the proxy's thread.
         """
         self._check_request(request)
-        may_cost = highest_cost(request.model, body_bytes=request.size, max_tokens=request.max_tokens)
+        may_cost = max(
+            highest_cost(model, body_bytes=request.size, max_tokens=request.max_tokens)
+            for model in (request.model, *request.more_models)
+        )
+        self.check_dollars()
+        reserved = self.reserved
+        limit = self.limits.max_cost_usd
+        if limit is not None and reserved and self.usage.cost_usd + reserved + may_cost > limit:
+            return None
+        if self.budget_usd is not None:
+            reserved += sum(other.reserved for other in self._others())
+            if reserved and self._spent_of_budget() + reserved + may_cost > self.budget_usd:
+                return None
+        exchange = Exchange(request.model, request.size, may_cost, sent=True)
         with self._lock:
-            limits = [one for one in (self.limits.max_cost_usd, self.budget_usd) if one is not None]
-            if limits:
-                spent = sum(self._usage_by_model().values(), Usage()).cost_usd
-                self._check_dollars(spent)
-                reserved = sum(one.reserved for one in self._open.values())
-                if reserved and spent + reserved + may_cost > min(limits):
-                    return None
-            exchange = Exchange(request.model, request.size, may_cost, sent=True)
             self._open[id(exchange)] = exchange
-            return exchange
+        return exchange
+
+    @property
+    def reserved(self) -> float:
+        """The dollars that open requests may cost beyond what they have used so far."""
+        with self._lock:
+            return sum(max(one.reserved - one.usage.cost_usd, 0) for one in self._open.values())
+
+    def _others(self) -> list[RunMeter]:
+        return [one for one in self.all_meters() if one is not self and one.budgets & self.budgets]
+
+    def _spent_of_budget(self) -> float:
+        """Return what the run has cost, and what others with the same budget have cost since it was read."""
+        before = {id(other): cost for other, cost in self._others_before}
+        others = {id(other): other for other in (*self._others(), *(one for one, _ in self._others_before))}
+        grown = (max(other.usage.cost_usd - before.get(key, 0), 0) for key, other in others.items())
+        return self.usage.cost_usd + sum(grown)
+
+    def check_answers(
+        self, request: RequestReader, *, session_id: str, by_subagent: bool, asks_model: bool = True
+    ) -> None:
+        """Refuse the agent's first request if it lacks the result of an answered call (R1).
+
+        Requests of sub-agents, of other sessions, those that only count tokens, and those without tools of
+        the agent, such as for titles, do not count. One that names no session counts if it holds such a call.
+        """
+        if not self.awaited or by_subagent or not asks_model or not request.offers_tools:
+            return
+        if not (session_id == self.session_id or (not session_id and request.made)):
+            return
+        self.unanswered = self.awaited - request.answered
+        if self.unanswered:
+            raise Refused(403, "permission_error", "This request does not hold the answer that a human gave.")
+        self.awaited = set()
 
     def settle(self, exchange: Exchange) -> None:
         """Add the usage of a request that has ended. Does nothing if it was added already."""
@@ -155,7 +223,7 @@ class RunMeter:
                 return
             usage = exchange.usage
             if usage != Usage():
-                self._by_model[exchange.model] += usage
+                self._by_model[exchange.model_used] += usage
 
     def note_limit(self, headers: Mapping[str, str]) -> None:
         """Store when the limit resets, according to the headers of a 429."""
@@ -179,12 +247,13 @@ class RunMeter:
                 f"This step has no network (network: none), so it may not use {named[:200]}.",
             )
 
-    def _check_dollars(self, spent: float) -> None:
+    def check_dollars(self) -> None:
+        """Raise Refused if the run's limit or a budget is spent."""
         limit = self.limits.max_cost_usd
-        if limit is not None and spent >= limit:
+        if limit is not None and self.usage.cost_usd >= limit:
             sentence = f"This run has cost the {dollars(limit)} that were left for it (limits.maxCostUsd)."
             raise Refused(402, "billing_error", sentence)
-        if self.budget_usd is not None and spent >= self.budget_usd:
+        if self.budget_usd is not None and self._spent_of_budget() >= self.budget_usd:
             self.over_budget = True
             sentence = (
                 "A budget for this month or the task's soft limit is spent. "
@@ -196,7 +265,7 @@ class RunMeter:
         by_model = defaultdict(Usage, self._by_model)
         for exchange in self._open.values():
             if (usage := exchange.usage) != Usage():
-                by_model[exchange.model] += usage
+                by_model[exchange.model_used] += usage
         return dict(by_model)
 
 

@@ -21,7 +21,8 @@ MILLION = 1_000_000
 MOST_TOKENS = 100_000_000
 #: What may follow a model's name in a request: a date, a cloud provider's version, an extension.
 _SUFFIX = re.compile(r"(-[0-9]{8}|-latest)?(@.*|-v[0-9]+(:[0-9]+)?)?(\[.*\])?")
-_PROVIDER = re.compile(r"^.*(?=claude-)")
+#: What may precede it: a cloud's region and maker, such as `us.anthropic.`, or the folder of a gateway.
+_PROVIDER = re.compile(r"(?:(?!claude-)[a-z0-9_-]+[./])+(?=claude-)")
 
 
 @dataclass(frozen=True)
@@ -51,10 +52,20 @@ class _Table:
 
 def price_of(model: str) -> Price:
     """Return the price of a model by its name in a request; the highest price if the table lacks it."""
+    return _known_price(model) or _price_table().highest
+
+
+def has_price(model: str) -> bool:
+    return _known_price(model) is not None
+
+
+def _known_price(model: str) -> Price | None:
     table = _price_table()
-    name = _PROVIDER.sub("", model.lower())
+    name = model.lower()
+    if provider := _PROVIDER.match(name):
+        name = name[provider.end() :]
     known = [key for key in table.models if name.startswith(key) and _SUFFIX.fullmatch(name[len(key) :])]
-    return table.models[max(known, key=len)] if known else table.highest
+    return table.models[max(known, key=len)] if known else None
 
 
 def usage_of(model: str, usage: Mapping[str, Any]) -> Usage:

@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Collection
 from dataclasses import dataclass, field
+
+from tasks_app.agent.tools import was_broken_off
 
 #: Longer strings are not kept: none of the needed values has as many bytes.
 LONGEST_VALUE = 512
 DEEPEST = 200
 
 _SPACE = re.compile(rb"[ \t\r\n]*")
+_WHOLE_NUMBER = re.compile(r"[0-9]{1,9}")
 _UNQUOTED = re.compile(rb"[-+.0-9A-Za-z]+")
 # Up to the closing quote or the end of the piece; a backslash at its very end is left for the next piece.
 _STRING = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL)
@@ -26,6 +30,8 @@ _ANY = "*"
 #: Parts of a request in which "model" names no model: the conversation, and the schemas of the agent's tools.
 _ONLY_TEXT = {"messages", "system", "metadata"}
 _SCHEMA = "input_schema"
+#: The path of a block of a message.
+_BLOCK = ["messages", _ANY, "content", _ANY]
 #: Tools that Anthropic runs: through them a request reaches other hosts although the sandbox cannot.
 _SERVER_TOOL = re.compile(r"(web_search|web_fetch|code_execution|mcp_toolset)(_|$)")
 
@@ -36,8 +42,16 @@ class BadRequestBody(ValueError):
 
 @dataclass
 class RequestReader:
-    """Takes the body in pieces by `feed`, then needs `finish`. Both raise BadRequestBody."""
+    """Takes the body in pieces by `feed`, then needs `finish`. Both raise BadRequestBody.
 
+    `calls` are tool_use_ids to look for: `made` are those that a message holds, `answered` those that have a
+    result, which is not the program's own notice that there is none.
+    """
+
+    calls: Collection[str] = ()
+    made: set[str] = field(default_factory=set)
+    answered: set[str] = field(default_factory=set)
+    offers_tools: bool = False
     model: str = ""
     max_tokens: int = 0
     #: Other models that may work on the request: an advisor among its tools, or a fallback.
@@ -52,6 +66,8 @@ class RequestReader:
     _kinds: list[str] = field(default_factory=list)
     _expect: str = "value"
     _seen: set[str] = field(default_factory=set)
+    _result_of: str = ""
+    _has_result: bool = True
 
     def feed(self, piece: bytes) -> None:
         self.size += len(piece)
@@ -121,6 +137,10 @@ class RequestReader:
         is_expected = self._expect in ("value", "value or end")
         if not is_expected or (not self._kinds and sign != "{") or len(self._kinds) >= DEEPEST:
             raise BadRequestBody("The request is not one JSON object.")
+        if self._path == _BLOCK:
+            self._result_of, self._has_result = "", True
+        # A tool of the API itself has none: with such a request the program carries out its own WebSearch.
+        self.offers_tools = self.offers_tools or self._path == ["tools", _ANY, "input_schema"]
         self._kinds.append(sign)
         self._path.append(_ANY)
         self._expect = _FIRST_EXPECTED[sign]
@@ -132,6 +152,8 @@ class RequestReader:
             raise BadRequestBody("The request is not well-formed JSON.")
         self._kinds.pop()
         self._path.pop()
+        if self._path == _BLOCK and self._result_of and self._has_result:
+            self.answered.add(self._result_of)
         self._expect = "comma" if self._kinds else "end"
 
     def _handle_value(self, text: str, *, quoted: bool) -> None:
@@ -163,13 +185,26 @@ class RequestReader:
             and _SCHEMA not in self._path
         ):
             self.more_models.add(text)
-        elif self._path == ["max_tokens"] and not quoted and text.isdigit():
-            self.max_tokens = int(text[:9])
+        elif self._path == ["max_tokens"]:
+            if quoted or not _WHOLE_NUMBER.fullmatch(text):  # it could not be reserved
+                raise BadRequestBody("`max_tokens` must be a whole number.")
+            self.max_tokens = int(text)
         elif self._path == ["tools", _ANY, "type"] or self._path == ["tools", "type"]:
             if _SERVER_TOOL.match(text):
                 self.reaches_out.add(text)
         elif self._path[-2:] == ["source", "type"] and text == "url":
             self.reaches_out.add("a source by URL")
+        elif self.calls and quoted and self._path[:4] == _BLOCK:
+            self._read_block(self._path[4:], text)
+
+    def _read_block(self, path: list[str], text: str) -> None:
+        """Read a text of a block of a message. A text that is too long is no notice of the program."""
+        if path == ["id"] and text in self.calls:
+            self.made.add(text)
+        elif path == ["tool_use_id"] and text in self.calls:
+            self._result_of = text
+        elif path in (["content"], ["content", _ANY, "text"]) and was_broken_off(text):
+            self._has_result = False
 
 
 def _end_of_match(pattern: re.Pattern[bytes], data: bytes, at: int) -> int:

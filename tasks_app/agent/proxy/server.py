@@ -12,12 +12,11 @@ import asyncio
 import atexit
 import logging
 import secrets
-import shutil
 import socket
 import tempfile
 import threading
-from collections.abc import AsyncIterator, Iterator, Mapping, MutableMapping
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, MutableMapping
+from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -37,6 +36,7 @@ from tasks_app.agent.proxy.connections import (
 from tasks_app.agent.proxy.meter import Exchange, Refused, RunLimits, RunMeter
 from tasks_app.agent.proxy.request_reader import BadRequestBody, RequestReader
 from tasks_app.agent.proxy.response_reader import ResponseReader
+from tasks_app.core.temporary_folders import temporary_folder
 
 if TYPE_CHECKING:
     from tasks_app.agent.proxy.spans import RunSpans
@@ -50,11 +50,21 @@ PATHS = (MESSAGES, "/v1/messages/count_tokens")
 TRACES = "/v1/traces"
 #: Largest body of a request with spans: Claude Code sends at most 512 at once, of about 750 bytes each.
 SPANS_BYTES = 1024 * 1024
+#: Requests with spans of one run that may be open at once, and seconds that one may take to arrive.
+SPANS_PER_RUN = 4
+SPANS_SECONDS = 10.0
 #: The header that identifies the run if the CLI holds the credentials itself.
 RUN_HEADER = "x-cat-herder-run"
+#: The prefix of the folder with the socket of a process.
+SOCKET_FOLDER = "cat-herder-model-"
+#: The headers in which Claude Code names its session, and the sub-agent that makes the request.
+SESSION_HEADER = "x-claude-code-session-id"
+SUBAGENT_HEADER = "x-claude-code-agent-id"
 #: Seconds without a byte; the model may think for minutes before its first one.
 UPSTREAM_SECONDS = 900.0
 CONNECT_SECONDS = 30.0
+#: How often a request that waits for others to settle looks whether there is more to spend.
+LOOK_SECONDS = 5.0
 #: Requests of one run that may be open at once, and that may wait.
 PER_RUN = 4
 WAITING_PER_RUN = 12
@@ -84,7 +94,7 @@ class _Run:
     spans: RunSpans | None = None
     slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(PER_RUN))
     waiting: int = 0
-    settled: asyncio.Event = field(default_factory=asyncio.Event)
+    taking_spans: int = 0
 
 
 class ApiKeyProxy:
@@ -99,8 +109,13 @@ class ApiKeyProxy:
         self._upstream = (upstream or DEFAULT_UPSTREAM).rstrip("/")
         self._runs: dict[str, _Run] = {}
         self._slots = asyncio.Semaphore(PER_PROCESS)
+        self._settled = asyncio.Event()
         self._client: httpx2.AsyncClient | None = None
-        self._folder = _make_socket_folder()
+        self._open = ExitStack()
+        usual = tempfile.gettempdir()  # the path of a socket may have at most 107 bytes
+        parent = Path(usual if len(usual) < 60 else "/tmp")  # noqa: S108
+        self._folder = self._open.enter_context(temporary_folder(SOCKET_FOLDER, parent=parent))
+        atexit.register(self._open.close)
         self._listening = socket.create_server(("127.0.0.1", 0), backlog=128)
         self._local = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._local.bind(str(self.socket_path))
@@ -125,23 +140,30 @@ class ApiKeyProxy:
     def stop(self) -> None:
         self._server.should_exit = True
         self._thread.join()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._open.close()
 
     @contextmanager
     def run_token(
-        self, limits: RunLimits | None = None, spans: RunSpans | None = None
+        self,
+        limits: RunLimits | None = None,
+        spans: RunSpans | None = None,
+        budgets: Iterable[str] = (),
     ) -> Iterator[tuple[str, RunMeter]]:
         """Yield a token that is valid until the context ends, and the meter of its requests.
 
-        Without `spans` the run may send no spans.
+        Without `spans` the run may send no spans. Runs with one of the same `budgets` share its dollars.
         """
         token = f"cat-herder-{secrets.token_urlsafe(24)}"
-        run = _Run(RunMeter(limits or RunLimits()), spans)
+        meter = RunMeter(limits or RunLimits(), budgets=frozenset(budgets), all_meters=self._meters)
+        run = _Run(meter, spans)
         self._runs[token] = run
         try:
             yield token, run.meter
         finally:
             del self._runs[token]
+
+    def _meters(self) -> list[RunMeter]:
+        return [run.meter for run in tuple(self._runs.values())]
 
     def _find_run(self, headers: Mapping[str, str]) -> _Run | None:
         bearer = headers.get("authorization", "").removeprefix("Bearer ")
@@ -183,7 +205,7 @@ class ApiKeyProxy:
         if run is None:
             raise Refused(401, "authentication_error", "This run token is not, or no longer, valid.")
         if scope["method"] == "POST" and path == TRACES and run.spans is not None:
-            await _take_spans(run.spans, headers, incoming, reply)
+            await _take_spans(run, run.spans, headers, incoming, reply)
             return
         if scope["method"] != "POST" or path not in PATHS:
             raise Refused(403, "permission_error", f"Agents may not use {path[:200]}.")
@@ -218,14 +240,20 @@ class ApiKeyProxy:
 
         async def body() -> AsyncIterator[bytes]:
             nonlocal exchange
-            request, held = RequestReader(), b""
+            request, held = RequestReader(calls=run.meter.awaited), b""
             async for piece in incoming.body():
                 request.feed(piece)
                 if held:
                     yield held
                 held = piece
             request.finish()
-            exchange = await _wait_for_admission(run, request)
+            run.meter.check_answers(
+                request,
+                session_id=headers.get(SESSION_HEADER, ""),
+                by_subagent=SUBAGENT_HEADER in headers,
+                asks_model=is_counted,
+            )
+            exchange = await self._wait_for_admission(run, request)
             if not is_counted:
                 exchange.sent = False
             yield held
@@ -244,8 +272,14 @@ class ApiKeyProxy:
         finally:
             if exchange is not None:
                 run.meter.settle(exchange)
-            run.settled.set()
-            run.settled.clear()
+            self._settled.set()
+            self._settled.clear()
+
+    async def _wait_for_admission(self, run: _Run, request: RequestReader) -> Exchange:
+        while (exchange := run.meter.admit(request)) is None:
+            with suppress(TimeoutError):  # the budget may have been raised
+                await asyncio.wait_for(self._settled.wait(), LOOK_SECONDS)
+        return exchange
 
     def _upstream_headers(self, headers: Mapping[str, str]) -> dict[str, str]:
         kept = {name: value for name, value in headers.items() if name not in OWN_HEADERS}
@@ -273,32 +307,31 @@ class ApiKeyProxy:
         return self._client
 
 
-def _make_socket_folder() -> Path:
-    """Make a folder of this process, removed when it ends. A socket's path may have at most 107 bytes."""
-    usual = tempfile.gettempdir()
-    folder = Path(tempfile.mkdtemp(prefix="cat-herder-model-", dir=usual if len(usual) < 60 else "/tmp"))  # noqa: S108
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return folder
+async def _take_spans(
+    run: _Run, spans: RunSpans, headers: Mapping[str, str], incoming: Incoming, reply: Reply
+) -> None:
+    """Answer without a slot for requests to the model: an agent's program waits for it when it exits.
 
-
-async def _take_spans(spans: RunSpans, headers: Mapping[str, str], incoming: Incoming, reply: Reply) -> None:
-    """Answer at once, without a slot for requests: an agent's program waits for it when it exits."""
+    Few may be open, and only for a short time: otherwise one run could use up the connections of all.
+    """
     spans.charge(0)
     check_length(headers, SPANS_BYTES)
+    if run.taking_spans >= SPANS_PER_RUN:
+        sentence = f"This run has {SPANS_PER_RUN} requests with spans open."
+        raise Refused(400, "invalid_request_error", sentence)  # an exporter would repeat it after a 429
     body = bytearray()
-    async for piece in incoming.body(SPANS_BYTES):
-        spans.charge(len(piece))
-        body += piece
+    run.taking_spans += 1
+    try:
+        async with asyncio.timeout(SPANS_SECONDS):
+            async for piece in incoming.body(SPANS_BYTES):
+                spans.charge(len(piece))
+                body += piece
+    finally:
+        run.taking_spans -= 1
     response = spans.take(bytes(body))
     length = str(len(response)).encode()
     await reply.begin(200, [(b"content-type", b"application/x-protobuf"), (b"content-length", length)])
     await reply.send(response, more=False)
-
-
-async def _wait_for_admission(run: _Run, request: RequestReader) -> Exchange:
-    while (exchange := run.meter.admit(request)) is None:
-        await run.settled.wait()
-    return exchange
 
 
 async def _pass_on(
@@ -318,6 +351,8 @@ async def _pass_on(
     await reply.begin(response.status_code, headers)
     async for piece in response.aiter_raw():
         reader.feed(piece)
+        if exchange is not None and not reader.complete:
+            meter.check_dollars()  # the model stops when nobody reads, and what it would say costs nothing
         await reply.send(piece)
     reader.finish()
     await reply.send(b"", more=False)

@@ -18,8 +18,7 @@ from __future__ import annotations
 import math
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice
 
 from google.protobuf.message import DecodeError
@@ -31,7 +30,7 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import ScopeSpans, Span, Status
 
 from tasks_app.agent.proxy.meter import Refused
-from tasks_app.core.trace_context import TraceContext
+from tasks_app.core.trace_context import TraceContext, TraceSpan
 
 #: What one run may send in all.
 MOST_BYTES = 16 * 1024 * 1024
@@ -116,26 +115,13 @@ _WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:\[\]-]{0,63}")
 Value = str | int | float | bool
 
 
-@dataclass(frozen=True)
-class AgentSpan:
-    """A span as it may leave the sandbox. `start` and `end` are in nanoseconds since 1970."""
-
-    context: TraceContext
-    parent_id: str
-    name: str
-    start: int
-    end: int
-    failed: bool
-    attributes: Mapping[str, Value]
-
-
 class RunSpans:
     """Takes the spans that one run sends to the proxy, and passes those on that are its own.
 
     `context` is that of the run. `keep` gets what is passed on, in the thread of the proxy: it must not wait.
     """
 
-    def __init__(self, context: TraceContext, keep: Callable[[Sequence[AgentSpan]], None]) -> None:
+    def __init__(self, context: TraceContext, keep: Callable[[Sequence[TraceSpan]], None]) -> None:
         self._context = context
         self._keep = keep
         self._earliest = time.time_ns() - TOLERANCE
@@ -168,7 +154,7 @@ class RunSpans:
             self._keep(kept)
         return _response(sent - len(kept))
 
-    def _rebuild(self, span: Span) -> AgentSpan | None:
+    def _rebuild(self, span: Span) -> TraceSpan | None:
         """Return what may leave the sandbox of this span, or None if it is not one of the run."""
         own = self._context
         parent_id = span.parent_span_id.hex() if any(span.parent_span_id) else own.span_id
@@ -179,7 +165,7 @@ class RunSpans:
         start, end = span.start_time_unix_nano, span.end_time_unix_nano
         if not self._earliest <= start <= end <= time.time_ns() + TOLERANCE:
             return None
-        return AgentSpan(
+        return TraceSpan(
             context=context,
             parent_id=parent_id,
             name=span.name if span.name in NAMES else OTHER_NAME,

@@ -33,13 +33,12 @@ _CHECK_TO_BE_FILLED_IN = (
 
 @dataclass(frozen=True)
 class Choices:
-    """What is wanted: `settings` are the text of an imported cat-herder.yaml, empty for the template.
+    """What is wanted besides the settings and a first task.
 
     With `schema`, a copy of the JSON Schema is put beside cat-herder.yaml, which then names it: a relative
     path is all that an editor finds without a network and on everybody's machine.
     """
 
-    settings: str = ""
     prompts: bool = False
     schema: bool = False
 
@@ -59,7 +58,7 @@ class StarterFile:
 
 def starter_files(context: RepositoryContext, choices: Choices) -> Iterator[StarterFile]:
     """Return every file, the settings first. Raises BadInput if what is there cannot be read."""
-    settings = choices.settings or settings_text(context, schema=choices.schema)
+    settings = settings_text(context, schema=choices.schema)
     yield StarterFile(CONFIG_FILE, settings)
     if choices.schema:
         yield StarterFile(SCHEMA_FILE, json.dumps(json_schema(), ensure_ascii=False, indent=2) + "\n")

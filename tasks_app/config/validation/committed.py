@@ -6,7 +6,7 @@ while: those that are read, those that the settings name, and links. git only ha
 
 from __future__ import annotations
 
-import tempfile
+import posixpath
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -22,12 +22,15 @@ from tasks_app.config.validation.repository import report_on
 from tasks_app.config.validation.repository_context import RepositoryContext
 from tasks_app.config.validation.settings_file import CONFIG_FILE, read_settings_file
 from tasks_app.config.yaml_text import MAX_BYTES
+from tasks_app.core.temporary_folders import temporary_folder
 from tasks_app.git import Repository, TreeFile, blob_bytes, committed_tree
 from tasks_app.prompting.instructions import repository_path
+from tasks_app.prompting.project_instructions import MORE_FILES, ROOT_FILES, RULES, ProjectInstructions
 
-_READ = {CONFIG_FILE, SETTINGS_FILE, *FILES_READ}
+_READ = {CONFIG_FILE, SETTINGS_FILE, *FILES_READ, *ROOT_FILES, *MORE_FILES}
 _READ_ANYWHERE = {"package.json", GITATTRIBUTES, *MAKEFILES}
 _PROMPTS = f"{PurePosixPath(repository_path('x')).parent}/"
+_LINKED_FOLDERS = (".claude", ".claude/commands", ".claude/rules")
 #: More than that is laid out empty, which its findings then show.
 _MOST_READ = 300
 _MOST_LAID = 20_000
@@ -57,14 +60,21 @@ def laid_out(
 ) -> Iterator[RepositoryContext]:
     """Yield what matters of a commit in a folder that is gone afterwards. Raises WorkspaceError."""
     files = committed_tree(repository, commit=commit)
-    with tempfile.TemporaryDirectory(prefix="cat-herder-commit-") as name:
-        root = Path(name).resolve()
+    with temporary_folder("cat-herder-commit-") as folder_of_commit:
+        root = folder_of_commit.resolve()
         tracked = frozenset(file.path for file in files)
         context = RepositoryContext(root, prompts=prompts, threshold=threshold, tracked=tracked)
         layout = _Layout(repository, root)
         layout.lay([file for file in files if file.path == CONFIG_FILE], reads=lambda file: True)
         folder = (read_settings_file(context).task_folder or DEFAULT_TASK_FOLDER).strip("/") + "/"
-        reads = partial(_is_read, task_folder=folder)
+        is_read = partial(_is_read, task_folder=folder)
+        behind = _behind_links(repository, files, is_read)
+        imported = _imported_instructions(repository, files)
+
+        def reads(file: TreeFile) -> bool:
+            is_behind_link = file.path.endswith(".md") and file.path.startswith(behind)
+            return is_read(file) or is_behind_link or file.path in imported
+
         words = _settings_text(root)
         # Those at the top come first: there is a limit of how many are read.
         rest = sorted((file for file in files if file.path != CONFIG_FILE), key=lambda file: "/" in file.path)
@@ -80,8 +90,31 @@ def _settings_text(root: Path) -> str:
 def _is_read(file: TreeFile, *, task_folder: str) -> bool:
     path = PurePosixPath(file.path)
     is_task = file.path.startswith(task_folder) and path.suffix == ".md"
-    is_prompt = file.path.startswith(_PROMPTS) and path.suffix == ".md"
+    is_prompt = file.path.startswith((_PROMPTS, RULES)) and path.suffix == ".md"
     return is_task or is_prompt or file.path in _READ or path.name in _READ_ANYWHERE or path.suffix == ".mk"
+
+
+def _behind_links(
+    repository: Repository, files: Iterable[TreeFile], is_read: Callable[[TreeFile], bool]
+) -> tuple[str, ...]:
+    """Return where links lead in place of prompts and instructions, or of the folders that hold them."""
+    links = [file for file in files if file.is_link and (is_read(file) or file.path in _LINKED_FOLDERS)]
+    found = []
+    for link in links[:100]:
+        target = blob_bytes(repository, link, limit=4000).decode("utf-8", errors="replace")
+        found.append(posixpath.normpath(posixpath.join(posixpath.dirname(link.path), target)))
+    return tuple(found)
+
+
+def _imported_instructions(repository: Repository, files: Iterable[TreeFile]) -> set[str]:
+    """Return the files that CLAUDE.md and the like import, and those that these import."""
+    by_path = {file.path: file for file in files if not file.is_link and file.size <= MAX_BYTES}
+
+    def read(name: str) -> str | None:
+        file = by_path.get(name)
+        return blob_bytes(repository, file).decode(errors="replace") if file else None
+
+    return {name for name, _ in ProjectInstructions(read, by_path).more}
 
 
 def _may_be_meant(file: TreeFile, words: str) -> bool:

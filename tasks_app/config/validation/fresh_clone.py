@@ -82,7 +82,7 @@ def fresh_clone_findings(settings: SettingsFile, context: RepositoryContext) -> 
     if not settings.values.get("lfs"):
         yield from _large_files(context)
     if not settings.values.get("setup"):
-        yield from _not_installed(context)
+        yield from _not_installed(settings, context)
     yield from _missing_keys(settings, context)
     yield from _versions(settings, context)
     yield from _missing_toolchains(settings, context)
@@ -118,8 +118,8 @@ def _attributes_files(context: RepositoryContext) -> list[str]:
     return sorted(found, key=lambda name: (name.count("/"), name))[:_MOST_ATTRIBUTES]
 
 
-def _not_installed(context: RepositoryContext) -> Iterator[Finding]:
-    installs = [one for one in (_node(context), _python(context)) if one]
+def _not_installed(settings: SettingsFile, context: RepositoryContext) -> Iterator[Finding]:
+    installs = [one for one in (_node(context), _python(settings, context)) if one]
     commands = [one.command for one in installs]
     value = commands[0] if len(commands) == 1 else f"[{', '.join(commands)}]"
     for one in installs:
@@ -146,7 +146,7 @@ def _has_dependencies(context: RepositoryContext) -> bool:
     return isinstance(package, dict) and any(package.get(name) for name in names)
 
 
-def _python(context: RepositoryContext) -> _Install | None:
+def _python(settings: SettingsFile, context: RepositoryContext) -> _Install | None:
     for name, command in _PYTHON:
         if context.has(name):
             return _Install(name, "Python environment", command)
@@ -156,13 +156,27 @@ def _python(context: RepositoryContext) -> _Install | None:
         project = tomllib.loads(_committed_text("pyproject.toml", context))
     except tomllib.TOMLDecodeError:
         return None
-    return _Install("pyproject.toml", "Python environment", _PYPROJECT) if _is_installable(project) else None
+    has_all = "python" in _toolchains(settings) and not _requires_packages(project)
+    if has_all or not _is_installable(project):
+        return None
+    return _Install("pyproject.toml", "Python environment", _PYPROJECT)
 
 
 def _is_installable(project: Mapping[str, object]) -> bool:
     """Return whether a pyproject.toml describes something to install, and not only settings of tools."""
     tools = project.get("tool")
     return "project" in project or (isinstance(tools, dict) and "poetry" in tools)
+
+
+def _requires_packages(project: Mapping[str, object]) -> bool:
+    """Return whether a pyproject.toml names packages to install: without any, an interpreter is enough."""
+    table = project.get("project")
+    names = ("dependencies", "optional-dependencies", "dynamic")
+    return (
+        not isinstance(table, dict)
+        or any(table.get(name) for name in names)
+        or bool(project.get("dependency-groups"))
+    )
 
 
 def _missing_keys(settings: SettingsFile, context: RepositoryContext) -> Iterator[Finding]:

@@ -9,6 +9,7 @@ from tasks_app.config.faults import ConfigInvalid
 from tasks_app.config.validation.findings import Finding, Report, error, findings_in
 from tasks_app.config.validation.fresh_clone import fresh_clone_findings
 from tasks_app.config.validation.git_state import GitState, git_state
+from tasks_app.config.validation.instructions import instruction_findings
 from tasks_app.config.validation.permission import permission_findings
 from tasks_app.config.validation.repository_context import RepositoryContext, decoded
 from tasks_app.config.validation.settings_file import CONFIG_FILE, SettingsFile, read_settings_file
@@ -77,6 +78,7 @@ def _contents(
     yield from step_findings(settings, context)
     yield from folder_findings(settings, context)
     yield from fresh_clone_findings(settings, context)
+    yield from instruction_findings(context)
     for task in tasks:
         yield from task.findings
     if why := why_it_may_ask(settings, tasks, context):

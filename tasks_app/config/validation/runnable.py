@@ -45,8 +45,11 @@ class Complaint:
     severity: Severity = Severity.ERROR
 
 
-def complaints(command: str, *, context: RepositoryContext) -> Iterator[Complaint]:
-    """Return why the command line of a check could not be run in a clone of the repository."""
+def complaints(command: str, *, context: RepositoryContext, has_setup: bool) -> Iterator[Complaint]:
+    """Return why the command line of a check could not be run in a clone of the repository.
+
+    `has_setup`: the commands of a setup run before it, and may make what it names.
+    """
     folder: Path | None = context.root
     for number, words in enumerate(simple_commands(command)):
         if words[0] == "cd":
@@ -54,7 +57,7 @@ def complaints(command: str, *, context: RepositoryContext) -> Iterator[Complain
             continue
         if folder is None:  # `cd` led to a place that only the shell knows
             return
-        yield from _Command(words, folder, context, first=number == 0).complaints()
+        yield from _Command(words, folder, context, first=number == 0 and not has_setup).complaints()
 
 
 def broken_package(context: RepositoryContext, folder: Path) -> list[Finding]:
@@ -71,7 +74,7 @@ def broken_package(context: RepositoryContext, folder: Path) -> list[Finding]:
 class _Command:
     """One program with its arguments, run in `folder`.
 
-    What comes after the first command of a line may be made by those before it.
+    `first`: no command runs before this one, so that none may have made what it names.
     """
 
     words: tuple[Word, ...]

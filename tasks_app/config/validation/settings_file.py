@@ -87,7 +87,8 @@ def read_settings_file(context: RepositoryContext) -> SettingsFile:
         document = read_yaml(text, where=CONFIG_FILE)
     except ConfigInvalid as fault:
         return SettingsFile(None, tuple(findings_in(fault, file=CONFIG_FILE)))
-    settings = SettingsFile(document, (*_not_in_git(context), *_faults(text)))
+    cut = (Finding(CONFIG_FILE, one, Severity.WARNING) for one in document.cut)
+    settings = SettingsFile(document, (*_not_in_git(context), *_faults(text), *cut))
     return replace(settings, findings=(*settings.findings, *_own_branch(settings)))
 
 

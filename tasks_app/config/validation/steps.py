@@ -6,13 +6,18 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from tasks_app.agent.gate.path_patterns import matches, path_pattern_fault
+from tasks_app.agent.gate.patterns import CALL_PATTERN, READING, WRITING
 from tasks_app.agent.tools import MCP
 from tasks_app.config.faults import ConfigInvalid, Location, did_you_mean, shown
 from tasks_app.config.validation.findings import Finding, Severity, error, findings_in, warning
+from tasks_app.config.validation.instructions import command_findings
 from tasks_app.config.validation.repository_context import RepositoryContext, read_text
 from tasks_app.config.validation.runnable import broken_package, complaints, package_folders
 from tasks_app.config.validation.settings_file import CONFIG_FILE, RawStep, SettingsFile
 from tasks_app.core.errors import BadInput
+from tasks_app.core.nofollow import path_inside
+from tasks_app.core.types import PLAN_FILE
 from tasks_app.prompting.instructions import SELF, load_step_instructions, repository_path
 
 _FAMILY = "(?:opus|sonnet|haiku|fable|mythos)"
@@ -30,10 +35,13 @@ _RULE = re.compile(r"(?P<tool>[A-Za-z][\w-]*\*?)(?P<rest>\((?P<what>.*)\))?", re
 def step_findings(settings: SettingsFile, context: RepositoryContext) -> Iterator[Finding]:
     """Faults of every step, each at its own line of cat-herder.yaml or in the file that it names."""
     yield from _model(settings, ("model",), settings.values.get("model"))
+    whole_file = RawStep((), {"askBefore": settings.values.get("askBefore")})
+    yield from _unmatched_patterns(settings, whole_file, context)
     for step in settings.steps():
         yield from _prompt_findings(settings, step, context)
         yield from _model(settings, (*step.location, "model"), step.values.get("model"))
         yield from _tool_rules(settings, step)
+        yield from _unmatched_patterns(settings, step, context)
         for location, check in _checks(step):
             yield from _check_findings(settings, location, check, context)
 
@@ -57,7 +65,7 @@ def _prompt_findings(settings: SettingsFile, step: RawStep, context: RepositoryC
         return
     place = repository_path(command)
     try:
-        text = read_text(context, place)
+        text = read_text(context, place, follow=True)
     except ConfigInvalid as fault:
         yield from findings_in(fault, file=place)
         return
@@ -70,8 +78,10 @@ def _prompt_findings(settings: SettingsFile, step: RawStep, context: RepositoryC
         else:
             yield error(place, fault.message, line=1)
         return
-    if text is not None and not context.is_committed(place):
-        yield warning(place, "this file is not in git: a task's clone will not have it")
+    if text is not None:
+        if not (context.is_committed(place) or place != path_inside(context.root, place)):
+            yield warning(place, "this file is not in git: a task's clone will not have it")
+        yield from command_findings(place, text)
 
 
 def _has_fault(settings: SettingsFile, step: RawStep, key: str) -> bool:
@@ -86,6 +96,38 @@ def _tool_rules(settings: SettingsFile, step: RawStep) -> Iterator[Finding]:
         location = (*step.location, "allowedTools", index)
         if isinstance(rule, str) and rule.strip() and (message := malformed(rule)):
             yield Finding(CONFIG_FILE, settings.problem(location, message))
+
+
+def _unmatched_patterns(
+    settings: SettingsFile, step: RawStep, context: RepositoryContext
+) -> Iterator[Finding]:
+    """Patterns of files that match no file of the repository: a typing error, or meant for new files."""
+    if context.tracked is None:
+        return
+    made = {PLAN_FILE, *(check.get("path") for _, check in _checks(step))}
+    for location, pattern in _file_patterns(step):
+        files = (*context.tracked, *(path for path in made if isinstance(path, str)))
+        if path_pattern_fault(pattern) or any(matches(file, pattern) for file in files):
+            continue
+        folder = f"{pattern.rstrip('/')}/"
+        is_folder = any(file.startswith(folder) for file in context.tracked)
+        hint = f"; did you mean {shown(folder)}?" if is_folder else ", which is right only for new files"
+        message = f"is {shown(pattern)} and matches no file of the repository{hint}"
+        yield Finding(CONFIG_FILE, settings.problem(location, message), Severity.WARNING)
+
+
+def _file_patterns(step: RawStep) -> Iterator[tuple[Location, str]]:
+    access = step.values.get("fileAccess")
+    globs = access.get("allowWrite") if isinstance(access, Mapping) else None
+    for index, glob in enumerate(globs if isinstance(globs, list | tuple) else ()):
+        if isinstance(glob, str):
+            yield (*step.location, "fileAccess", "allowWrite", index), glob
+    for key in ("askBefore", "allowedTools"):
+        rules = step.values.get(key)
+        for index, rule in enumerate(rules if isinstance(rules, list | tuple) else ()):
+            found = CALL_PATTERN.match(rule) if isinstance(rule, str) else None
+            if found and found[2] and found[1] in {**WRITING, **READING}:
+                yield (*step.location, key, index), found[2]
 
 
 def malformed(rule: str) -> str | None:
@@ -120,7 +162,8 @@ def _check_findings(
         yield Finding(CONFIG_FILE, settings.problem((*location, "path"), message))
     if check.get("type") == "shell" and isinstance(command, str) and "\0" not in command:
         problem_at = (*location, "command")
-        for one in complaints(command, context=context):
+        has_setup = bool(settings.values.get("setup"))
+        for one in complaints(command, context=context, has_setup=has_setup):
             yield Finding(CONFIG_FILE, settings.problem(problem_at, one.message), one.severity)
         for folder in package_folders(command, context=context):
             yield from broken_package(context, folder)

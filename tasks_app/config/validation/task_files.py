@@ -10,7 +10,7 @@ from pathlib import Path
 from tasks_app.config.faults import ConfigInvalid, did_you_mean, shown
 from tasks_app.config.task_file import front_matter, parse_task
 from tasks_app.config.threshold import threshold_fault
-from tasks_app.config.validation.findings import Finding, error, findings_in, warning
+from tasks_app.config.validation.findings import Finding, Severity, error, findings_in, warning
 from tasks_app.config.validation.repository_context import RepositoryContext, read_text
 from tasks_app.config.validation.settings_file import CONFIG_FILE, SettingsFile
 from tasks_app.config.validation.steps import unknown_model
@@ -73,7 +73,8 @@ def _task_file(name: str, settings: SettingsFile, context: RepositoryContext) ->
     if text is None:  # gone since the folder was listed
         return TaskFile(name, ())
     document = _front_matter(text, name)
-    findings = (*_own_faults(text, name), *_references(name, document, settings))
+    cut = (Finding(name, one, Severity.WARNING) for one in document.cut)
+    findings = (*_own_faults(text, name), *_references(name, document, settings), *cut)
     threshold = _front_matter_value(document, "interactionThreshold")
     if not isinstance(threshold, int) or threshold_fault(threshold):
         return TaskFile(name, findings)

@@ -41,7 +41,8 @@ class CheckReport:
     """The result of a check.
 
     `check` names it in one line for people, `output` is what the command printed, and `problem` says in a
-    sentence why the check failed. `exit_code` is None if no command ran to its end.
+    sentence why the check failed. `exit_code` is None if no command ran to its end. Of a check by the portal
+    itself, `output` says what it found, and `order` tells the agent what to do; people are not shown that.
     """
 
     passed: bool
@@ -50,3 +51,4 @@ class CheckReport:
     exit_code: int | None = None
     timed_out: bool = False
     problem: str = ""
+    order: str = ""

@@ -1,4 +1,4 @@
-"""The clarifying pass before the steps of the pipeline (SPEC D8): its limits, and what it found.
+"""The clarifying pass before the steps of the pipeline (SPEC D8): its limits.
 
 The pass never fails a task by its own limits: it then ends with what it has asked.
 """
@@ -7,22 +7,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from django.db.models import Q
-
 from tasks_app.agent.port import Ending, RunResult
 from tasks_app.config.planning import CLARIFY, CLARIFY_DOLLARS, CLARIFY_DOLLARS_TO_END, CLARIFY_TURNS
 from tasks_app.core.phases import Phase
 from tasks_app.engine.lease import Lease
 from tasks_app.history import statistics
-from tasks_app.history.events.reading import Events
 from tasks_app.history.transitions import move
-from tasks_app.models import EventKind, Step, StepKind, Task
+from tasks_app.models import Step, Task
 from tasks_app.prompting import SHIPPED_PROMPTS
 from tasks_app.prompting.instructions import load_step_instructions
 from tasks_app.services.costs.soft_limit import spent_by
-
-#: Characters of the findings that each later prompt includes.
-FINDINGS_LIMIT = 8_000
 
 
 def is_skipped(step: Step) -> bool:
@@ -69,15 +63,3 @@ def without_failure_of_pass(step: Step, result: RunResult) -> RunResult:
 def instructions() -> str:
     """Return the prompt of the pass. Raises BadInput if the file is missing or empty."""
     return load_step_instructions(CLARIFY, repository_text=None, shipped_dir=SHIPPED_PROMPTS)
-
-
-def findings_for(step: Step) -> str:
-    """Return what the pass of the step's task said at its end; "" for the pass itself, and without one."""
-    if step.is_clarifying:
-        return ""
-    passes = Q(run__step__task=step.task_id, run__step__kind=StepKind.CLARIFY)
-    end = Events(passes).of_kinds([EventKind.RESULT]).last()
-    payload = end.payload if end else {}
-    if payload.get("is_error"):  # it ran into a limit, and says only that
-        return ""
-    return str(payload.get("text", ""))[:FINDINGS_LIMIT]

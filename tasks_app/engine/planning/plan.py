@@ -9,9 +9,10 @@ task ends the file is taken out of the result.
 from __future__ import annotations
 
 from tasks_app.config.pipeline import step_from_json
-from tasks_app.config.planning import PLAN_FILE, writes_plan
+from tasks_app.config.planning import writes_plan
 from tasks_app.core.phases import Phase
 from tasks_app.core.storable import storable_text
+from tasks_app.core.types import PLAN_FILE
 from tasks_app.engine.lease import Lease
 from tasks_app.git import committed_blob, committed_bytes, replace_file, working_text
 from tasks_app.models import Change, ChangeKind, Run, Step, paths
@@ -81,7 +82,7 @@ def leave_out_plan(step: Step) -> bool:
     task, repository = step.task, paths.repository(step.task.project)
     configs = task.steps.values_list("config", flat=True)
     has_plan_step = any(writes_plan(step_from_json(config)) for config in configs)
-    if task.steps.filter(position__gt=step.position).exists() or not has_plan_step:
+    if not step.is_last or not has_plan_step:
         return False
     if task.publish_plan and task.steps.with_plan().exists():
         return False

@@ -12,7 +12,7 @@ from tasks_app.core.errors import WorkspaceError
 from tasks_app.git import committed_text
 from tasks_app.models import Review, ReviewThread, ReviewVerdict, Run, Step, paths
 from tasks_app.prompting.feedback import Feedback
-from tasks_app.prompting.review import OpenThread, Remark, review_feedback
+from tasks_app.prompting.review import OpenThread, Remark, rerun_feedback, review_feedback
 from tasks_app.services.reviews.threads import Place, places_now
 
 #: Lines around a commented line in the excerpt that the agent reads.
@@ -51,6 +51,22 @@ def request_text(step: Step, reviews: Sequence[Review]) -> Feedback:
     places = places_now(task, threads)
     return review_feedback(
         [Remark(review.author.shown_name, review.body) for review in reviews],
+        [_open_thread(thread, places[thread.pk]) for thread in threads],
+        may_ask=task.threshold > 0,
+        steps_follow=not step.is_last,
+    )
+
+
+def rerun_text(step: Step) -> Feedback:
+    """Return what the agent is told of requests that earlier steps got, with all threads of the task."""
+    task = step.task
+    requests = Review.objects.filter(
+        task=task, step__position__lt=step.position, handed_in__isnull=False
+    ).select_related("author")
+    threads = list(task.threads.sent().with_comments())
+    places = places_now(task, threads)
+    return rerun_feedback(
+        [Remark(review.author.shown_name, review.body) for review in requests.order_by("number")],
         [_open_thread(thread, places[thread.pk]) for thread in threads],
     )
 

@@ -4,24 +4,48 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from django.db.models import Q
+
+from tasks_app.agent.tools import was_broken_off
 from tasks_app.engine.prompts.review_requests import request_text
 from tasks_app.engine.prompts.values import attempts_left_of
-from tasks_app.models import Outcome, Question, Review, Run, Step
+from tasks_app.history.events.reading import Events
+from tasks_app.models import (
+    DecisionEvent,
+    DecisionEventKind,
+    EventKind,
+    Outcome,
+    Question,
+    QuestionKind,
+    Review,
+    Run,
+    Step,
+)
+from tasks_app.prompting.decisions import entry
 from tasks_app.prompting.feedback import (
+    NOT_DONE,
     AnsweredQuestion,
     Feedback,
     answer_feedback,
     applied_feedback,
     budget_feedback,
+    changed_decisions_feedback,
     cost_answer_feedback,
     crash_feedback,
     failed_check_feedback,
     interruption_feedback,
+    not_done_feedback,
     set_aside_feedback,
     soft_limit_feedback,
     taken_back_feedback,
     usage_limit_feedback,
 )
+from tasks_app.services.decisions.content import holding_for, listed_in_prompt
+
+#: Why a decision does not hold any more.
+_ENDINGS = (DecisionEventKind.SUPERSEDED, DecisionEventKind.NARROWED, DecisionEventKind.RETIRED)
+#: Changed decisions of which a session is told, the newest ones.
+_MOST_NEW = 50
 
 
 def feedback_of(step: Step, last: Run, answers: Sequence[Question], reviews: Sequence[Review]) -> Feedback:
@@ -37,16 +61,7 @@ def feedback_of(step: Step, last: Run, answers: Sequence[Question], reviews: Seq
 def _why_again(step: Step, last: Run, answers: Sequence[Question]) -> Feedback:
     """Return what the agent is told about how the last run ended."""
     if answers:
-        texts = [
-            AnsweredQuestion(
-                "\n".join(str(item["question"]) for item in question.items),
-                question.answer_text,
-                outcome=question.outcome,
-                kind=question.kind,
-                evidence=question.evidence[0]["text"] if question.evidence else "",
-            )
-            for question in answers
-        ]
+        texts = [one for question in answers for one in _answered(question)]
         answered = answer_feedback(texts, answered_by=answered_by(answers[-1]))
         return joined(answered, applied_note(answers))
     if last.outcome == Outcome.ASKED:
@@ -56,7 +71,7 @@ def _why_again(step: Step, last: Run, answers: Sequence[Question]) -> Feedback:
         return failed_check_feedback(
             check=report["check"],
             reason=_check_failure(report),
-            output=report["output"],
+            output=report.get("order") or report["output"],
             passed_already=report.get("exit_code") == 0 and not report["passed"],
             attempts=attempts_left_of(step),
         )
@@ -66,14 +81,27 @@ def _why_again(step: Step, last: Run, answers: Sequence[Question]) -> Feedback:
         return budget_feedback()
     if last.outcome == Outcome.LIMIT:
         return usage_limit_feedback(reset_at=step.task.resets_at)
+    if last.outcome == Outcome.FAILED and last.error.startswith(NOT_DONE):
+        return not_done_feedback(last.error.removeprefix(NOT_DONE))
     if last.outcome == Outcome.FAILED:
         return crash_feedback(detail=last.error)
     return interruption_feedback()
 
 
+def _result_of(question: Question) -> str | None:
+    """Return the result of an approved call that an earlier run made, "" if none was stored, or None."""
+    if question.handed_in_id is None or question.kind != QuestionKind.APPROVAL or question.is_turned_down:
+        return None
+    results = Events(Q(run=question.handed_in_id)).of_kinds([EventKind.TOOL_RESULT])
+    result = results.first_with("tool_use_id", question.tool_use_id)
+    text = str(result.payload["text"]) if result else ""
+    return "" if was_broken_off(text) else text
+
+
 def _check_failure(report: dict[str, object]) -> str:
     if problem := str(report.get("problem", "")):
-        return problem.removesuffix(".")
+        problem = problem.removesuffix(".")
+        return f"the {problem.removeprefix('The ')}" if problem.startswith("The ") else problem
     if report.get("timed_out"):
         return "it did not end in time"
     code = report.get("exit_code")
@@ -124,6 +152,33 @@ def applied_note(answers: Sequence[Question]) -> Feedback:
     return applied_feedback(labels) if labels else Feedback("")
 
 
+def decisions_note(step: Step, last: Run) -> Feedback:
+    """Return how the project's decisions have changed since the session last read them; "" if they have not.
+
+    That is since its last run began that can have read its prompt. A new session reads those that hold.
+    """
+    runs = step.runs.filter(session_id=last.session_id)
+    since = (runs.exclude(outcome=Outcome.CRASHED).last() or last).started_at
+    events = DecisionEvent.objects.filter(decision__project=step.task.project_id, at__gte=since)
+    events = events.select_related("decision").order_by("at", "pk")
+    ended = {
+        event.decision_id: f"{event.decision.label} does not hold any more. {event.note}".strip()
+        for event in events.filter(kind__in=_ENDINGS, decision__decided_at__lt=since)
+        if not event.decision.is_active
+    }
+    excepted = events.filter(kind=DecisionEventKind.EXCEPTION, task=step.task_id)
+    exceptions = dict.fromkeys(event.decision.label for event in excepted)
+    restored = events.filter(kind=DecisionEventKind.RESTORED).values("decision")
+    begun = holding_for(step).filter(Q(decided_at__gte=since) | Q(pk__in=restored))
+    begun = begun.select_related("decided_by", "question").order_by("number")
+    new = listed_in_prompt(list(begun[:_MOST_NEW]))
+    if not (ended or exceptions or new):
+        return Feedback("")
+    return changed_decisions_feedback(
+        list(ended.values())[-_MOST_NEW:], list(exceptions), list(map(entry, new))
+    )
+
+
 def answers_in_place(step: Step) -> list[Question]:
     """Return what humans answered in place of decisions before this step, and no agent has read."""
     settled = step.questions.asked_again().settled().filter(delivered_at=None)
@@ -138,10 +193,20 @@ def portal_notes(answered: Sequence[Question]) -> Feedback:
 
 
 def _note_in_place(question: Question) -> Feedback:
-    said = AnsweredQuestion(
-        "\n".join(str(item["question"]) for item in question.items),
-        question.answer_text,
-        outcome=question.outcome,
-    )
     before = question.reopens.answerer if question.reopens else "a decision"
-    return taken_back_feedback(said, decision=before, answered_by=answered_by(question))
+    return taken_back_feedback(_answered(question), decision=before, answered_by=answered_by(question))
+
+
+def _answered(question: Question) -> list[AnsweredQuestion]:
+    evidence = question.evidence[0]["text"] if question.evidence else ""
+    return [
+        AnsweredQuestion(
+            asked,
+            answer,
+            outcome=question.outcome,
+            kind=question.kind,
+            evidence=evidence,
+            result=_result_of(question),
+        )
+        for asked, answer in question.asked_and_answered
+    ]

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+import re
+from functools import lru_cache, partial
 
+from tasks_app.agent.gate.path_patterns import allowed
+from tasks_app.agent.gate.patterns import CALL_PATTERN, WRITING
 from tasks_app.config.check import FileExistsCheck, NoCheck
 from tasks_app.config.pipeline import step_from_json
-from tasks_app.config.planning import PLAN_FILE
+from tasks_app.config.setup import setup_from_json
+from tasks_app.core.asked_items import chosen_options
+from tasks_app.core.types import PLAN_FILE
 from tasks_app.engine.planning import clarifying
 from tasks_app.engine.planning.plan import is_plan_step, plan_before
-from tasks_app.git import Repository, committed_text, working_text
+from tasks_app.git import Repository, committed_text_behind_links, linked_text, paths_named
 from tasks_app.models import Question, Step, Task, paths
 from tasks_app.prompting import SHIPPED_PROMPTS
-from tasks_app.prompting.assembly import HistoryEntry, PromptParts, assemble
+from tasks_app.prompting.assembly import EarlierAccount, HistoryEntry, PromptParts, assemble
 from tasks_app.prompting.criteria import Criteria, DescribedCheck
 from tasks_app.prompting.instructions import load_step_instructions, repository_path
 from tasks_app.prompting.intro import read_interaction_intro
-from tasks_app.services.decisions.scope import decisions_for, listed_in_prompt
+from tasks_app.prompting.project_instructions import INSTRUCTION_FILES, ProjectInstructions
+from tasks_app.services.decisions.content import decisions_for, listed_in_prompt
 from tasks_app.services.difference import base_of
+from tasks_app.services.results import accounts_of
+from tasks_app.services.workers.hosts import network_of
 
 
 def step_prompt(step: Step) -> str:
@@ -27,6 +35,9 @@ def step_prompt(step: Step) -> str:
     planned = plan_before(step)
     decisions = decisions_for(step)
     listed = listed_in_prompt(decisions)
+    instructions = ProjectInstructions(
+        partial(linked_text, workspace), _instruction_files(paths.repository(task.project), task.base_commit)
+    )
     return assemble(
         PromptParts(
             step=step.name,
@@ -34,19 +45,48 @@ def step_prompt(step: Step) -> str:
             task=task.body,
             instructions=_instructions(step),
             sequence_folder=task.sequence.folder if task.sequence else None,
+            may_add_tasks=_may_add_tasks(step),
+            setup=setup_from_json(task.setup).run if task.setup else (),
             threshold_text=threshold_text(task),
             plan=planned.plan if planned else None,
             plan_step=planned.name if planned else "plan",
-            project_instructions=working_text(workspace, "CLAUDE.md"),
-            agents_instructions=working_text(workspace, "AGENTS.md"),
+            plan_mode=plans_first(step),
+            project_instructions=instructions.root.get("CLAUDE.md"),
+            agents_instructions=instructions.root.get("AGENTS.md"),
+            more_instructions=tuple(instructions.more),
+            listed_instructions=tuple(instructions.listed),
             history=history(task),
-            base_commit=base_of(task),
+            base_commit="" if step.is_clarifying else base_of(task),  # nothing has been changed yet
             criteria=_criteria(step),
             decisions=tuple(listed),
             more_decisions=len(decisions) - len(listed),
-            findings=clarifying.findings_for(step),
+            accounts=_earlier_accounts(step),
         )
     )
+
+
+def _earlier_accounts(step: Step) -> tuple[EarlierAccount, ...]:
+    """Return what agents said at their ends: of earlier steps, and of this one before it was retried."""
+    messages = [message for account in accounts_of([step.task]) for message in account.messages]
+    earlier = [
+        message
+        for message in messages
+        if message.run.step.position < step.position
+        or (message.run.step_id == step.pk and message.run.number < step.first_run)
+    ]
+    earlier.sort(key=lambda message: message.run.pk)
+    return tuple(EarlierAccount(one.run.step.name, one.run.number, one.text) for one in earlier)
+
+
+def plans_first(step: Step) -> bool:
+    """Return whether the next run of the step begins in plan mode: no plan of its runs is approved yet."""
+    return step_from_json(step.config).plan_approval and not step.questions.approved_plans().exists()
+
+
+def _may_add_tasks(step: Step) -> bool:
+    globs = step_from_json(step.config).allow_write
+    sequence = step.task.sequence
+    return sequence is not None and (globs is None or allowed(f"{sequence.folder}/99-name.md", list(globs)))
 
 
 def attempts_left_of(step: Step) -> int:
@@ -64,7 +104,32 @@ def _criteria(step: Step) -> Criteria:
         for check in config.checks
         if not isinstance(check, NoCheck)
     )
-    return Criteria(checks, config.allow_write, attempts_left_of(step))
+    return Criteria(
+        checks,
+        config.allow_write,
+        attempts_left_of(step),
+        shell_rules=_shell_rules(config.allowed_tools),
+        ask_before=tuple(
+            pattern
+            for pattern in (*step.task.ask_before, *config.ask_before)
+            if not _names_other_file(pattern, config.allow_write)
+        ),
+        has_network=network_of(step) == "full",
+    )
+
+
+def _names_other_file(pattern: str, allow_write: tuple[str, ...] | None) -> bool:
+    """Return whether the pattern names one file that the step may not write, so that nobody is asked."""
+    found = CALL_PATTERN.match(pattern)
+    if allow_write is None or found is None or found[1] not in WRITING or not found[2]:
+        return False
+    return not re.search(r"[*?\[{]", found[2]) and not allowed(found[2], list(allow_write))
+
+
+def _shell_rules(allowed_tools: tuple[str, ...] | None) -> tuple[str, ...] | None:
+    if allowed_tools is None or "Bash" in allowed_tools:
+        return None
+    return tuple(rule for rule in allowed_tools if rule.startswith("Bash("))
 
 
 def threshold_text(task: Task) -> str:
@@ -84,9 +149,15 @@ def _instructions(step: Step) -> str:
 
 
 @lru_cache(maxsize=32)
+def _instruction_files(repository: Repository, commit: str) -> list[str]:
+    """Return the files that may hold instructions, as of the task's start: agents may not add to them."""
+    return paths_named(repository, commit=commit, wanted=INSTRUCTION_FILES)
+
+
+@lru_cache(maxsize=32)
 def _text_in_commit(repository: Repository, commit: str, path: str) -> str | None:
     """Return a file of a commit, which never changes: tasks that began there need it for each step."""
-    return committed_text(repository, commit=commit, path=path)
+    return committed_text_behind_links(repository, commit=commit, path=path)
 
 
 def history(task: Task) -> tuple[HistoryEntry, ...]:
@@ -102,25 +173,21 @@ def history(task: Task) -> tuple[HistoryEntry, ...]:
 def _history_entry(question: Question, *, in_sequence: bool) -> HistoryEntry | None:
     if question.answered_at is None:
         return None
+    (asked, answer), *further = question.asked_and_answered
     return HistoryEntry(
         step=question.step.name,
         asked_at=question.asked_at,
         answered_at=question.answered_at,
         answered_by=question.answerer or "somebody",
-        question="\n".join(str(item["question"]) for item in question.items),
-        answer=question.answer_text,
+        question=asked,
+        answer=answer,
+        further=tuple(further),
         outcome=question.outcome,
-        chosen=_chosen_options(question),
+        chosen=tuple(
+            option
+            for item in question.items
+            for option in chosen_options(item, question.answers.get(str(item["question"]), ""))
+        ),
         task=question.task.title if in_sequence else "",
-    )
-
-
-def _chosen_options(question: Question) -> tuple[tuple[str, str], ...]:
-    """Return label and description of the options that a human chose."""
-    # Several choices stand in one answer, with ", " between them.
-    return tuple(
-        (str(option["label"]), str(option.get("description", "")))
-        for item in question.items
-        for option in item.get("options", [])
-        if f", {option['label']}, " in f", {question.answers.get(str(item['question']), '')}, "
+        kind=question.kind,
     )

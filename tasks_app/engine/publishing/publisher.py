@@ -28,22 +28,23 @@ from tasks_app.core.trace_context import log_context
 from tasks_app.engine.crashpoints import crash_point
 from tasks_app.engine.publishing.pull_requests import look, open_or_update
 from tasks_app.engine.temporary_faults import retry_during_faults, temporary_fault
+from tasks_app.engine.traces.spans import context_of_task
 from tasks_app.engine.workers.intake import Intake
 from tasks_app.git import Repository
 from tasks_app.git.publishing import Remote, make_commit, merged_tree
-from tasks_app.history.spans import context_of
 from tasks_app.models import Publication, PullRequest, Task, paths
 from tasks_app.models.publication import CLAIM_SECONDS
 from tasks_app.services.difference import base_of
-from tasks_app.services.projects.fetching import fetch
-from tasks_app.services.publishing.pipeline_publishing import publish_due, tasks_to_publish
+from tasks_app.services.projects.projects import fetch
 from tasks_app.services.publishing.publications import (
     last_published,
     publication_hindrances,
+    publish_due,
     record_merged,
     record_published,
     record_refused,
     refuse_protected,
+    tasks_to_publish,
 )
 from tasks_app.services.publishing.pull_request_text import without_closing_words
 from tasks_app.services.publishing.settings import author_of, remote_of
@@ -77,7 +78,7 @@ def carry_out(publication_id: int) -> bool:
     if publication is None:
         return False
     crash_point("publication-claimed")
-    with _keep_claimed(publication), log_context(context_of(publication.task)):
+    with _keep_claimed(publication), log_context(context_of_task(publication.task)):
         try:
             return _carry_out_claimed(publication)
         except Exception as error:

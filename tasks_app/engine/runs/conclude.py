@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from itertools import count
+from pathlib import PurePath
 from typing import Any
 
 from django.db.models import F
@@ -13,10 +13,11 @@ from django.utils import timezone
 
 from tasks_app.agent.port import Ending, RunResult
 from tasks_app.config.pipeline import step_from_json
+from tasks_app.core.control_characters import visible
 from tasks_app.core.errors import IllegalMove
 from tasks_app.core.phases import Phase
 from tasks_app.core.storable import storable, storable_text
-from tasks_app.core.types import Ask
+from tasks_app.core.types import Ask, Evidence
 from tasks_app.engine.lease import Lease
 from tasks_app.engine.prompts.review_requests import mark_delivered
 from tasks_app.engine.runs.question_columns import columns_of_question
@@ -25,7 +26,6 @@ from tasks_app.engine.temporary_faults import retry_pause
 from tasks_app.history.audit import record
 from tasks_app.history.events.append import NewEvent
 from tasks_app.history.events.payloads import question_payload
-from tasks_app.history.spans import begin_wait
 from tasks_app.history.transitions import move
 from tasks_app.models import (
     Action,
@@ -36,9 +36,12 @@ from tasks_app.models import (
     Question,
     QuestionState,
     Run,
+    SessionEntry,
     Step,
     Task,
+    paths,
 )
+from tasks_app.models.run import stored_by_model
 
 OUTCOMES = {
     Ending.FINISHED: Outcome.FINISHED,
@@ -47,7 +50,10 @@ OUTCOMES = {
     Ending.LIMIT: Outcome.LIMIT,
     Ending.BUDGET: Outcome.LIMIT,
     Ending.STOPPED: Outcome.INTERRUPTED,
+    Ending.REFUSED: Outcome.FAILED,
+    Ending.TOO_LONG: Outcome.FAILED,
     Ending.LOST: Outcome.LOST,
+    Ending.UNDELIVERED: Outcome.UNDELIVERED,
     Ending.KILLED: Outcome.CRASHED,
 }
 
@@ -70,6 +76,11 @@ def store_result(run: Run, result: RunResult, recorder: RunRecorder) -> None:
         run.answers_handed_in.filter(delivered_at=None).update(delivered_at=timezone.now())
     if ended_in_order and run.prompt:
         mark_delivered(run)
+    if result.undelivered:
+        questions = run.step.questions
+        lost = questions.filter(tool_use_id__in=result.undelivered)
+        runs = list(lost.values_list("handed_in", flat=True))  # others were told beside these
+        questions.filter(handed_in__in=runs).update(delivered_at=None)
     if result.error:
         recorder.write(NewEvent(EventKind.ERROR, {"text": result.error}))
 
@@ -79,6 +90,7 @@ def _fields_at_end(result: RunResult) -> dict[str, Any]:
     return {
         "error": storable_text(result.error),
         "model": storable_text(result.model)[:100],
+        "by_model": stored_by_model(result.by_model),
         "metered": result.metered,
         "reported_cost_usd": result.reported_cost_usd,
         "exit_code": result.exit_code,
@@ -135,7 +147,6 @@ def ask_humans(
             if row.phase == Phase.PENDING:  # resumed before it was known that the agent had asked
                 move(row, Phase.RUNNING, epoch=epoch)
         _move_both(run.step, task, Phase.WAITING_FOR_INPUT, reason="the agent asked", epoch=epoch)
-        begin_wait(question)
 
 
 def _store_question(task: Task, run: Run, ask: Ask, *, deferred: str, state: QuestionState) -> Question:
@@ -152,48 +163,46 @@ def _store_question(task: Task, run: Run, ask: Ask, *, deferred: str, state: Que
         deferred=ask.tool_use_id == deferred,
         kind=ask.kind,
         items=items,
-        evidence=storable([asdict(piece) for piece in ask.evidence]),
+        evidence=storable([asdict(piece) for piece in (*ask.evidence, *folder_of_shell(run, ask))]),
         asked_at=timezone.now(),
         **(columns_of_question(task, run.step, ask, items) if ask.kind == "clarification" else {}),
     )
 
 
+def folder_of_shell(run: Run, ask: Ask) -> Iterator[Evidence]:
+    """Yield the folder in which a command that waits would run, if it is known and not the workspace."""
+    if ask.kind != "approval" or "command" not in ask.tool_input:
+        return
+    entries = SessionEntry.objects.filter(session_id=str(run.session_id), subpath="", entry__has_key="cwd")
+    folder = entries.order_by("-pk").values_list("entry__cwd", flat=True).first()
+    workspace = paths.placement().inside(paths.workspace(run.step.task).path)
+    if folder and PurePath(folder) != workspace:
+        yield Evidence("text", "Folder of the shell", visible(folder.removeprefix(f"{workspace}/")))
+
+
 def items_json(ask: Ask) -> list[dict[str, Any]]:
-    """Return an ask's items as a question's row stores them. Equal questions get a number."""
-    items: list[dict[str, Any]] = []
-    taken: set[str] = set()
-    for item in ask.items:
-        question = _unique(storable_text(item.question), taken)
-        taken.add(question)
-        items.append(
-            {
-                "question": question,
-                "header": item.header,
-                "options": [asdict(option) for option in item.options],
-                "multiSelect": item.multi_select,
-            }
-        )
-    return items
-
-
-def _unique(question: str, taken: Container[str]) -> str:
-    """Return the question, with a number if it is taken: answers are stored by the question's text."""
-    if question not in taken:
-        return question
-    return next(text for number in count(2) if (text := f"{question} ({number})") not in taken)
+    """Return an ask's items as a question's row stores them."""
+    return [
+        {
+            "question": item.question,
+            "header": item.header,
+            "options": [asdict(option) for option in item.options],
+            "multiSelect": item.multi_select,
+        }
+        for item in ask.items
+    ]
 
 
 def fail(lease: Lease, step: Step, reason: str) -> None:
     """Fail the step and its task, for a reason that people can read."""
     with lease.fenced() as task:
-        _move_both(
-            step,
-            task,
-            Phase.FAILED,
-            reason=reason.partition("\n")[0][:300],
-            epoch=lease.epoch,
-            failure=reason,
-        )
+        fail_both(step, task, reason, epoch=lease.epoch)
+
+
+def fail_both(step: Step, task: Task, reason: str, *, epoch: int) -> None:
+    """Fail the step and its task. Must be called while the lease is locked."""
+    line = reason.partition("\n")[0][:300]
+    _move_both(step, task, Phase.FAILED, reason=line, epoch=epoch, failure=reason)
 
 
 def pause(lease: Lease, step: Step, target: Phase, reason: str, **fields: Any) -> None:

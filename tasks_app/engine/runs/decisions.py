@@ -1,4 +1,4 @@
-"""What agents say of decisions: which they followed, and which do not fit (D3)."""
+"""What agents say: which decisions they followed, which do not fit (D3), and that a task is not done."""
 
 from __future__ import annotations
 
@@ -11,38 +11,43 @@ from pathlib import Path
 from django.db.models import F, Value
 from django.db.models.functions import Concat
 
+from tasks_app.agent.said_spool import NotDone, Said, UnfitDecision, spooled_said
 from tasks_app.agent.spool import Spooled
-from tasks_app.agent.unfit_spool import UnfitDecision, spooled_unfit
 from tasks_app.engine.lease import Lease
 from tasks_app.engine.runs.spool_collector import SpoolCollector
 from tasks_app.models import Decision, DecisionEvent, DecisionEventKind, ReviewReason, Run
-from tasks_app.prompting.decisions import FOLLOWED
-from tasks_app.services.decisions.scope import decisions_for, holding_for
+from tasks_app.prompting.decisions import FOLLOWED, MARKS
+from tasks_app.prompting.feedback import NOT_DONE
+from tasks_app.services.decisions.content import decisions_for, holding_for
 
 _MAX_TEXT = 200_000
-#: Marks of Markdown around a line or a label.
-_MARKS = " \t>*_`-."
 
 
-def unfit_collector(run: Run, lease: Lease) -> SpoolCollector[UnfitDecision]:
-    return SpoolCollector(run, lease, partial(_unfit_of_known, run), _store_all)
+def said_collector(run: Run, lease: Lease) -> SpoolCollector[Said]:
+    return SpoolCollector(run, lease, partial(_said_of_known, run), _store_all)
 
 
-def _unfit_of_known(run: Run, home: Path, *, known: Collection[str] = ()) -> Spooled[UnfitDecision]:
+def _said_of_known(run: Run, home: Path, *, known: Collection[str] = ()) -> Spooled[Said]:
     """Return what was said of decisions that the agent can read, in its prompt or with its command.
 
     An agent writes the files, so it could name any number. May run git if there are some.
     """
-    spooled = spooled_unfit(home, known=known)
-    if not spooled.found:
+    spooled = spooled_said(home, known=known)
+    if not any(isinstance(one, UnfitDecision) for one in spooled.found):
         return spooled
     readable = {decision.number for decision in decisions_for(run.step)}
-    return Spooled([one for one in spooled.found if one.number in readable], spooled.keys)
+    found = [one for one in spooled.found if isinstance(one, NotDone) or one.number in readable]
+    return Spooled(found, spooled.keys)
 
 
-def _store_all(run: Run, unfit: Sequence[UnfitDecision]) -> None:
-    for said in unfit:
-        _store_unfit(run, said.number, said.why)
+def _store_all(run: Run, said: Sequence[Said]) -> None:
+    for one in said:
+        if isinstance(one, NotDone):
+            # The folder keeps it until the next run, also after the task has failed for that.
+            rows = Run.objects.filter(pk=run.pk, not_done="").exclude(error__startswith=NOT_DONE)
+            rows.update(not_done=one.why)
+        else:
+            _store_unfit(run, one.number, one.why)
 
 
 def _store_unfit(run: Run, number: int, why: str) -> None:
@@ -69,12 +74,12 @@ def _mark_unfit(decision: Decision, why: str) -> None:
     rows.exclude(review_reason=ReviewReason.STALE).update(review_reason=ReviewReason.UNFIT, review_note=why)
 
 
-def note_followed(run: Run, closing: str) -> None:
+def note_followed(run: Run, last_message: str) -> None:
     """Note the decisions that the agent's last message says it followed.
 
     Must be called while the lease is locked.
     """
-    numbers = followed_in(closing[-_MAX_TEXT:])
+    numbers = followed_in(last_message[-_MAX_TEXT:])
     if not numbers:
         return
     task = run.step.task
@@ -86,12 +91,12 @@ def note_followed(run: Run, closing: str) -> None:
         )  # fmt: skip
 
 
-def followed_in(closing: str) -> set[int]:
+def followed_in(last_message: str) -> set[int]:
     """Return the numbers in the last line of the form `Decisions followed: D-3, D-17`.
 
     A mere mention is no use: “D-17 did not apply” names it, too.
     """
-    lines = [line.strip(_MARKS) for line in closing.splitlines()]
+    lines = [line.strip(MARKS) for line in last_message.splitlines()]
     said = [line[len(FOLLOWED) :] for line in lines if line.lower().startswith(FOLLOWED.lower())]
-    named = (part.strip(_MARKS) for part in re.split(r",| and ", said[-1])) if said else ()
+    named = (part.strip(MARKS) for part in re.split(r",| and ", said[-1])) if said else ()
     return {int(label[2:]) for label in takewhile(Decision.is_label, named)}

@@ -5,12 +5,16 @@ The gate refuses Write and Edit beforehand; only the diff shows what a shell com
 
 from __future__ import annotations
 
-from tasks_app.agent.gate.patterns import allowed
+from itertools import pairwise
+
+from tasks_app.agent.gate.path_patterns import allowed
 from tasks_app.config.pipeline import step_from_json
 from tasks_app.engine.checks import CheckReport
 from tasks_app.git import Repository, changed_files, ignored_files
 from tasks_app.models import Run, paths
-from tasks_app.services.workers.workspaces import runs_in_workspace
+from tasks_app.prompting.escaping import head
+from tasks_app.services.sequences import faults_of_new_files
+from tasks_app.services.workers.hosts import runs_in_workspace
 
 SHOWN = 50
 
@@ -21,7 +25,7 @@ def guard_report(run: Run) -> CheckReport | None:
     globs = step_from_json(step.config).allow_write
     if globs is None:
         return None
-    title = f"file guard: only {', '.join(globs)}" if globs else "file guard: no file"
+    title = f"file guard: only {', '.join(globs)} may change" if globs else "file guard: no file may change"
     if not step.base_ignored:
         title += " (without files that .gitignore hides: they could not be listed before the step)"
     if not run.head_commit:
@@ -29,13 +33,16 @@ def guard_report(run: Run) -> CheckReport | None:
             False, title, problem="What the step changed could not be recorded, so it cannot be judged."
         )
     repository = paths.repository(step.task.project)
-    changed = _changed_paths(repository, step.base_commit, run.head_commit) - _made_by_checks(repository, run)
+    changed = _changed_paths(repository, step.base_commit, run.head_commit) - _made_by_others(repository, run)
     changed |= _changed_ignored(repository, run)
     outside = sorted(path for path in changed if not allowed(path, list(globs)))
     if not outside:
         return CheckReport(True, title)
     problem = f"The step “{step.name}” changed files that it may not write."
-    return CheckReport(False, title, _order_to_restore(outside), problem=problem)
+    notes = _notes(repository, step.base_commit, run.head_commit)
+    listed = [f"{path} ({notes[path]})" if path in notes else path for path in outside]
+    found = _some_lines(listed)
+    return CheckReport(False, title, found, problem=problem, order=_order_to_restore(found))
 
 
 def plan_report(run: Run) -> CheckReport | None:
@@ -46,16 +53,44 @@ def plan_report(run: Run) -> CheckReport | None:
         return CheckReport(True, "plan approval")
     order = "Present your plan with ExitPlanMode; once a human has approved it, do what it says."
     problem = "The agent ended its turn without an approved plan."
-    return CheckReport(False, "plan approval", order, problem=problem)
+    return CheckReport(False, "plan approval", problem=problem, order=order)
 
 
-def _made_by_checks(repository: Repository, run: Run) -> set[str]:
-    """Return files that checks of the step's earlier runs changed and the agent has not changed since."""
+def task_files_report(run: Run) -> CheckReport | None:
+    """Return a failed check if the agent has added a faulty task file to its sequence.
+
+    Otherwise the sequence would fail with it when its turn comes, after the agent's session.
+    """
+    sequence = run.step.task.sequence
+    faults = faults_of_new_files(sequence) if sequence else []
+    if not faults:
+        return None
+    found = "\n".join(head(fault, limit=500) for fault in faults)
+    problem = "The sequence has a task file that cannot be run."
+    order = f"Correct these task files:\n{found}"
+    return CheckReport(False, "new task files can be run", found, problem=problem, order=order)
+
+
+def _made_by_others(repository: Repository, run: Run) -> set[str]:
+    """Return files that others changed between the step's runs and the agent has not changed since.
+
+    Those are checks and, if the step goes on after a review, the steps after it and the portal.
+    """
     made: set[str] = set()
-    for earlier in run.step.current_runs.filter(number__lt=run.number).exclude(checked_commit=""):
-        by_checks = _changed_paths(repository, earlier.head_commit, earlier.checked_commit)
-        made |= by_checks - _changed_paths(repository, earlier.checked_commit, run.head_commit)
+    for earlier, before in _runs_around_others(run):
+        began = before.checked_commit or before.head_commit
+        if began != earlier.head_commit:
+            by_others = _changed_paths(repository, earlier.head_commit, began)
+            made |= by_others - _changed_paths(repository, began, run.head_commit)
     return made
+
+
+def _runs_around_others(run: Run) -> list[tuple[Run, Run]]:
+    """Return each recorded earlier run of the step, and the last one before the step's next run."""
+    runs = list(run.step.current_runs.filter(number__lte=run.number))
+    recorded = runs_in_workspace(run.step.task).exclude(head_commit="")
+    befores = [(earlier, recorded.filter(pk__lt=later.pk).last()) for earlier, later in pairwise(runs)]
+    return [(earlier, before) for earlier, before in befores if earlier.head_commit and before]
 
 
 def _changed_ignored(repository: Repository, run: Run) -> set[str]:
@@ -67,7 +102,14 @@ def _changed_ignored(repository: Repository, run: Run) -> set[str]:
     if not (step.base_ignored and run.head_ignored):  # the run is older than the lists
         return set()
     changed = _new_or_changed(repository, step.base_ignored, run.head_ignored)
-    return changed - _ignored_made_by_checks(repository, run) if changed else changed
+    if changed:
+        changed -= _ignored_made_by_checks(repository, run)
+    for earlier, before in _runs_around_others(run) if changed else ():
+        began = before.checked_ignored or before.head_ignored
+        if earlier.head_ignored and began:
+            by_others = _new_or_changed(repository, earlier.head_ignored, began)
+            changed -= by_others - _new_or_changed(repository, began, run.head_ignored)
+    return changed
 
 
 def _ignored_made_by_checks(repository: Repository, run: Run) -> set[str]:
@@ -90,10 +132,19 @@ def _changed_paths(repository: Repository, base: str, head: str) -> set[str]:
     return {path for change in changes for path in (change.path, change.old_path) if path}
 
 
-def _order_to_restore(outside: list[str]) -> str:
-    more = f"\n… and {len(outside) - SHOWN} more" if len(outside) > SHOWN else ""
-    listed = "\n".join(outside[:SHOWN])
+def _notes(repository: Repository, base: str, head: str) -> dict[str, str]:
+    """Return what was changed of existing files beside lines, such as the executable bit, by path."""
+    changes = changed_files(repository, base=base, head=head)
+    return {change.path: change.note for change in changes if change.note and change.status == "M"}
+
+
+def _some_lines(outside: list[str]) -> str:
+    more = [f"… and {len(outside) - SHOWN} more"] if len(outside) > SHOWN else []
+    return "\n".join([*outside[:SHOWN], *more])
+
+
+def _order_to_restore(listed: str) -> str:
     return (
-        f"Put them back as they were:\n{listed}{more}\n\n"
+        f"Put them back as they were, and delete those that are new:\n{listed}\n\n"
         "Files that .gitignore hides count too; remove those that you or a command of yours made."
     )

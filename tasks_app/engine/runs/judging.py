@@ -7,15 +7,14 @@ from dataclasses import asdict
 
 from tasks_app.config.check import FileExistsCheck, ShellCheck
 from tasks_app.config.pipeline import StepConfig, step_from_json
-from tasks_app.config.planning import PLAN_FILE
 from tasks_app.core.phases import Phase
+from tasks_app.core.types import PLAN_FILE
 from tasks_app.engine.checks import Check, CheckReport, FileExists, NoCheck, Shell, run_checks
 from tasks_app.engine.crashpoints import crash_point
 from tasks_app.engine.lease import Lease
 from tasks_app.engine.planning.plan import leave_out_plan, store_plan
-from tasks_app.engine.runs.conclude import may_try_again
-from tasks_app.engine.runs.guard import guard_report, plan_report
-from tasks_app.engine.runs.network import network_of
+from tasks_app.engine.runs.conclude import fail_both, may_try_again
+from tasks_app.engine.runs.guard import guard_report, plan_report, task_files_report
 from tasks_app.engine.runs.run_recorder import RunRecorder
 from tasks_app.engine.ticker import Ticker
 from tasks_app.engine.worker_context import WorkerContext
@@ -26,12 +25,15 @@ from tasks_app.engine.workspaces.recording import (
     publish_without,
     record_after_checks,
     record_work,
+    say_what_checks_saw,
 )
 from tasks_app.engine.workspaces.setup import setup_folders
-from tasks_app.history.events.append import NewEvent
+from tasks_app.history.events.append import NewEvent, append_one
 from tasks_app.history.transitions import move
-from tasks_app.models import EventKind, Run, paths
+from tasks_app.models import EventKind, Outcome, Run, Step, paths
+from tasks_app.prompting.feedback import NOT_DONE
 from tasks_app.services.costs.soft_limit import must_end_early
+from tasks_app.services.workers.hosts import network_of
 
 
 def judge(run: Run, lease: Lease, context: WorkerContext) -> bool | None:
@@ -57,26 +59,50 @@ def judge(run: Run, lease: Lease, context: WorkerContext) -> bool | None:
     return True
 
 
+def fail_if_not_done(step: Step, lease: Lease, context: WorkerContext) -> bool:
+    """Fail the step if its agent has said that the task is not done. Return whether it failed.
+
+    No check is run: none of them could make the work count. With a question afterwards the agent takes it
+    back.
+    """
+    run = step.current_runs.exclude(not_done="").last()
+    if run is None:
+        return False
+    if run.outcome == Outcome.ASKED or run.questions.of_agents().exists():
+        Run.objects.filter(pk=run.pk).update(not_done="")
+        return False
+    record_work(run, lease, context)
+    why = f"{NOT_DONE}{run.not_done}"
+    with lease.fenced() as task:
+        # From here on it is a failed run like any other, after which the task can be resumed.
+        Run.objects.filter(pk=run.pk).update(outcome=Outcome.FAILED, error=why, not_done="")
+        append_one(run, EventKind.ERROR, {"text": why})
+        fail_both(step, task, why, epoch=lease.epoch)
+    return True
+
+
 def check_work(run: Run, lease: Lease, context: WorkerContext) -> None:
     """Record what the run did, and run the file guard and the step's checks on it."""
-    if problem := record_work(run, lease, context):
+    recorded = record_work(run, lease, context)
+    if recorded.problem:
         recorder = RunRecorder(lease, run, stop_signal=context.stop_signal, timeout=float("inf"))
-        _store_reports(run, [_recording_failed("What the step did", problem)], lease, recorder)
+        _store_reports(run, [_recording_failed("What the step did", recorded.problem)], lease, recorder)
     else:
         store_plan(run, lease)
-        _run_guard_and_checks(run, lease, context)
+        _run_guard_and_checks(run, lease, context, ignored=recorded.ignored)
 
 
-def _run_guard_and_checks(run: Run, lease: Lease, context: WorkerContext) -> None:
+def _run_guard_and_checks(run: Run, lease: Lease, context: WorkerContext, *, ignored: str) -> None:
     task = run.step.task
     recorder = RunRecorder(lease, run, stop_signal=context.stop_signal, timeout=float("inf"))
     ticker = Ticker(recorder.tick)
-    guard_reports = [report for report in (plan_report(run), guard_report(run), merge_report(run)) if report]
+    reports = (plan_report(run), guard_report(run), task_files_report(run), merge_report(run))
+    guard_reports = [report for report in reports if report]
     if not all(report.passed for report in guard_reports):
         _store_reports(run, guard_reports, lease, recorder)
         return
     tools, checks = toolchains_of(task), checks_of(step_from_json(run.step.config))
-    reports = run_checks(
+    check_reports = run_checks(
         checks,
         workspace=paths.workspace(task).path,
         sandbox=context.sandbox if network_of(run.step) == "full" else context.sandbox.without_network(),
@@ -90,14 +116,16 @@ def _run_guard_and_checks(run: Run, lease: Lease, context: WorkerContext) -> Non
     recorder.tick()
     has_run_commands = any(isinstance(check, Shell) for check in checks)
     if has_run_commands and (problem := record_after_checks(run, lease, context)):
-        reports = (*reports, _recording_failed("What the checks left", problem))
-    _store_reports(run, (*guard_reports, *reports), lease, recorder)
+        check_reports = (*check_reports, _recording_failed("What the checks left", problem))
+    if has_run_commands and ignored:
+        say_what_checks_saw(run, lease, ignored)
+    _store_reports(run, (*guard_reports, *check_reports), lease, recorder)
 
 
 def _recording_failed(what: str, reason: str) -> CheckReport:
     """Return a failed check, because work that is not in the portal's repository does not count as done."""
     order = f"{reason}\n\nMake it possible to record all files of the workspace with git, then end your turn."
-    return CheckReport(False, "recording", order, problem=f"{what} could not be recorded: {reason}")
+    return CheckReport(False, "recording", problem=f"{what} could not be recorded: {reason}", order=order)
 
 
 def _store_reports(run: Run, reports: Iterable[CheckReport], lease: Lease, recorder: RunRecorder) -> None:

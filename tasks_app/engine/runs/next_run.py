@@ -12,7 +12,14 @@ from django.utils import timezone
 
 from tasks_app.agent.port import CallPermission, HaltingTools
 from tasks_app.agent.transcript_port import Transcript
-from tasks_app.agent.transcripts import CallResult, deferred_call, has_prompt, result_in, stored_transcript
+from tasks_app.agent.transcripts import (
+    CallResult,
+    deferred_call,
+    has_prompt,
+    result_in,
+    stored_transcript,
+    was_read,
+)
 from tasks_app.config.limits import STEP_SECONDS
 from tasks_app.config.pipeline import step_from_json
 from tasks_app.core.errors import TranscriptDamaged
@@ -20,12 +27,14 @@ from tasks_app.engine.prompts.answer_permissions import has_question, permission
 from tasks_app.engine.prompts.review_requests import (
     request_text,
     requests_of_current_runs,
+    rerun_text,
     undelivered_reviews,
 )
 from tasks_app.engine.prompts.run_feedback import (
     answered_by,
     answers_in_place,
     cost_answers,
+    decisions_note,
     early_end_in_force,
     feedback_of,
     joined,
@@ -34,19 +43,20 @@ from tasks_app.engine.prompts.run_feedback import (
 from tasks_app.engine.prompts.values import step_prompt, threshold_text
 from tasks_app.engine.runs.database_transcripts import DatabaseTranscriptStore
 from tasks_app.history.events.past import past_actions
-from tasks_app.models import Outcome, Question, QuestionKind, Reason, Review, Run, Step, paths
-from tasks_app.prompting.feedback import retry_feedback, threshold_feedback
+from tasks_app.history.events.reading import Events
+from tasks_app.models import EventKind, Outcome, Question, QuestionKind, Reason, Review, Run, Step, paths
+from tasks_app.prompting.feedback import Feedback, lost_work_feedback, retry_feedback, threshold_feedback
 from tasks_app.prompting.replay import replay, with_feedback
-from tasks_app.prompting.review import rerun_feedback
 
 
 @dataclass(frozen=True)
 class NextRun:
     """A run before it starts: with `resume` in the session of an earlier run, otherwise in a new one.
 
-    `answers` are the ids of the questions whose answers it hands in, `reviews` those of the reviews that it
-    hands over. `turned_down` maps each call that a human refused to a sentence that says who refused it.
-    While `planning` the agent may only read. `note` is for the log.
+    `answers` are the ids of the questions whose answers it hands in, `answered` the calls whose results its
+    session holds since an earlier run, although the model may not have read them. `reviews` are the ids of
+    the reviews that it hands over. `turned_down` maps each call that a human refused to a sentence that says
+    who refused it. While `planning` the agent may only read. `note` is for the log.
     """
 
     reason: Reason
@@ -56,12 +66,17 @@ class NextRun:
     permissions: dict[str, CallPermission] = field(default_factory=dict)
     cost_before: float = 0.0
     answers: tuple[int, ...] = ()
+    answered: tuple[str, ...] = ()
     reviews: tuple[int, ...] = ()
     turned_down: dict[str, str] = field(default_factory=dict)
     planning: bool = False
     note: str = ""
 
 
+#: Outcomes of runs whose session is not resumed.
+_SESSION_GIVEN_UP = (Outcome.LOST, Outcome.UNDELIVERED)
+#: Why a run follows one that asked, by the kind of its question.
+_AFTER_ASKING: dict[str, Reason] = {QuestionKind.APPROVAL: Reason.APPROVAL, QuestionKind.PLAN: Reason.PLAN}
 #: Outcomes of runs that stored at least the prompt of their session.
 _HAS_A_SESSION = (Outcome.ASKED, Outcome.FINISHED, Outcome.LIMIT)
 
@@ -74,11 +89,15 @@ def next_run(step: Step) -> NextRun:
     if any(one != paths.worker_data_dir_id() for one in step.current_runs.values_list("data_dir", flat=True)):
         write_answers_again(step)
     transcript, damage = _stored_session(last)
+    if last.outcome == Outcome.UNDELIVERED:
+        transcript = {}  # the model does not read what it holds
     open_answers = undelivered(step, last, transcript)
     reviews = undelivered_reviews(step, last, transcript)
     planned = _following_run(step, last, transcript, open_answers, reviews)
     if not planned.resume:
         planned = replace(planned, note=_why_replayed(last, transcript, damage))
+    else:
+        planned = replace(planned, answered=_unread_answers(step, transcript))
     answers = tuple(question.pk for question in open_answers)
     turned_down = {
         question.tool_use_id: f"{question.outcome.lower()} by {answered_by(question)}"
@@ -110,11 +129,12 @@ def _first_run(step: Step) -> NextRun:
         prompt = with_feedback(prompt, portal_notes(granted)) if granted else prompt
         return NextRun(Reason.FIRST, session, prompt, planning=planning, answers=answers)
     reviews = tuple(step.reviews.undelivered().select_related("author"))
-    feedback, reason = retry_feedback(), Reason.RETRY
+    put_back = step.kept_from == step.first_run
+    feedback, reason = retry_feedback(steps_followed=not step.is_last, put_back=put_back), Reason.RETRY
     if reviews:
         feedback, reason = request_text(step, reviews), Reason.REVIEW
     elif _follows_review(step):
-        feedback, reason = rerun_feedback(), Reason.REVIEW
+        feedback, reason = rerun_text(step), Reason.REVIEW
     prompt = with_feedback(prompt, joined(feedback, portal_notes(granted)))
     return NextRun(reason, session, prompt, planning=planning, answers=answers, reviews=_ids(reviews))
 
@@ -139,23 +159,28 @@ def _following_run(
 ) -> NextRun:
     granted = [question for question in open_answers if question.is_about_cost or question.reopens_id]
     open_answers = [question for question in open_answers if question not in granted]
-    # The end of a run whose session could not be resumed says nothing: the run before it is why we go on.
+    # The end of a run whose session was given up says nothing: the run before it is why we go on.
     decisive = last
-    if last.outcome == Outcome.LOST:
-        decisive = step.current_runs.exclude(outcome=Outcome.LOST).last() or last
+    if last.outcome in _SESSION_GIVEN_UP:
+        decisive = step.current_runs.exclude(outcome__in=_SESSION_GIVEN_UP).last() or last
     reason = _reason_to_run(decisive, reviews)
     if any(question.reopens_id for question in granted):
         reason = Reason.ANSWER
-    if not transcript or decisive != last or step.task.resume == "replay":
-        feedback = feedback_of(step, decisive, open_answers, requests_of_current_runs(step))
+    must_begin_anew = not transcript or decisive != last or cannot_continue(last)
+    if must_begin_anew or step.task.resume == "replay":
+        actions, requests = past_actions(step), requests_of_current_runs(step)
+        feedback = feedback_of(step, decisive, open_answers, requests)
+        if decisive.outcome == Outcome.INTERRUPTED and not (actions or open_answers or requests):
+            feedback = Feedback("")  # it was stopped before its agent did anything
         ends = [] if any(one.is_about_cost for one in granted) else early_end_in_force(step)
-        feedback = joined(feedback, portal_notes([*granted, *ends]))
-        prompt = replay(step_prompt(step), actions=past_actions(step), feedback=feedback)  # H9
+        feedback = joined(feedback, _lost_work_note(step, last), portal_notes([*granted, *ends]))
+        prompt = replay(step_prompt(step), actions=actions, feedback=feedback)  # H9
         return NextRun(reason, str(uuid.uuid4()), prompt, reviews=_ids(reviews))
     session = str(last.session_id)
     reported = last.cost_usd if last.reported_cost_usd is None else last.reported_cost_usd
     cost = cost_before(last) + reported
-    note = joined(_threshold_note(step, last), portal_notes(granted))
+    notes = (_threshold_note(step, last), _lost_work_note(step, last), portal_notes(granted))
+    note = joined(*notes, decisions_note(step, last))
     waits_at = deferred_call(transcript)
     permissions = permissions_of(step, last, open_answers, waits_at=waits_at, note=note)
     if permissions or (waits_at and not has_question(step, waits_at)):
@@ -165,10 +190,18 @@ def _following_run(
     return NextRun(reason, session, prompt, resume=True, cost_before=cost, reviews=_ids(reviews))
 
 
+def cannot_continue(run: Run) -> bool:
+    """Return whether the run's session would end the same way again: too long for the model, or refused."""
+    if run.outcome != Outcome.FAILED:
+        return False
+    end = Events(Q(run=run)).of_kinds([EventKind.RESULT]).last()
+    return end is not None and end.payload.get("new_session") is True
+
+
 def _why_replayed(last: Run, transcript: Transcript, damage: str) -> str:
     """Return the log's note on why the session is not resumed, or "" if that was intended."""
-    if last.outcome == Outcome.LOST:
-        damage = last.error
+    if last.outcome in _SESSION_GIVEN_UP or cannot_continue(last):
+        damage = last.error.partition("\n")[0]
     elif not damage and not transcript and last.outcome in _HAS_A_SESSION:
         damage = "nothing of it is stored"
     if not damage:
@@ -191,6 +224,13 @@ def _threshold_note(step: Step, last: Run) -> str:
         return ""
     has_tool = halting_tools(last).ask
     return threshold_feedback(step.task.threshold, instructions=threshold_text(step.task), has_tool=has_tool)
+
+
+def _lost_work_note(step: Step, last: Run) -> str:
+    """Return what the agent must be told if its files are older than it knows, or ""."""
+    if last.head_commit or last.data_dir == paths.worker_data_dir_id():
+        return ""
+    return lost_work_feedback(step.task.head_commit or step.task.base_commit)
 
 
 def halting_tools(run: Run) -> HaltingTools:
@@ -240,6 +280,15 @@ def undelivered(step: Step, last: Run, transcript: Transcript) -> list[Question]
     return [question for question in waiting if question.pk not in received]
 
 
+def _unread_answers(step: Step, transcript: Transcript) -> tuple[str, ...]:
+    """Return the calls with answers in the session, but no word of the model since: their run died there."""
+    calls = step.questions.of_agents().settled().values_list("tool_use_id", flat=True)
+    answered = (CallResult.GOOD, CallResult.ERROR)
+    return tuple(
+        call for call in calls if result_in(transcript, call) in answered and not was_read(transcript, call)
+    )
+
+
 def _has_result(question: Question, transcript: Transcript) -> bool:
     """Return whether the session holds the answer: a good result or, for a verdict, also a failed call."""
     results = [CallResult.GOOD, CallResult.ERROR] if question.verdict else [CallResult.GOOD]
@@ -249,8 +298,10 @@ def _has_result(question: Question, transcript: Transcript) -> bool:
 def _reason_to_run(last: Run, reviews: Sequence[Review]) -> Reason:
     if last.outcome == Outcome.FINISHED:
         return Reason.REVIEW if reviews else Reason.CHECK_FAILED
+    if last.outcome == Outcome.ASKED:
+        asked = last.questions.first()
+        return _AFTER_ASKING.get(asked.kind, Reason.ANSWER) if asked else Reason.ANSWER
     reasons = {
-        Outcome.ASKED: Reason.ANSWER,
         Outcome.LIMIT: Reason.LIMIT,
         Outcome.FAILED: Reason.RETRY,
     }

@@ -39,12 +39,20 @@ def columns_of_question(task: Task, step: Step, ask: Ask, items: Sequence[dict[s
 def _has_worked(step: Step) -> bool:
     """Return whether work had begun: in a step before, or in this one with a tool that writes files.
 
-    What an agent writes with shell commands is not seen.
+    A call that failed or was refused wrote nothing. What an agent writes with shell commands is not seen.
     """
     if step.position > 1:
         return True
-    calls = Events(Q(run__in=step.current_runs)).of_kinds([EventKind.TOOL_USE])
-    return calls.any_with("name", WRITING)
+    events = Events(Q(run__in=step.current_runs))
+    if not events.of_kinds([EventKind.TOOL_USE]).any_with("name", WRITING):
+        return False
+    writing: set[str] = set()
+    for event in events.of_kinds([EventKind.TOOL_USE, EventKind.TOOL_RESULT]).all():
+        if event.payload.get("name") in WRITING:
+            writing.add(event.payload["id"])
+        elif event.payload.get("is_error"):
+            writing.discard(event.payload.get("tool_use_id", ""))
+    return bool(writing)
 
 
 def _worked_seconds(task: Task) -> float | None:

@@ -11,6 +11,7 @@ from tasks_app.agent.port import Ending, RunResult
 from tasks_app.agent.stream import Stream
 from tasks_app.agent.transcript_port import Transcript
 from tasks_app.agent.transcripts import deferred_call
+from tasks_app.config.pipeline import step_from_json
 from tasks_app.core.types import Ask
 from tasks_app.engine.lease import Lease
 from tasks_app.engine.prompts.review_requests import undelivered_reviews
@@ -86,7 +87,10 @@ def _result(run: Run, stream: Stream, ending: Ending) -> RunResult:
     if not run.metered:
         return RunResult(ending, usage=streamed, model=stream.model or run.model)
     reported = streamed.cost_usd if stream.result else None
-    return RunResult(ending, usage=run.usage, metered=True, reported_cost_usd=reported, model=run.model)
+    return RunResult(
+        ending, usage=run.usage, by_model=run.usage_by_model, metered=True, reported_cost_usd=reported,
+        model=run.model,
+    )  # fmt: skip
 
 
 def _open_asks(run: Run, stream: Stream) -> list[Ask]:
@@ -103,8 +107,10 @@ def _open_asks(run: Run, stream: Stream) -> list[Ask]:
         stream,
         _decided_calls(run),
         may_ask=threshold > 0,
+        ask_before=(*task.ask_before, *step_from_json(run.step.config).ask_before),
         workspace=paths.workspace(task).path,
         home=paths.home(task),
+        placement=paths.placement(),
     )
     return [ask for ask in found if ask.way != "command" or ask.tool_use_id not in known]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from datetime import datetime
 from functools import partial
 from typing import Any, TypeVar
 
@@ -13,11 +12,9 @@ from django.db import IntegrityError, connection
 
 from tasks_app.agent.port import AgentEvent, RunResult
 from tasks_app.agent.questions import ask_from_call
-from tasks_app.core.hops import HopName
 from tasks_app.core.phases import Phase
 from tasks_app.core.storable import storable_text
-from tasks_app.core.trace_context import TraceContext
-from tasks_app.core.types import Usage
+from tasks_app.core.types import Usage, main_model
 from tasks_app.engine.crashpoints import crash_point
 from tasks_app.engine.lease import SECONDS, Lease
 from tasks_app.engine.runs.database_transcripts import DatabaseTranscriptStore
@@ -25,8 +22,8 @@ from tasks_app.engine.runs.spool_collector import SpoolCollector
 from tasks_app.engine.stopping import Stopped, StopReason, StopSignal
 from tasks_app.engine.temporary_faults import PATIENCE, retry_during_faults
 from tasks_app.history.events.append import NewEvent, append
-from tasks_app.history.noted_hops import note_of_run
 from tasks_app.models import EventKind, Run, SessionEntry
+from tasks_app.models.run import stored_by_model
 from tasks_app.services.costs.run_budget import dollars_for_run
 
 #: Events of one message in one transaction, which nobody else can write meanwhile on SQLite.
@@ -47,12 +44,10 @@ class RunRecorder(DatabaseTranscriptStore):
         timeout: float,
         turned_down: Mapping[str, str] | None = None,
         halt: Callable[[RunRecorder, RunResult], None] | None = None,
-        trace: TraceContext | None = None,
     ) -> None:
         """`turned_down` maps calls that a human refused to a sentence that says who refused them.
 
-        `halt` stores what a run asks. Without it, the caller does so when the run has ended. `trace` names
-        the span of a traced run.
+        `halt` stores what a run asks. Without it, the caller does so when the run has ended.
         """
         self._lease = lease
         self._run = run
@@ -61,7 +56,6 @@ class RunRecorder(DatabaseTranscriptStore):
         self._seq = run.next_seq()
         self._deadline = time.monotonic() + timeout
         self._halt = halt
-        self._trace = trace
         self.spoke = False
         #: Whether the questions of the run are stored, and its task waits for their answers.
         self.has_asked = False
@@ -111,12 +105,17 @@ class RunRecorder(DatabaseTranscriptStore):
         stored = self._run.next_seq()
         return stored if stored > self._seq else self._append(events)
 
-    def record_usage(self, usage: Usage, model: str) -> None:
+    def record_usage(self, by_model: Mapping[str, Usage]) -> None:
+        fields = {
+            "metered": True,
+            "model": storable_text(main_model(by_model))[:100],
+            "by_model": stored_by_model(by_model),
+            **asdict(sum(by_model.values(), Usage())),
+        }
+
         def store() -> None:
             with self._lease.locked():
-                Run.objects.filter(pk=self._run.pk).update(
-                    metered=True, model=storable_text(model)[:100], **asdict(usage)
-                )
+                Run.objects.filter(pk=self._run.pk).update(**fields)
 
         self._wait_for(store)
 
@@ -141,9 +140,6 @@ class RunRecorder(DatabaseTranscriptStore):
     def has_ended(self) -> bool:
         """Whether the run's outcome is stored, and with it what it asks."""
         return not Run.objects.filter(pk=self._run.pk, outcome="").exists()
-
-    def passed(self, hop: HopName, at: datetime) -> None:
-        note_of_run(self._trace, hop, at)
 
     def budget_left(self) -> float | None:
         return self._wait_for(lambda: dollars_for_run(self._lease.task_id))

@@ -15,7 +15,6 @@ from tasks_app.engine.workspaces.recording import commit_for_sequence
 from tasks_app.history.audit import record
 from tasks_app.history.events.append import append_one
 from tasks_app.history.events.payloads import question_payload
-from tasks_app.history.spans import begin_wait
 from tasks_app.history.transitions import move, move_between_tasks
 from tasks_app.models import (
     Action,
@@ -64,7 +63,6 @@ def _store_question(task: Task, step: Step) -> None:
         asked_at=timezone.now(),
         **question_at_limit(task, step),
     )
-    begin_wait(question)
     append_one(question.run, EventKind.QUESTION, question_payload(question))
     record(
         Action.ASKED, task=task, subject=question.headline, question=number, actor_name="the portal"

@@ -11,9 +11,8 @@ from tasks_app.agent.leftover_processes import Claim, kill_earlier_processes
 from tasks_app.agent.port import Ending, RunOrder, RunPaths, RunResult
 from tasks_app.config.pipeline import step_from_json
 from tasks_app.core.errors import IllegalMove
-from tasks_app.core.hops import HopName
 from tasks_app.core.phases import Phase
-from tasks_app.core.trace_context import TraceContext, log_context, logged_context
+from tasks_app.core.trace_context import log_context
 from tasks_app.engine.crashpoints import crash_point
 from tasks_app.engine.lease import Lease
 from tasks_app.engine.planning.clarifying import (
@@ -36,31 +35,37 @@ from tasks_app.engine.runs.conclude import (
     store_result,
 )
 from tasks_app.engine.runs.deaths import deaths_without_progress, fail_if_hopeless
-from tasks_app.engine.runs.decisions import note_followed, unfit_collector
-from tasks_app.engine.runs.judging import judge
-from tasks_app.engine.runs.network import network_of
+from tasks_app.engine.runs.decisions import note_followed, said_collector
+from tasks_app.engine.runs.judging import fail_if_not_done, judge
 from tasks_app.engine.runs.next_run import NextRun, halting_tools, next_run, timeout_of
 from tasks_app.engine.runs.run_recorder import RunRecorder
 from tasks_app.engine.runs.soft_limit import ask_if_soft_limit_reached, end_early_if_due
 from tasks_app.engine.runs.spool_collector import last_run_of, reply_collector
 from tasks_app.engine.stopping import Stopped, StopReason
+from tasks_app.engine.traces.spans import context_of_run
 from tasks_app.engine.worker_context import WorkerContext
 from tasks_app.engine.workers.toolchains import toolchains_of
 from tasks_app.engine.workspaces.recording import record_work
 from tasks_app.engine.workspaces.setup import setup_folders
 from tasks_app.engine.workspaces.workspace import prepare_workspace
 from tasks_app.history.events.append import NewEvent
-from tasks_app.history.noted_hops import note_of_wait, notes_hops
-from tasks_app.history.spans import begin_run, begin_step
 from tasks_app.history.transitions import move
 from tasks_app.models import EventKind, Outcome, QuestionKind, Run, Step, Task, paths
 from tasks_app.services.costs.budgets import budgets_of_task, next_month
 from tasks_app.services.costs.run_budget import dollars_for_run
 from tasks_app.services.costs.soft_limit import must_end_early, spent_by
 from tasks_app.services.decisions.applying import apply_decisions
-from tasks_app.services.decisions.scope import decisions_for, known_decision
+from tasks_app.services.decisions.content import decisions_for, known_decision
 from tasks_app.services.wait_sentences import SHORTEST_WAIT, reset_words
+from tasks_app.services.workers.hosts import network_of
 
+#: What people can do after such an end.
+WAYS_OUT = {
+    Ending.REFUSED: "The model refused to go on. Duplicate the task and change its text or its model, or "
+    "resume it to try once more in a new session.",
+    Ending.TOO_LONG: "The session is too long for the model. Resume the task to go on in a new session. "
+    "It is told what was done so far.",
+}
 #: Maximum number of consecutive runs that may end with set-aside calls.
 SET_ASIDE = 5
 
@@ -72,19 +77,19 @@ def work_on(step: Step, lease: Lease, context: WorkerContext) -> bool:
             if task.phase != Phase.RUNNING:  # cancelled meanwhile, which leaves pending steps as they are
                 raise IllegalMove(f"Task “{task}”", task.phase, Phase.RUNNING)
             move(step, Phase.RUNNING, epoch=lease.epoch)
-            begin_step(step)
     if is_skipped(step):
         return skip(step, lease)
     lease.phase()  # raises LeaseLost: only the holder may kill processes
     # Processes of earlier holders must not change the workspace while it is recorded and checked.
     kill_earlier_processes(paths.workspace(step.task).path, lease.as_claim)
     prepare_workspace(step, lease, context)
-    note_of_wait(step.task_id, HopName.LAID_OUT)
     begin_plan(step, lease)
     _collect_from_last_run(step.task, lease)
     while True:
+        if fail_if_not_done(step, lease, context):
+            return False
         last = step.current_runs.last()
-        if last is not None and last.outcome == Outcome.FINISHED and not _has_more_to_tell(step):
+        if last is not None and last.outcome == Outcome.FINISHED and not _has_undelivered_input(step):
             verdict = judge(last, lease, context)
             if verdict is not None:
                 return verdict
@@ -92,7 +97,7 @@ def work_on(step: Step, lease: Lease, context: WorkerContext) -> bool:
             return False
 
 
-def _has_more_to_tell(step: Step) -> bool:
+def _has_undelivered_input(step: Step) -> bool:
     """Return whether the agent must run again before its work is judged: for a review or a new answer."""
     return step.reviews.undelivered().exists() or bool(answers_in_place(step))
 
@@ -101,7 +106,7 @@ def _collect_from_last_run(task: Task, lease: Lease) -> None:
     """Store what the task's last run left, whose worker may have died before it had read that."""
     if last := last_run_of(task):
         reply_collector(last, lease).collect()
-        unfit_collector(last, lease).collect()
+        said_collector(last, lease).collect()
 
 
 def _run_agent(step: Step, lease: Lease, context: WorkerContext) -> bool:
@@ -116,28 +121,25 @@ def _run_agent(step: Step, lease: Lease, context: WorkerContext) -> bool:
         return False
     step.task.refresh_from_db(fields=["threshold"])  # somebody may have changed it during the last run
     planned = next_run(step)
-    run, trace = _open_run(step, planned, lease, context)
-    with log_context(trace or logged_context()):
-        return _run_opened(run, planned, lease, context, trace)
+    run = _open_run(step, planned, lease, context)
+    with log_context(context_of_run(run)):
+        return _run_opened(run, planned, lease, context)
 
 
-def _run_opened(
-    run: Run, planned: NextRun, lease: Lease, context: WorkerContext, trace: TraceContext | None
-) -> bool:
+def _run_opened(run: Run, planned: NextRun, lease: Lease, context: WorkerContext) -> bool:
     """Start the agent, wait for its end and store it. Return whether the step goes on at once afterwards."""
     timeout = timeout_of(run.step)
     recorder = RunRecorder(
         lease, run, stop_signal=context.stop_signal, timeout=timeout, turned_down=planned.turned_down,
-        halt=lambda recorder, result: halt(lease, run, result, recorder), trace=trace,
+        halt=lambda recorder, result: halt(lease, run, result, recorder),
     )  # fmt: skip
     if planned.note:
         recorder.write(NewEvent(EventKind.NOTE, {"text": planned.note}))
     crash_point("run-opened")
-    order = _order_for(run, planned, timeout, trace)
+    order = _order_for(run, planned, timeout)
     if order.threads:
         recorder.collectors.append(reply_collector(run, lease))
-    if order.decisions:
-        recorder.collectors.append(unfit_collector(run, lease))
+    recorder.collectors.append(said_collector(run, lease))
     try:
         result = context.agent.run(order, recorder)
         recorder.collect()
@@ -145,8 +147,6 @@ def _run_opened(
         recorder.collect()
         return _conclude_stopped(run, stopped, lease, recorder, context)
     crash_point("agent-ended")
-    if result.exited_at is not None:
-        recorder.passed(HopName.AGENT_EXITED, result.exited_at)
     return _conclude(run, result, lease, recorder, context)
 
 
@@ -186,10 +186,8 @@ def _fail_if_network_stays(step: Step, lease: Lease, context: WorkerContext) -> 
     return True
 
 
-def _open_run(
-    step: Step, planned: NextRun, lease: Lease, context: WorkerContext
-) -> tuple[Run, TraceContext | None]:
-    """Store the run that begins. Return it and the context of its span, if the task is traced."""
+def _open_run(step: Step, planned: NextRun, lease: Lease, context: WorkerContext) -> Run:
+    """Store the run that begins."""
     with lease.locked():
         run = Run.objects.create(
             step=step,
@@ -207,10 +205,10 @@ def _open_run(
         )
         step.questions.filter(pk__in=planned.answers).update(handed_in=run)
         step.reviews.filter(pk__in=planned.reviews).update(handed_in=run)
-        return run, begin_run(run)
+        return run
 
 
-def _order_for(run: Run, planned: NextRun, timeout: float, trace: TraceContext | None) -> RunOrder:
+def _order_for(run: Run, planned: NextRun, timeout: float) -> RunOrder:
     task = run.step.task
     folder = paths.run_dir(run)
     folder.mkdir(parents=True, exist_ok=True)
@@ -228,6 +226,7 @@ def _order_for(run: Run, planned: NextRun, timeout: float, trace: TraceContext |
         prompt=planned.prompt,
         resume=planned.resume,
         permissions=planned.permissions,
+        answered=planned.answered,
         may_ask=task.threshold > 0,
         halting=halting_tools(run),
         ask_before=(*task.ask_before, *config.ask_before),
@@ -240,14 +239,17 @@ def _order_for(run: Run, planned: NextRun, timeout: float, trace: TraceContext |
         max_turns=turns_of(run.step),
         max_cost_usd=dollars_of(run.step),
         budget_usd=dollars_for_run(task.pk),
+        budgets=(
+            f"project {task.project_id}",
+            *([f"person {task.created_by_id}"] if task.created_by_id else []),
+        ),
         timeout=timeout,
         network=network_of(run.step),
         threads=task.threads.numbers(),
         decisions=tuple(map(known_decision, decisions_for(run.step))),
         claim=Claim(task.pk, run.lease_epoch),
         variables=tools.variables,
-        traceparent=trace.traceparent if trace else "",
-        notes_hops=trace is not None and notes_hops(),
+        traceparent=context_of_run(run).traceparent,
     )
 
 
@@ -256,7 +258,7 @@ def _conclude(
 ) -> bool:
     """Store how the run ended. Return whether the step goes on at once."""
     result = without_failure_of_pass(run.step, result)
-    if result.ending is Ending.ASKED:
+    if result.ending is Ending.ASKED or (result.ending is Ending.UNDELIVERED and result.asks):
         _store_halt(run, result, lease, recorder)
         crash_point("halted")
         record_work(run, lease, context)
@@ -267,6 +269,8 @@ def _conclude(
         if result.ending is Ending.FINISHED:
             note_followed(run, result.text)
     crash_point("result-stored")
+    if _said_not_done(run):
+        return True
     if result.ending is Ending.KILLED:
         return _retry_killed(run, result, lease, context)
     note_progress(lease)
@@ -276,11 +280,20 @@ def _conclude(
     if result.ending in {Ending.FINISHED, Ending.LOST}:
         return True
     record_work(run, lease, context)
-    if result.ending is Ending.BUDGET:  # the next run does not begin before somebody allows it
+    error = f"{WAYS_OUT.get(result.ending, '')}\n\n{result.error}".strip()
+    if result.ending is Ending.REFUSED:  # the same request would be refused again
+        fail(lease, run.step, error)
+        return False
+    # The next run has the answer in its prompt, or does not begin before somebody allows more dollars.
+    goes_on = result.ending in {Ending.UNDELIVERED, Ending.BUDGET}
+    if goes_on or must_end_early(run.step.task, run.step):
         return True
-    if must_end_early(run.step.task, run.step):
-        return True
-    return not _fail_if_cost_limit_reached(run.step, lease) and may_try_again(run.step, lease, result.error)
+    return not _fail_if_cost_limit_reached(run.step, lease) and may_try_again(run.step, lease, error)
+
+
+def _said_not_done(run: Run) -> bool:
+    """Return whether the agent said so during the run. Then it does not run again."""
+    return Run.objects.filter(pk=run.pk).exclude(not_done="").exists()
 
 
 def _store_halt(run: Run, result: RunResult, lease: Lease, recorder: RunRecorder) -> None:
@@ -351,7 +364,8 @@ def _apply_decisions(result: RunResult, lease: Lease) -> None:
 
 def _pause_or_retry(run: Run, reason: StopReason, lease: Lease) -> bool:
     if reason is StopReason.TIMEOUT:
-        return run.step.is_clarifying or may_try_again(run.step, lease, run.error)
+        goes_on = _said_not_done(run) or run.step.is_clarifying
+        return goes_on or may_try_again(run.step, lease, run.error)
     if reason is StopReason.INTERRUPTED:
         pause(lease, run.step, Phase.INTERRUPTED, "stopped by hand")
     if reason is StopReason.SHUTDOWN:

@@ -8,8 +8,9 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from tasks_app.core.trace_context import TraceSpan
+
 if TYPE_CHECKING:
-    from tasks_app.agent.proxy.spans import AgentSpan
     from tasks_app.engine.traces.otlp import SpanSender
 
 logger = logging.getLogger(__name__)
@@ -23,15 +24,15 @@ BATCH = 200
 class WaitingSpans:
     """A bounded queue in memory. While the endpoint is unavailable, the oldest spans make room for new ones.
 
-    They are worth less than the portal's own, which are rows: they are lost if the process ends before.
+    Unlike the spans of tasks, which are read from rows, they are lost if the process ends before.
     """
 
     def __init__(self) -> None:
-        self._spans: deque[AgentSpan] = deque()
+        self._spans: deque[TraceSpan] = deque()
         self._lock = threading.Lock()
         self._is_dropping = False
 
-    def put(self, spans: Sequence[AgentSpan]) -> None:
+    def put(self, spans: Sequence[TraceSpan]) -> None:
         """Add spans. It never waits, and may be called from any thread."""
         with self._lock:
             self._spans.extend(spans)
@@ -52,7 +53,7 @@ class WaitingSpans:
             self._is_dropping = False
         return ""
 
-    def _take(self) -> list[AgentSpan]:
+    def _take(self) -> list[TraceSpan]:
         with self._lock:
             return [self._spans.popleft() for _ in range(min(BATCH, len(self._spans)))]
 

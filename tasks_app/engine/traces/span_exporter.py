@@ -1,25 +1,27 @@
 """The thread that sends spans to the endpoint for traces (O3).
 
-They are those of ended tasks, steps, runs and waits, and those of agents' programs.
+They are the spans of tasks, which rows tell (`spans.py`), and those of agents' programs.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from django.conf import settings
 from django.db import close_old_connections, connection
+from django.db.models import Max, Q
+from django.utils import timezone
 
+from tasks_app.core.trace_context import TraceSpan
 from tasks_app.engine.crashpoints import crash_point
 from tasks_app.engine.temporary_faults import temporary_fault
 from tasks_app.engine.traces.agent_spans import WAITING
-from tasks_app.history.noted_hops import QUEUE
-from tasks_app.models import Span
-from tasks_app.models.span import NO_DELAY
+from tasks_app.engine.traces.spans import ended_spans
+from tasks_app.models import Change, Publication, Run, SentSpan, Task
 
 if TYPE_CHECKING:
     from tasks_app.engine.traces.otlp import SpanSender
@@ -27,62 +29,106 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 #: Seconds between two rounds, and between two attempts while the endpoint takes no spans.
-SECONDS = 3.0
+SECONDS = 5.0
 LONGEST_PAUSE = 60.0
-#: Spans in one request.
+#: How long after its end a span is sent: a run that asks has ended before its process is gone.
+SETTLED = timedelta(seconds=5)
+NO_DELAY = timedelta(0)
+#: How long after its end a span can be sent, for example while the endpoint is down.
+KEPT = timedelta(days=1)
+#: Tasks that are read at once, and spans in one request.
+TASKS_AT_ONCE = 50
 BATCH = 200
 #: How long the end of a worker may be held up by the last round.
 FLUSH_SECONDS = 5.0
-#: How long after its end a span is sent. Each process has stored by then what it noted of it: a worker once
-#: in SECONDS, a web process more often (`hop_writer.py`).
-SETTLED = timedelta(seconds=5)
 
 
-def send_ended(sender: SpanSender, *, settled: timedelta = NO_DELAY) -> str:
-    """Send all spans that ended so long ago. Return "" or why the endpoint does not take them, in words.
+class EndedSpans:
+    """Finds what has ended and sends it, each span once.
 
-    What this process has noted of them is stored before.
-
-    Each span is sent once: processes take them from each other's sight first. The exception is a process that
-    is killed after the endpoint has taken spans and before it could delete them; they are sent again, with
-    the same ids.
+    At first all tasks are looked at of which something has ended within KEPT, then those that have changed.
     """
-    QUEUE.store()
-    Span.objects.end_with_runs(settled=settled)
-    while spans := Span.objects.take(BATCH, settled=settled):
+
+    def __init__(self) -> None:
+        self._newest = self._before = Change.objects.aggregate(newest=Max("pk"))["newest"] or 0
+        since = timezone.now() - KEPT
+        runs = Run.objects.filter(Q(started_at__gte=since) | Q(ended_at__gte=since))
+        self._tasks: set[int] = {
+            *runs.values_list("step__task", flat=True),
+            *Task.objects.filter(ended_at__gte=since).values_list("pk", flat=True),
+            *Publication.objects.filter(ended_at__gte=since).values_list("task", flat=True),
+        }
+
+    def send(self, sender: SpanSender, *, settled: timedelta = NO_DELAY) -> str:
+        """Send all spans that ended so long ago.
+
+        Returns "" or why the endpoint does not take them, in words.
+        """
+        self._look_for_changes()
+        due = sorted(self._tasks)
+        for first in range(0, len(due), TASKS_AT_ONCE):
+            tasks = due[first : first + TASKS_AT_ONCE]
+            spans = [span for span in ended_spans(tasks) if span.age <= KEPT]
+            # An end far in the future is that of a host whose clock is ahead, and is not waited for.
+            young = [span for span in spans if abs(span.age) < settled]
+            if problem := _send_once(sender, [span for span in spans if span not in young]):
+                return problem
+            left = {span.attributes["cat_herder.task.id"] for span in young}
+            self._tasks.difference_update(task for task in tasks if task not in left)
+        return ""
+
+    def _look_for_changes(self) -> None:
+        """Add tasks that have changed. Each change is seen twice: an earlier one may be committed later."""
+        changes = Change.objects.order_by().filter(pk__gt=self._before).values_list("task")
+        newest = dict(changes.annotate(newest=Max("pk")))
+        self._tasks.update(newest)
+        self._before, self._newest = self._newest, max([self._newest, *newest.values()])
+
+
+def send_ended(sender: SpanSender) -> str:
+    """Send everything that has ended within KEPT and was not sent. Returns the same as `EndedSpans.send`."""
+    return EndedSpans().send(sender)
+
+
+def _send_once(sender: SpanSender, spans: Sequence[TraceSpan]) -> str:
+    """Send the spans that no process has sent. Return "" or why the endpoint does not take them, in words.
+
+    They are taken before: a process that is killed while it sends loses the spans of one request.
+    """
+    for first in range(0, len(spans), BATCH):
+        batch = spans[first : first + BATCH]
+        taken = SentSpan.objects.take([span.context.span_id for span in batch])
+        problem = ""
         try:
-            problem = sender.send(spans)
+            if taken:
+                problem = sender.send([span for span in batch if span.context.span_id in taken])
+                crash_point("spans-sent")
         except BaseException:
-            Span.objects.give_back(spans)
+            SentSpan.objects.filter(pk__in=taken).delete()
             raise
         if problem:
-            Span.objects.give_back(spans)
+            SentSpan.objects.filter(pk__in=taken).delete()
             return problem
-        crash_point("spans-sent")
-        Span.objects.filter(pk__in=[span.pk for span in spans]).delete()
     return ""
 
 
 class SpanExporter(threading.Thread):
     """Sends spans every SECONDS until it is stopped, then once more.
 
-    Nothing waits for it: what ends is a row, and the rows are the queue. While the endpoint is unavailable,
-    the pauses grow, and the log has one line when that begins and one when it is over.
+    Nothing waits for it: what has ended are rows. While the endpoint is unavailable, the pauses grow, and the
+    log has one line when that begins and one when it is over.
     """
 
     def __init__(self, make_sender: Callable[[], SpanSender]) -> None:
         super().__init__(name="span-exporter", daemon=True)
         self._make_sender = make_sender
+        self._spans: EndedSpans | None = None
         self._problem = ""
         self._pause = SECONDS
         self._stopping = threading.Event()
 
     def run(self) -> None:
-        try:
-            sender = self._make_sender()
-        except Exception as error:  # a variable that the SDK reads is wrong
-            logger.error("spans cannot be sent: %s", error)
-            return
+        sender = self._make_sender()
         while not self._stopping.wait(self._pause):
             self._round(sender, settled=SETTLED)
         if not self._problem:
@@ -97,7 +143,8 @@ class SpanExporter(threading.Thread):
     def _round(self, sender: SpanSender, *, settled: timedelta = NO_DELAY) -> None:
         try:
             close_old_connections()
-            self._note(send_ended(sender, settled=settled) or WAITING.send(sender))
+            self._spans = self._spans or EndedSpans()
+            self._note(self._spans.send(sender, settled=settled) or WAITING.send(sender))
         except Exception as error:
             # A temporary fault gets one line without a traceback, as in the sweeper.
             trace = None if temporary_fault(error) else error

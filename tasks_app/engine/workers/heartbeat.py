@@ -16,6 +16,7 @@ from tasks_app.core.labels import Labels
 from tasks_app.core.version import version
 from tasks_app.engine.temporary_faults import temporary_fault
 from tasks_app.engine.workers.intake import DRAINED, Intake
+from tasks_app.git.mirror import push_problem
 from tasks_app.models import Task, WorkerBeat
 from tasks_app.models.worker import BEAT_SECONDS
 from tasks_app.sandbox import Sandbox
@@ -87,7 +88,8 @@ class Heartbeat(threading.Thread):
         self.join(BEAT_SECONDS)
 
     def _close_or_open(self) -> None:
-        self._intake.set_problem(self._found_problem or (DRAINED if self._drained else ""))
+        # What agents would make now could not be recorded either.
+        self._intake.set_problem(push_problem() or self._found_problem or (DRAINED if self._drained else ""))
 
     def _try_beat(self, *, ended: bool = False) -> None:
         try:

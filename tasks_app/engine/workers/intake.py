@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import logging
+import queue
 import re
 import threading
-from typing import Any, Protocol
+from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 from huey.consumer import Consumer, Worker
+
+from tasks_app.core.wakeup import Pipe
 
 logger = logging.getLogger(__name__)
 
@@ -61,50 +66,67 @@ def _without_numbers(words: str) -> str:
     return re.sub(r"\d[\d.,]*", "0", words)
 
 
-class Listener(Protocol):
-    """Tells that a job was stored, where the queue itself does not."""
-
-    @property
-    def count(self) -> int:
-        """The number of notifications so far."""
-
-    def wait(self, known: int, seconds: float) -> None:
-        """Return once there were more than `known`, or after so many seconds."""
-
-    def close(self) -> None:
-        """Listen no more."""
-
-
 class TakingWorker(Worker):  # type: ignore[misc]
     """A thread of the consumer that leaves the queue alone while the intake is closed.
 
     An entry that it took and gave up would have to wait for the next sweep, and could come back to it.
+    Before an entry of the queue it takes what the sweeper of this process has found.
     """
 
-    intake: Intake
-    listener: Listener | None
-    _known = 0
+    def __init__(self, *args: Any, intake: Intake, found: Found, pipe: Pipe | None, **options: Any) -> None:
+        self._intake, self._found, self._pipe = intake, found, pipe
+        super().__init__(*args, **options)
 
     def loop(self, now: Any = None) -> None:
-        if not self.intake.is_open:
+        if not self._intake.is_open:
             self.stop_flag.wait(LOOK_AGAIN_SECONDS)
-            return
-        if self.listener is not None:
-            self._known = self.listener.count  # before the queue is read: what comes meanwhile counts
-        super().loop(now)
+        elif not self._found.work():
+            super().loop(now)
 
     def sleep(self) -> None:
-        """Wait for the next job after the queue was found empty."""
-        if self.listener is None:
-            super().sleep()
-        elif not self.stop_flag.is_set():
-            self.listener.wait(self._known, LOOK_AGAIN_SECONDS)
+        """Wait for the next job after the queue was found empty, or failed."""
+        if self._pipe is None:
+            self.stop_flag.wait(LOOK_AGAIN_SECONDS)
+        else:
+            self._pipe.wait(LOOK_AGAIN_SECONDS)
+
+
+class Found:
+    """Tasks that this process has found due by itself, without the queue, which may fail."""
+
+    def __init__(self, look_at: Callable[[int], None]) -> None:
+        self._look_at = look_at
+        self._tasks: queue.SimpleQueue[int] = queue.SimpleQueue()
+        self.put, self.count = self._tasks.put, self._tasks.qsize
+
+    def work(self) -> bool:
+        """Look at the first one. Return False if there is none."""
+        try:
+            task_id = self._tasks.get_nowait()
+        except queue.Empty:
+            return False
+        try:
+            self._look_at(task_id)
+        except Exception:  # the thread would end
+            logger.exception("task %s was looked at in vain", task_id)
+        return True
 
 
 class TakingConsumer(Consumer):  # type: ignore[misc]
-    """A consumer whose threads ask the intake before they take an entry."""
+    """A consumer whose threads ask the intake before they take an entry.
 
-    def __init__(self, *args: Any, intake: Intake, listener: Listener | None = None, **options: Any) -> None:
-        self.listener = listener
-        self.worker_class = type("TakingWorker", (TakingWorker,), {"intake": intake, "listener": listener})
+    `pipe` wakes them if the queue itself does not.
+    """
+
+    def __init__(
+        self, *args: Any, intake: Intake, found: Found, pipe: Pipe | None = None, **options: Any
+    ) -> None:
+        self._pipe = pipe
+        self.worker_class = partial(TakingWorker, intake=intake, found=found, pipe=pipe)
         super().__init__(*args, **options)
+
+    def stop(self, graceful: bool = False) -> None:
+        self.stop_flag.set()
+        if self._pipe is not None:
+            self._pipe.wake(self.workers)
+        super().stop(graceful)

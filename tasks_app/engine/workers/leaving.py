@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from tasks_app.core.errors import SubmodulesUnavailable
-from tasks_app.core.labels import labels_in_words
+from tasks_app.core.labels import Labels, labels_in_words
 from tasks_app.core.phases import Phase
 from tasks_app.engine.lease import Lease
 from tasks_app.engine.worker_context import WorkerContext
 from tasks_app.engine.workers.heartbeat import host_name
 from tasks_app.engine.workers.machine import missing_here
 from tasks_app.history.transitions import move
-from tasks_app.models import Step, Task
+from tasks_app.models import Step, Task, WorkerBeat
+from tasks_app.services.workers.hosts import host_with_unrecorded_work
 from tasks_app.services.workers.scheduling import KnownHosts, labels_of_next_step, labels_of_step
 
 
@@ -22,12 +23,28 @@ def is_left_to_others(task_id: int, context: WorkerContext) -> bool:
     # Without the second look a worker would claim and leave the task again and again.
     if not needed <= context.labels or missing_here(needed, context.sandbox):
         return True
+    if _awaited_host(task_id, needed):
+        return True
     left_by = _left_by(task_id)
     return host_name() in left_by and bool(KnownHosts().others(needed, left_by))
 
 
+def _awaited_host(task_id: int, needed: Labels) -> str:
+    """Return the other host that has unrecorded work of the task and will go on with it, or "".
+
+    One that is lost is not awaited: it was last seen before the lease of its worker lapsed.
+    """
+    task = Task.objects.filter(pk=task_id).first()
+    host = host_with_unrecorded_work(task) if task else ""
+    workers = WorkerBeat.objects.seen_recently().filter(host=host, problem="")
+    return host if host and any(needed <= frozenset(worker.labels) for worker in workers) else ""
+
+
 def hosts_that_left(task_id: int) -> list[str]:
-    """Return the hosts that cannot do what the task needs, this one included."""
+    """Return the hosts that leave the task to others, this one included."""
+    needed = labels_of_next_step(task_id)
+    if host := _awaited_host(task_id, needed):
+        return sorted({*KnownHosts().others(needed, [host]), host_name()})
     return sorted({*_left_by(task_id), host_name()})
 
 

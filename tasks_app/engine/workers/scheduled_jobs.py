@@ -6,7 +6,7 @@ It stands apart from the command `worker`, which only reads options and starts t
 from __future__ import annotations
 
 import logging
-from typing import Any
+from datetime import UTC, datetime
 
 from huey.consumer import Scheduler
 
@@ -23,19 +23,15 @@ class PunctualScheduler(Scheduler):  # type: ignore[misc]
     The portal has no periodic jobs.
     """
 
-    def loop(self, now: Any = None) -> None:
+    def loop(self, now: datetime | None = None) -> None:
         """Put what is due into the queue, then sleep until the next job is due, or look again."""
+        now = now or datetime.now(UTC).replace(tzinfo=None)  # as Huey writes it
+        seconds = LOOK_SECONDS
         try:
-            seconds = self._seconds_until_next()
-            if seconds is not None and seconds <= 0:
-                for job in self.huey.read_schedule(now):
-                    self.huey.enqueue(job)
-                seconds = self._seconds_until_next()
+            for job in self.huey.read_schedule(now):
+                self.huey.enqueue(job)
+            if following := self.huey.scheduled(limit=1):
+                seconds = (following[0].eta - now).total_seconds()
         except Exception:  # the thread would end
             logger.exception("the scheduled jobs cannot be read")
-            seconds = None
-        self.stop_flag.wait(LOOK_SECONDS if seconds is None else max(0.0, min(seconds, LOOK_SECONDS)))
-
-    def _seconds_until_next(self) -> float | None:
-        found: float | None = self.huey.storage.seconds_until_scheduled(self.huey._get_timestamp())
-        return found
+        self.stop_flag.wait(max(0.0, min(seconds, LOOK_SECONDS)))

@@ -20,7 +20,7 @@ from tasks_app.engine.lease import Lease, keep_renewed
 from tasks_app.engine.workspaces.recording import RECORDING_ERRORS, set_head
 from tasks_app.models import Sequence, Task, paths
 from tasks_app.sandbox import Limits, Sandbox
-from tasks_app.services.workers.workspaces import is_outdated, runs_in_workspace
+from tasks_app.services.workers.hosts import is_outdated, runs_in_workspace
 
 logger = logging.getLogger(__name__)
 
@@ -60,6 +60,22 @@ def clean_workspaces(*, older_than: timedelta, sandbox: Sandbox, dry_run: bool =
             continue
         with _held(task) as held:
             yield _clean(task, path, sandbox) if held else Cleaned(task, path, kept=BUSY)
+
+
+def remove_half_made_clones() -> Iterator[Cleaned]:
+    """Remove clones that killed workers never finished, of tasks that have ended since.
+
+    The next worker of a task that goes on makes its clone anew.
+    """
+    for task in _candidates(timedelta(0)):
+        path = paths.workspace(task).unfinished
+        if not path.exists():
+            continue
+        with _held(task) as held:
+            if held:
+                size = _size_on_disk(path)
+                paths.remove_folder(path)
+                yield Cleaned(task, path, freed=size)
 
 
 def _candidates(older_than: timedelta) -> list[Task]:

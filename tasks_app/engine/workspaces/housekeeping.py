@@ -1,9 +1,10 @@
-"""Freeing what no row needs any more: folders on worker hosts, and objects in repositories."""
+"""Freeing what nothing needs any more: left by killed processes, folders without rows, unnamed objects."""
 
 from __future__ import annotations
 
 import fcntl
 import logging
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -18,10 +19,13 @@ from django.db import close_old_connections
 from django.db.models import Model, Q
 from django.utils import timezone
 
+from tasks_app.agent.proxy.server import SOCKET_FOLDER
 from tasks_app.core.errors import WorkspaceError
+from tasks_app.core.temporary_folders import abandoned_folders
 from tasks_app.engine.temporary_faults import temporary_fault
-from tasks_app.engine.workspaces.cleaning import BUSY, Cleaned, clean_workspaces
-from tasks_app.git.pruning import prune
+from tasks_app.engine.workspaces.cleaning import BUSY, Cleaned, clean_workspaces, remove_half_made_clones
+from tasks_app.git.pruning import prune, remove_unfinished_files
+from tasks_app.git.recording import TEMPORARY, remove_tree
 from tasks_app.models import (
     Project,
     Publication,
@@ -37,6 +41,7 @@ from tasks_app.models import (
 from tasks_app.sandbox import Sandbox
 from tasks_app.sandbox.watch import size_of_folder
 from tasks_app.services.data_directory import holds_portal
+from tasks_app.services.workers.hosts import remove_pushes_of_ended_tasks
 
 #: Each model with commits, how it leads to its project, and its fields that name one.
 FIELDS_WITH_COMMITS: tuple[tuple[type[Model], str, tuple[str, ...]], ...] = (
@@ -63,8 +68,16 @@ logger = logging.getLogger(__name__)
 
 #: How old an object must be before it is removed: a recording may still need younger ones.
 UNNAMED_KEPT = timedelta(days=14)
+#: How old a half-written file must be before it is removed from a repository that is always in use.
+UNFINISHED_KEPT = timedelta(days=1)
 #: Seconds between two looks at what is left over on a worker host.
 SECONDS = 3600.0
+#: The prefixes of the portal's temporary folders: those of the machine, and those in the data directory.
+TEMPORARY_PREFIXES = (
+    SOCKET_FOLDER, "cat-herder-commit-", "cat-herder-validate-", "cat-herder-doctor-", "cat-herder-gate-",
+    "cat-herder-probe-",
+)  # fmt: skip
+DATA_PREFIXES = ("cat-herder-probe-", ".sample-")
 
 
 @dataclass(frozen=True)
@@ -142,6 +155,45 @@ def prune_repositories(*, older_than: timedelta = UNNAMED_KEPT) -> Iterator[Free
             yield Freed(repository.path, freed=done.freed, kept=done.kept)
 
 
+def remove_abandoned_folders() -> Iterator[Freed | Cleaned]:
+    """Remove what killed processes left half-made on this host: temporary folders, clones and repositories.
+
+    A clone of a task that goes on is not removed here: its next worker makes it anew.
+    """
+    places = (
+        (paths.data_dir(), DATA_PREFIXES),
+        (paths.data_dir() / "repositories", (TEMPORARY,)),
+        (Path(tempfile.gettempdir()), TEMPORARY_PREFIXES),
+        (Path("/tmp"), (SOCKET_FOLDER,)),  # noqa: S108 if that path is too long for a socket
+    )
+    for parent, prefixes in places:
+        for path in abandoned_folders(parent, *prefixes):
+            size = _size(path)
+            try:
+                remove_tree(path)
+            except OSError as error:
+                yield Freed(path, kept=str(error))
+                continue
+            yield Freed(path, freed=size)
+    for path in sorted((paths.data_dir() / "repositories").glob("*.git.new")):
+        with _unused(path.with_suffix("")) as unused:
+            if unused:
+                yield _remove(path)
+    for project in Project.objects.order_by("pk"):
+        place = paths.repository(project)
+        if freed := remove_unfinished_files(place, older_than=UNFINISHED_KEPT):
+            yield Freed(place.path, freed=freed)
+    yield from remove_half_made_clones()
+
+
+def log_removed(one: Freed | Cleaned) -> None:
+    """Log what was removed, or why it was kept."""
+    if one.kept:
+        logger.warning("%s is left over and was kept: %s", one.path, one.kept)
+    else:
+        logger.info("%s was left over and is removed: %s bytes", one.path, f"{one.freed:,}")
+
+
 class Housekeeper(threading.Thread):
     """Removes what is left over on this host, at the start and then every SECONDS until it is stopped."""
 
@@ -163,14 +215,14 @@ class Housekeeper(threading.Thread):
             self._stop_wanted.wait(SECONDS)
 
     def _remove_all(self) -> None:
-        removed: Iterator[Freed | Cleaned] = chain(remove_unused_folders(), self._remove_old_workspaces())
+        remove_pushes_of_ended_tasks()
+        removed: Iterator[Freed | Cleaned] = chain(
+            remove_abandoned_folders(), remove_unused_folders(), self._remove_old_workspaces()
+        )
         for one in removed:
             if one.kept == BUSY:
                 continue
-            if one.kept:
-                logger.warning("%s is left over and was kept: %s", one.path, one.kept)
-            else:
-                logger.info("%s was left over and is removed: %s bytes", one.path, f"{one.freed:,}")
+            log_removed(one)
             if self._stop_wanted.is_set():
                 return
 

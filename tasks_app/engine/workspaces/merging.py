@@ -15,7 +15,7 @@ from tasks_app.git.publishing import make_commit
 from tasks_app.history.events.reading import Events
 from tasks_app.models import EventKind, Run, Task, paths
 from tasks_app.prompting.merging import in_one_line, unresolved_merge
-from tasks_app.services.publishing.merging import Merge
+from tasks_app.services.publishing.pull_requests import Merge
 
 _CHECK = "merge: all conflicts resolved"
 
@@ -70,14 +70,15 @@ def merge_report(run: Run) -> CheckReport | None:
     unmarked = _left_alone(run, run.head_commit, merge) if is_started else []
     if not (marked or unmarked):
         return CheckReport(True, _CHECK)
-    order = unresolved_merge(marked, unmarked)
-    return CheckReport(False, _CHECK, order, problem="The merge has conflicts that are not resolved.")
+    found = "\n".join(map(in_one_line, [*marked, *unmarked]))
+    problem = "The merge has conflicts that are not resolved."
+    return CheckReport(False, _CHECK, found, problem=problem, order=unresolved_merge(marked, unmarked))
 
 
 def _left_alone(run: Run, commit: str, merge: Merge) -> list[str]:
     """Return files in conflict that have no markers, were not touched, and that the agent did not name.
 
-    It names what it decided to keep in a closing message, of any run since the merge began.
+    It names what it decided to keep in the last message of any run since the merge began.
     """
     task = run.step.task
     untouched = merge.files_left_alone(paths.repository(task.project), commit) if merge.unmarked else []

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import logging
+from typing import NamedTuple
 
 from tasks_app.config.pipeline import step_from_json
 from tasks_app.core.errors import SandboxError, WorkspaceError
+from tasks_app.core.phases import Phase
 from tasks_app.engine.crashpoints import crash_point
 from tasks_app.engine.lease import Lease
 from tasks_app.engine.temporary_faults import temporary_fault
 from tasks_app.engine.worker_context import WorkerContext
 from tasks_app.engine.workspaces.merging import as_merge_commit
 from tasks_app.engine.workspaces.record_again import RECORDED_AGAIN
-from tasks_app.git import AUTHOR, Snapshot
+from tasks_app.git import AUTHOR, Snapshot, committed_blob
 from tasks_app.history.events.append import append_one
 from tasks_app.models import Change, ChangeKind, EventKind, Run, Sequence, Step, Task, paths
 from tasks_app.services.difference import base_of
@@ -22,12 +24,20 @@ logger = logging.getLogger(__name__)
 #: The errors of a recording that fails.
 RECORDING_ERRORS = (WorkspaceError, SandboxError)
 SHOWN_NAMES = 10
+_IGNORED = "Not part of the result, because .gitignore names it:"
 
 
-def record_work(run: Run, lease: Lease, context: WorkerContext) -> str:
+class Recorded(NamedTuple):
+    """Why the work of a run could not be recorded, or "", and what git ignored of it, as a note."""
+
+    problem: str = ""
+    ignored: str = ""
+
+
+def record_work(run: Run, lease: Lease, context: WorkerContext) -> Recorded:
     """Snapshot the workspace as the agent left it, for the diff and for people who fetch the branch.
 
-    Returns why it failed, or "". A run whose work is not recorded must not count as done.
+    A run whose work is not recorded must not count as done.
     """
     step = run.step
     label = f"{step.task_id}-{step.position:02d}-{run.number}"
@@ -48,10 +58,20 @@ def record_work(run: Run, lease: Lease, context: WorkerContext) -> str:
         logger.warning("task %s: %s", step.task_id, error)
         with lease.locked():  # an answer may have been noted in the run since it halted
             append_one(run, EventKind.ERROR, {"text": f"The work could not be recorded: {error}"})
-        return str(error)
+        return Recorded(str(error))
     _store_snapshot(run, lease, made)
     crash_point("work-recorded")
-    return ""
+    return Recorded(ignored=_ignored_note(made))
+
+
+def say_what_checks_saw(run: Run, lease: Lease, ignored: str) -> None:
+    """Note once that checks saw files which people who fetch the branch do not get."""
+    with lease.fenced() as current:
+        others = [note for note in current.left_out if not note.startswith(_IGNORED)]
+        if len(others) == len(current.left_out):
+            append_one(run, EventKind.NOTE, {"text": ignored})
+        run.step.task.left_out = [*others, ignored]
+        Task.objects.filter(pk=current.pk).update(left_out=run.step.task.left_out)
 
 
 def record_after_checks(run: Run, lease: Lease, context: WorkerContext) -> str:
@@ -90,6 +110,7 @@ def snapshot(
         label=label,
         sandbox=context.sandbox,
         recorded=last_recorded(task),
+        below=lambda: commit_below(task),
         message=message or task.title,
         publish=publish,
         manifest=manifest,
@@ -100,8 +121,8 @@ def snapshot(
 def _store_snapshot(run: Run, lease: Lease, made: Snapshot) -> None:
     step = run.step
     with lease.fenced() as current:
-        recorded_again = [note for note in current.left_out if note.startswith(RECORDED_AGAIN)]
-        left_out = [*recorded_again, *made.notes, *_ignored_notes(made)]
+        lasting = (RECORDED_AGAIN, _IGNORED) if made.ignored else RECORDED_AGAIN
+        left_out = [*(note for note in current.left_out if note.startswith(lasting)), *made.notes]
         run.head_commit, run.head_ignored = made.commit, made.manifest
         run.save(update_fields=["head_commit", "head_ignored"])
         Step.objects.filter(pk=step.pk).update(head_commit=made.commit)
@@ -115,13 +136,13 @@ def _store_snapshot(run: Run, lease: Lease, made: Snapshot) -> None:
     step.task.head_commit, step.task.left_out = made.commit, left_out
 
 
-def _ignored_notes(made: Snapshot) -> list[str]:
+def _ignored_note(made: Snapshot) -> str:
     """Name the files that git ignores: checks see them, but people who fetch the branch do not get them."""
     if not made.ignored:
-        return []
+        return ""
     names = ", ".join(made.ignored_names[:SHOWN_NAMES])
     more = f" and {made.ignored - SHOWN_NAMES} more" if made.ignored > SHOWN_NAMES else ""
-    return [f"Not part of the result, because .gitignore names it: {names}{more}. Checks saw it."]
+    return f"{_IGNORED} {names}{more}. Checks saw it."
 
 
 def _commit_message(step: Step) -> str:
@@ -145,6 +166,23 @@ def last_recorded(task: Task) -> str:
     return task.head_commit or task.base_commit
 
 
+def commit_below(task: Task) -> str:
+    """Return the commit below the last recorded one if the step that made that goes on; else "".
+
+    A recording replaces the earlier one of its step, because the clone's HEAD stays below both until the work
+    is committed. A new clone, of another host or with a new `.git`, must have its HEAD there too: otherwise
+    the step would get a second commit.
+    """
+    made_by = Run.objects.filter(step__task=task, head_commit=task.head_commit).exclude(head_commit="")
+    run = made_by.select_related("step__task").order_by("-pk").first()
+    if run is None or (task.auto_commit and run.step.phase == Phase.DONE):
+        return ""
+    parents = paths.repository(task.project).parents_of_own(
+        task.head_commit, author=AUTHOR, message=_commit_message(run.step)
+    )
+    return parents[0] if parents and len(parents) == 1 else ""  # a merge commit stays
+
+
 def set_head(task: Task, commit: str) -> None:
     """Store the newest commit of the task, and of its sequence if it has one."""
     Task.objects.filter(pk=task.pk).update(head_commit=commit)
@@ -163,15 +201,23 @@ def publish_without(name: str, run: Run, lease: Lease) -> None:
     """Publish the judged commit, with the file `name` as it was when the task began.
 
     It is made from the commit and not from the workspace, where checks have left files since. The snapshot
-    after the checks gets the same file, so that a later task of the sequence is not blamed for it.
+    after the checks gets the same file, so that a later task of the sequence is not blamed for it; and so
+    does the commit from which the step began, because it may go on after a review.
     """
-    step = run.step
+    step, repository = run.step, paths.repository(run.step.task.project)
+    began = step.base_commit
+    blobs = [committed_blob(repository, commit=one, path=name) for one in (began, base_of(step.task))]
+    if blobs[0] != blobs[1]:
+        began = _without(name, run, began, label="result-began")
     result = _without(name, run, step.task.head_commit, label="result", publish=True)
     checked = _without(name, run, run.checked_commit, label="result-checked") if run.checked_commit else ""
     with lease.fenced() as task:
         set_head(task, result)
         run.head_commit, run.checked_commit = result, checked
         run.save(update_fields=["head_commit", "checked_commit"])
+        if began != step.base_commit:
+            step.base_commit, step.head_commit = began, result
+            step.save(update_fields=["base_commit", "head_commit"])
         Change.objects.create(task=task, kind=ChangeKind.TASK)
     step.task.head_commit = result
 

@@ -48,8 +48,7 @@ from tasks_app.git import Repository
 from tasks_app.models import Change, ChangeKind, Setup, SetupCache, SetupOutcome, Task, paths
 from tasks_app.sandbox import Finished, Sandbox
 from tasks_app.sandbox import run as run_command
-from tasks_app.services.workers.installation_limits import most_network
-from tasks_app.services.workers.workspaces import runs_in_workspace
+from tasks_app.services.workers.hosts import most_network, runs_in_workspace
 
 logger = logging.getLogger(__name__)
 

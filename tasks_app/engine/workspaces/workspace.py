@@ -23,6 +23,7 @@ from tasks_app.engine.workspaces.record_again import restore_lost_work
 from tasks_app.engine.workspaces.recording import (
     RECORDING_ERRORS,
     add_note,
+    commit_below,
     is_guarded,
     last_recorded,
     set_head,
@@ -32,8 +33,9 @@ from tasks_app.engine.workspaces.setup import run_setup
 from tasks_app.git import EMPTY_LIST, Snapshot
 from tasks_app.git.lfs_contents import LfsContents
 from tasks_app.git.submodules import AllowedSources, Submodule, SubmoduleStore
-from tasks_app.models import Outcome, Run, Step, Task, paths
-from tasks_app.services.workers.workspaces import is_outdated, runs_in_workspace
+from tasks_app.history.events.append import append_one
+from tasks_app.models import EventKind, Outcome, Run, Step, Task, paths
+from tasks_app.services.workers.hosts import is_outdated, runs_in_workspace
 
 logger = logging.getLogger(__name__)
 
@@ -45,6 +47,8 @@ def prepare_workspace(step: Step, lease: Lease, context: WorkerContext) -> None:
     for folder in (paths.home(task), paths.check_home(task), paths.answers_dir(task)):
         folder.mkdir(parents=True, exist_ok=True)
     _remove_outdated(task, lease)
+    # An earlier step may have put the files back and worked on them since this step was loaded.
+    task.refresh_from_db(fields=["reset_to", "head_commit", "merged_commit"])
     if task.reset_to:
         _put_files_back(step, lease, context)
     restore_lost_work(step, lease, context)
@@ -74,20 +78,11 @@ def _store_base_after_setup(step: Step, lease: Lease, context: WorkerContext) ->
 def _remove_outdated(task: Task, lease: Lease) -> None:
     """Remove a workspace that is older than the last run, which another host has made.
 
-    The task goes on in a new one, made from the last recorded commit. What a run there left without recording
-    it is lost with its host, and its log says so.
+    The task goes on in a new one, made from the last recorded commit.
     """
-    if not is_outdated(task):
-        return
-    lease.phase()  # a worker that was suspended for long must not remove its successor's workspace
-    paths.remove_folder(paths.workspace(task).path)
-    last = runs_in_workspace(task).last()
-    if last is not None and not last.head_commit:
-        note = (
-            f"The task goes on on another host, with the files of commit {last_recorded(task)[:10]}. What"
-            " this run changed after that was not recorded."
-        )
-        add_note(last, lease, note)
+    if is_outdated(task):
+        lease.phase()  # a worker that was suspended for long must not remove its successor's workspace
+        paths.remove_folder(paths.workspace(task).path)
 
 
 def _make_usable(task: Task, lease: Lease, context: WorkerContext) -> bool:
@@ -99,7 +94,9 @@ def _make_usable(task: Task, lease: Lease, context: WorkerContext) -> bool:
     last = runs_in_workspace(task).last()
     if last is None or not _holds_files(workspace.path):
         _require_recorded(task)
-        make_clone(task, last_recorded(task))
+        if last is not None and not last.head_commit:
+            _give_up_unrecorded(task, last, lease)
+        make_clone(task, last_recorded(task), below=commit_below(task))
         return True
     workspace.remove_locks()
     if last.outcome == Outcome.CRASHED:  # perhaps with the whole machine
@@ -107,8 +104,27 @@ def _make_usable(task: Task, lease: Lease, context: WorkerContext) -> bool:
     else:
         fault = "" if workspace.has_usable_git() else "could not be read"
     if fault:
-        add_note(last, lease, workspace.renew_git(last_recorded(task), why=fault))
+        below, sandbox = commit_below(task), context.sandbox
+        note = workspace.renew_git(last_recorded(task), why=fault, below=below, sandbox=sandbox)
+        add_note(last, lease, note)
     return False
+
+
+def _give_up_unrecorded(task: Task, last: Run, lease: Lease) -> None:
+    """Say that the run's work is lost with its workspace. If it had finished, the agent must run again.
+
+    Otherwise the files of the commit before would be judged, and the task done without its work.
+    """
+    where = "on another host" if last.data_dir != paths.worker_data_dir_id() else "in a new workspace"
+    recorded = last_recorded(task)[:10]
+    note = (
+        f"The task goes on {where}, with the files of commit {recorded}. What this run changed after that was"
+        " not recorded."
+    )
+    with lease.locked():
+        append_one(last, EventKind.NOTE, {"text": note})
+        unjudged = Run.objects.filter(pk=last.pk, outcome=Outcome.FINISHED, checks__isnull=True)
+        unjudged.update(outcome=Outcome.CRASHED)
 
 
 def _require_recorded(task: Task) -> None:
@@ -206,8 +222,8 @@ def _move_aside(step: Step, lease: Lease, label: str, error: Exception) -> None:
     add_note(runs_in_workspace(step.task).last(), lease, note)
 
 
-def make_clone(task: Task, commit: str) -> None:
-    """Make the task's clone at `commit`, unless there is one.
+def make_clone(task: Task, commit: str, *, below: str = "") -> None:
+    """Make the task's clone with the files of `commit`, unless there is one. Its HEAD is `below`, if given.
 
     Raises WorkspaceError, in words for people; SubmodulesUnavailable if another host may succeed.
 
@@ -218,6 +234,7 @@ def make_clone(task: Task, commit: str) -> None:
     try:
         paths.workspace(task).create(
             base=commit,
+            below=below,
             submodules=_submodules(task, commit, declared_in) if task.submodules else (),
             contents=_contents(task, declared_in) if task.lfs else None,
         )

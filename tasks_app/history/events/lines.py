@@ -57,9 +57,15 @@ def _format_tool_result(payload: Payload) -> str:
 
 
 def question_text(payload: Payload) -> str:
-    """Return all items of a question with their options."""
+    """Return a question's items with their options. For an approval, add the whole command and the rule."""
     items = payload.get("items") or [{"question": payload.get("question", "")}]
-    return "\n".join(map(_format_item, items))
+    lines = list(map(_format_item, items))
+    for piece in payload.get("evidence") or ():
+        if piece.get("kind") == "rule":
+            lines.append(f"Rule: {piece['text']}")
+        elif piece.get("kind") == "command" and f"`{piece['text']}`" not in lines[0]:
+            lines.append(f"Command: {piece['text']}")
+    return "\n".join(lines)
 
 
 def _format_item(item: Payload) -> str:

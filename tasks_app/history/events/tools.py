@@ -9,6 +9,7 @@ from typing import Any
 from tasks_app.core.control_characters import strip_controls
 
 _WORKSPACE = re.compile(r"^.*/(?:tasks|sequences)/\d+(?:-[0-9a-f]+)?/workspace/")
+_PLAN = re.compile(r"/home/\.claude/plans/[^/]+\.md$")
 _LENGTH = 160
 _PATH_KEYS = ("file_path", "notebook_path", "path")
 
@@ -22,6 +23,8 @@ def summarise(name: str, given: Mapping[str, Any]) -> str:
         return _shorten(f"{name} “{given.get('pattern', '')}”" + (f" in {folder}" if folder else ""))
     if name == "TodoWrite":
         return _todo_line(given.get("todos"))
+    if name == "ExitPlanMode":
+        return "Shows its plan"
     if name == "AskUserQuestion":
         return _shorten(f"{name} {_first_question(given.get('questions'))}".strip())
     if path := next((given[key] for key in _PATH_KEYS if given.get(key)), None):
@@ -30,8 +33,8 @@ def summarise(name: str, given: Mapping[str, Any]) -> str:
 
 
 def short_path(path: Any) -> str:
-    """Return the path relative to the workspace, if it is in one."""
-    return _WORKSPACE.sub("", str(path))
+    """Return the path relative to the workspace, if it is in one; the file of a plan is “its plan”."""
+    return "its plan" if _PLAN.search(str(path)) else _WORKSPACE.sub("", str(path))
 
 
 def _todo_line(todos: Any) -> str:
@@ -56,5 +59,8 @@ def _shorten(text: str) -> str:
     """Return the first line, shortened, with “…” if something was left out."""
     text = strip_controls(text).strip()
     first = text.split("\n", 1)[0]
-    cut = first if len(first) <= _LENGTH else first[:_LENGTH].rstrip()
+    cut = first
+    if len(first) > _LENGTH:
+        at = first.rfind(" ", _LENGTH // 2, _LENGTH + 1)  # not inside a word, unless it is a very long one
+        cut = first[: at if at > 0 else _LENGTH].rstrip()
     return cut if cut == text else f"{cut} …"

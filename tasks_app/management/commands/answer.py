@@ -21,11 +21,18 @@ from tasks_app.cli.lookup import find_question
 from tasks_app.core.errors import AnswerEmpty, BadInput
 from tasks_app.models import Channel, Question, Verdict
 from tasks_app.permissions import Principal
-from tasks_app.reporting.commands import answer_command
-from tasks_app.reporting.schemas.questions import AnswerOutcome
-from tasks_app.services.questions.answers import Answered, Reply, answer_question, decide, dismiss_question
+from tasks_app.schemas.questions import AnswerOutcome
+from tasks_app.services.commands import answer_command
+from tasks_app.services.questions.answers import (
+    Reply,
+    answer_question,
+    decide,
+    dismiss_question,
+    undo_answer,
+    undo_until,
+)
 from tasks_app.services.questions.earlier_answers import EarlierAnswer, find_similar_answers
-from tasks_app.services.questions.undo import undo_answer, undo_until
+from tasks_app.services.questions.question_outcomes import Answered
 
 
 class Command(TerminalCommand):
@@ -45,7 +52,7 @@ examples:
   manage.py answer 7 2                                the second option
   manage.py answer 7 - < decision.txt                 a long answer, from a file
   manage.py answer 8 --item 1=SQLite --item 2="CSV, PDF" --notes "PDF can come later"
-  manage.py answer 7 --take                           the same answer as to a question like it before
+  manage.py answer 7 --take                           the same answer as before to the same question
   manage.py answer 9 --approve                        a tool call or a plan
   manage.py answer 9 --deny "Not before Monday"       --send-back "…" for a plan
   manage.py answer 9 \'$2.50\'                         goes on at a soft cost limit, up to $2.50 more
@@ -67,12 +74,8 @@ examples:
         )
         parser.add_argument(
             "--take",
-            metavar="N",
-            type=int,
-            nargs="?",
-            const=1,
-            help="give the same answer as to a question like this one before: the Nth that `manage.py status "
-            "TASK` shows, default the nearest",
+            action="store_true",
+            help="give the same answer as before to the same question, as `manage.py status TASK` shows it",
         )
         parser.add_argument("--notes", metavar="TEXT", default="", help="what else the agent should know")
         add_decision_arguments(parser)
@@ -105,7 +108,12 @@ examples:
         question = find_question(options["question"], principal=principal)
         if options["undo"]:
             return self._undo(question, options, by=principal)
-        answered = _reply_as_told(question, options, by=principal)
+        try:
+            answered = _reply_as_told(question, options, by=principal)
+        except BadInput as error:
+            if error.where != "decisions":
+                raise
+            raise BadInput(f"{error.message} For example: D-17=supersede.", where="--decision") from error
         if options["json"]:
             self.write_json(AnswerOutcome.of(answered.question, repeated=answered.repeated))
         else:
@@ -144,7 +152,7 @@ def _given(options: dict[str, Any]) -> int:
     """Return how many answers and decisions the options have."""
     answers = int(options["text"] is not None or bool(options["item"]))
     refusals = sum(options[name] is not None for name in ("deny", "send_back"))
-    answers += options["take"] is not None
+    answers += bool(options["take"])
     return answers + bool(options["approve"]) + bool(options["dismiss"]) + refusals
 
 
@@ -166,7 +174,7 @@ def _reply_as_told(question: Question, options: dict[str, Any], *, by: Principal
         return decide(question, verdict, by=by, via=Channel.TERMINAL, notes=reason)
     if not question.takes_answer:
         raise BadInput(f"Question {question.pk} needs a decision: {answer_command(question)}")
-    taken = _earlier_answers(question, options["take"]) if options["take"] is not None else []
+    taken = _earlier_answers(question) if options["take"] else []
     answers = {asked: answer for one in taken for asked, answer in one.answers.items()}
     answers = answers or _read_answers(question, options["text"], options["item"])
     taken_from = taken[0].question.pk if taken else None
@@ -174,17 +182,15 @@ def _reply_as_told(question: Question, options: dict[str, Any], *, by: Principal
     return answer_question(question, reply, by=by, via=Channel.TERMINAL)
 
 
-def _earlier_answers(question: Question, number: int) -> list[EarlierAnswer]:
-    """Return the Nth earlier answer to each item. Raises BadInput if one has less."""
-    earlier, taken = find_similar_answers(question), []
+def _earlier_answers(question: Question) -> list[EarlierAnswer]:
+    """Return the earlier answer to each item, which was the same. Raises BadInput if one has none."""
+    same, taken = [one for one in find_similar_answers(question) if one.same], []
     for item in question.items:
-        found = [one for one in earlier if str(item["question"]) in one.answers]
-        if not 1 <= number <= len(found):
+        found = next((one for one in same if str(item["question"]) in one.answers), None)
+        if found is None:
             which = f"question {question.pk}" if len(question.items) == 1 else f"“{item['question']}”"
-            raise BadInput(
-                f"{which} has {len(found)} earlier answer{'s' * (len(found) != 1)}", where="--take"
-            )
-        taken.append(found[number - 1])
+            raise BadInput(f"{which} was not asked before in the same words", where="--take")
+        taken.append(found)
     return taken
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ from django.core.management.base import CommandParser
 
 from tasks_app.cli.command import Exit, TerminalCommand
 from tasks_app.cli.screen import Screen
+from tasks_app.history.audit import record
+from tasks_app.models import Action
 from tasks_app.operations.backup import BackupSummary, stream_backup, write_backup
 
 
@@ -46,6 +49,12 @@ examples:
         else:
             target = Path(options["file"]).expanduser().absolute()
             written = write_backup(target, say=self._say, overwrite=options["force"], with_key=with_key)
+        record(
+            Action.BACKUP_MADE,
+            actor_name=getpass.getuser(),
+            subject="standard output" if options["file"] == "-" else options["file"],
+            with_secret_key=with_key,
+        )
         for warning in written.warnings:
             self._screen.say(f"Warning: {warning}", style="yellow")
         self._print_summary(written, options)

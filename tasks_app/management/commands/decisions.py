@@ -16,9 +16,8 @@ from tasks_app.core.errors import BadInput
 from tasks_app.models import DECISION_SHOWN_WITH, Decision, DecisionState, Project
 from tasks_app.models.decision import ALL, CURRENT, REVIEW
 from tasks_app.permissions import Principal, projects_visible_to
-from tasks_app.reporting.schemas.decisions import DecisionOut, DecisionWithHistory
-from tasks_app.services.decisions.exporting import export_decisions
-from tasks_app.services.decisions.importing import import_decisions, preview_import
+from tasks_app.schemas.questions import DecisionOut, DecisionWithHistory
+from tasks_app.services.decisions.records import export_decisions, import_decisions, preview_import
 
 
 class Command(TerminalCommand):
@@ -31,7 +30,7 @@ examples:
   manage.py decisions --project billing rounding
   manage.py decisions --project billing D-17
   manage.py decisions --project billing --state retired --json
-  manage.py decisions --project billing --import CLAUDE.md --dry-run
+  manage.py decisions --project billing --import docs/adr/0012-cents.md --dry-run
   manage.py decisions --project billing --export"""
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -49,8 +48,8 @@ examples:
             dest="import_paths",
             metavar="PATH",
             nargs="*",
-            help="propose the decisions that files of the project's branch state: CLAUDE.md, AGENTS.md and "
-            "ADRs, or only the files that are named",
+            help="propose the decisions that records (ADRs) of the project's branch state, or only the files "
+            "that are named",
         )
         parser.add_argument("--accept", action="store_true", help="with --import: they hold already")
         parser.add_argument("--dry-run", action="store_true", help="with --import: only show what is found")

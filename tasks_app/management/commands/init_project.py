@@ -14,13 +14,11 @@ from tasks_app.cli.command import Exit, TerminalCommand
 from tasks_app.cli.repository import repository_context, resolve_folder
 from tasks_app.cli.screen import Screen
 from tasks_app.cli.validation_report import show_report
-from tasks_app.config.importing import Imported, convert, read_exported, to_yaml
 from tasks_app.config.starter import Choices, Outcome, Written, starter_files, write_all
 from tasks_app.config.validation import Report, is_repository, validate
 from tasks_app.core.errors import BadInput
 from tasks_app.prompting import SHIPPED_PROMPTS
-from tasks_app.reporting.schemas.projects import FileWritten, InitOutcome, ReportOut
-from tasks_app.sandbox import SandboxMode, detect
+from tasks_app.schemas.projects import FileWritten, InitOutcome, ReportOut
 
 _STYLES = {Outcome.MADE: "green", Outcome.THERE: "dim", Outcome.LEFT: "yellow"}
 
@@ -34,8 +32,7 @@ exit codes: 0 done, 1 the result has errors, 2 wrong usage
 
 examples:
   manage.py init_project ~/code/billing --dry-run
-  manage.py init_project ~/code/billing --prompts
-  manage.py init_project ~/code/billing --import cat-herder.config.js"""
+  manage.py init_project ~/code/billing --prompts"""
     requires_tables = False
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -48,15 +45,6 @@ examples:
         parser.add_argument(
             "--schema", action="store_true", help="put the JSON Schema beside cat-herder.yaml, for editors"
         )
-        parser.add_argument(
-            "--import",
-            dest="source",
-            metavar="FILE",
-            help="make cat-herder.yaml from a cat-herder.config.js; the file is run, by node in the sandbox",
-        )
-        parser.add_argument(
-            "--trust", action="store_true", help="run that file even where there is no sandbox"
-        )
         parser.add_argument("--dry-run", action="store_true", help="only print what would be created")
         parser.add_argument("--force", action="store_true", help="also in a folder that is no git repository")
         parser.add_argument("--json", action="store_true", help="print the outcome as JSON")
@@ -68,24 +56,18 @@ examples:
             raise BadInput(
                 "this is not the top folder of a git repository; use --force to continue", where=str(root)
             )
-        imported = _import_settings(root, options) if options["source"] else None
-        choices = Choices(
-            settings=to_yaml(imported, source=Path(options["source"]).name) if imported else "",
-            prompts=options["prompts"],
-            schema=options["schema"],
-        )
+        choices = Choices(prompts=options["prompts"], schema=options["schema"])
         context = repository_context(root)
         # Read all texts first, so that an unreadable one stops the command before it creates a file.
         written = write_all(list(starter_files(context, choices)), context, dry_run=options["dry_run"])
         report = None if options["dry_run"] else _validate_uncommitted(root)
-        self._print_outcome(root, written, imported.notes if imported else (), report, options)
+        self._print_outcome(root, written, report, options)
         return Exit.DONE if report is None or report.ok else Exit.FAILED
 
     def _print_outcome(
         self,
         root: Path,
         written: list[Written],
-        notes: tuple[str, ...],
         report: Report | None,
         options: dict[str, Any],
     ) -> None:
@@ -96,13 +78,12 @@ examples:
                     files=[
                         FileWritten(file=one.name, outcome=one.outcome, remark=one.remark) for one in written
                     ],
-                    not_carried_over=list(notes),
                     validation=ReportOut.of(report) if report else None,
                 )
             )
             return
         screen = Screen(self.stdout, no_color=options["no_color"])
-        _print_files(screen, written, notes)
+        _print_files(screen, written)
         if report is None:
             screen.say("\nA dry run: nothing was written.")
             return
@@ -111,47 +92,19 @@ examples:
         _print_next_commands(screen, root, written, report)
 
 
-def _import_settings(root: Path, options: dict[str, Any]) -> Imported:
-    """Import the settings of the given file. Raises BadInput if there is no sandbox and no --trust."""
-    path = _find_file(options["source"], root)
-    sandbox = detect(SandboxMode(settings.ENVIRONMENT.sandbox), hidden=[Path(settings.DATA_DIR)])
-    if not sandbox.active and not options["trust"]:
-        raise BadInput(
-            "this file is a program, and there is no sandbox to run it in "
-            f"({sandbox.reason.rstrip('.')}). Read it, then use --trust to run it with your permissions.",
-            where=str(path),
-        )
-    # The file may read the repository that it is part of, otherwise only itself.
-    visible = root if path.is_relative_to(root) and is_repository(root) else path
-    return convert(read_exported(path, repository=visible, sandbox=sandbox), repository=root)
-
-
-def _find_file(named: str, root: Path) -> Path:
-    """Resolve a file against the working directory, else against the repository."""
-    here, there = Path(named).expanduser(), root / named
-    path = here if here.is_file() or not there.is_file() else there
-    if not path.is_file():
-        raise BadInput("there is no such file to import", where=named)
-    return path.resolve()
-
-
 def _validate_uncommitted(root: Path) -> Report:
     # New files are not committed yet; the printed next command does that.
     threshold = settings.ENVIRONMENT.threshold
     return validate(root, prompts=SHIPPED_PROMPTS, threshold=threshold, with_git=False)
 
 
-def _print_files(screen: Screen, written: list[Written], notes: tuple[str, ...]) -> None:
+def _print_files(screen: Screen, written: list[Written]) -> None:
     width = max(len(one.outcome) for one in written)
     for one in written:
         remark = f" ({one.remark})" if one.remark else ""
         screen.say(
             f"{one.outcome:<{width}}  {one.name}{remark}", indent=2, style=_STYLES[one.outcome], wrap=False
         )
-    if notes:
-        screen.say("\nNot carried over as it was:")
-    for note in notes:
-        screen.say(note, indent=2)
 
 
 def _print_next_commands(screen: Screen, root: Path, written: list[Written], report: Report) -> None:

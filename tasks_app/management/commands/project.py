@@ -17,21 +17,22 @@ from tasks_app.core.errors import BadInput
 from tasks_app.git import committed_text
 from tasks_app.models import Project, paths
 from tasks_app.permissions import projects_visible_to, require_actor, require_maintainer
-from tasks_app.reporting.schemas.projects import ProjectFetched, ProjectList, ProjectListed, ProjectRemoved
-from tasks_app.reporting.schemas.publications import ForgeWebhookOut, PublishingOut
-from tasks_app.services.projects.fetching import fetch
-from tasks_app.services.projects.projects import add_project, remove_project
+from tasks_app.schemas.projects import ProjectFetched, ProjectList, ProjectListed, ProjectRemoved
+from tasks_app.schemas.publishing import ForgeWebhookOut, PublishingOut
+from tasks_app.services.projects.projects import add_project, fetch, remove_project
 from tasks_app.services.projects.settings import (
     CONFIG_FILE,
+    change_branch,
     change_settings,
     overrides_of,
     settings_in_effect,
 )
-from tasks_app.services.publishing.forge_webhooks import create_webhook_secret, remove_webhook_secret
 from tasks_app.services.publishing.settings import (
     MANAGE_PUBLISHING,
     change_publishing,
+    create_webhook_secret,
     remove_credential,
+    remove_webhook_secret,
     store_credential,
 )
 
@@ -67,6 +68,7 @@ examples:
             description="Show the settings. With options, change overrides first; they apply to new tasks.",
         )
         configure.add_argument("name", metavar="NAME")
+        configure.add_argument("--branch", metavar="BRANCH", help="the branch that new tasks start from")
         add_setting_arguments(configure)
         again = actions.add_parser("fetch", help="fetch the source again, and repair the portal's copy of it")
         again.add_argument("name", metavar="NAME")
@@ -124,6 +126,8 @@ examples:
         principal = acting_principal(options["username"])
         project = find_project(options["name"], projects=projects_visible_to(principal))
         repository = paths.repository(project)
+        if options["branch"]:
+            change_branch(project, options["branch"], by=principal)
         commit = repository.head(project.branch)
         if changes := changed_overrides(options):
             overrides = overrides_of(project).model_copy(update=changes)

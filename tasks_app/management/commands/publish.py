@@ -14,10 +14,10 @@ from tasks_app.core.errors import BadInput
 from tasks_app.engine.publishing.publisher import carry_out
 from tasks_app.models import Channel, Publication, PublicationState, Sequence, Task
 from tasks_app.permissions import Principal
-from tasks_app.reporting.schemas.publications import PublicationOut
-from tasks_app.reporting.schemas.reviews import review_out
-from tasks_app.services.publishing.merging import let_agent_merge
+from tasks_app.schemas.publishing import PublicationOut
+from tasks_app.schemas.reviews import review_out
 from tasks_app.services.publishing.publications import publish
+from tasks_app.services.publishing.pull_requests import let_agent_merge
 from tasks_app.services.sequences import task_to_publish
 
 _POLL_SECONDS = 0.2

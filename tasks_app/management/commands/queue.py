@@ -13,9 +13,9 @@ from tasks_app.cli.screen import Screen
 from tasks_app.cli.tables import queue_table
 from tasks_app.core.errors import BadInput
 from tasks_app.permissions import Principal, tasks_visible_to
-from tasks_app.reporting.queue import queue_sentence
-from tasks_app.reporting.schemas.queue import QueueOut
+from tasks_app.schemas.workers import QueueOut
 from tasks_app.services.tasks import change_priority
+from tasks_app.services.workers.queue import queue_sentence
 
 
 class Command(TerminalCommand):

@@ -17,7 +17,7 @@ from tasks_app.cli.screen import Screen
 from tasks_app.core.errors import BadInput
 from tasks_app.models import Channel, ReviewThread, ReviewVerdict, Side, Task
 from tasks_app.permissions import Principal, tasks_visible_to
-from tasks_app.reporting.schemas.reviews import ReviewOut, ReviewsOut, ThreadOut
+from tasks_app.schemas.reviews import ReviewOut, ReviewsOut, ThreadOut
 from tasks_app.services.reviews.reviews import NewThread, send_review
 from tasks_app.services.reviews.threads import reply_to, resolve
 
@@ -28,9 +28,9 @@ class Command(TerminalCommand):
     help = """\
 Reviews the result of a task. Without a verdict and comments it shows the reviews so far.
 
---request-changes resumes the session that last wrote the code, with every open thread; checks and
-later steps run again. A worker of the portal does the work, or this terminal with --here. While the
-task works, the request waits until its steps are done."""
+--request-changes hands every open thread to the last step that wrote code and may change the files
+concerned; its checks and the steps after it run again. A worker of the portal does the work, or this
+terminal with --here. While the task works, the request waits until its steps are done."""
     examples = """\
 exit codes: 0 sent, shown or done, 1 not possible now, or failed, 2 wrong usage, 3 waiting for an
 answer, 130 interrupted
@@ -155,6 +155,7 @@ _AGENT = {
     "waiting": ", waits for the agent",
     "handed_over": ", being handed to the agent",
     "received": ", the agent has it",
+    "answered": ", answered by the agent in run {run}",
 }
 
 
@@ -163,7 +164,8 @@ _ENDED = ", ended: the code has changed, or a later review replaced it"
 
 def _show_review(review: ReviewOut, screen: Screen) -> None:
     ended = _ENDED if review.verdict == ReviewVerdict.APPROVE and not review.holds else ""
-    says = f"{review.author.name} {ReviewVerdict(review.verdict).label}{_AGENT[review.agent]}{ended}"
+    agent = _AGENT[review.agent].format(run=review.answered_in)
+    says = f"{review.author.name} {ReviewVerdict(review.verdict).label}{agent}{ended}"
     screen.say(f"Review {review.number} · {says} · {review.commit[:10]}", style="bold")
     if review.body:
         screen.say(review.body, indent=2)

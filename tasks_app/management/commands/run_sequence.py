@@ -60,6 +60,12 @@ examples:
             action="store_true",
             help="resume the folder's last sequence although it failed or was cancelled",
         )
+        parser.add_argument(
+            "--allow",
+            metavar="KEY",
+            default="",
+            help="let the next task do more than the first one; the key is printed where it waits for that",
+        )
         add_terminal_arguments(parser)
         add_user_argument(parser)
 
@@ -67,7 +73,13 @@ examples:
         self._screen = self.screen_for(options)
         principal = acting_principal(options["username"])
         sequence = self._find_or_create(options, principal)
-        code = run_sequence_locally(sequence, principal, self._screen, may_prompt=not options["no_input"])
+        code = run_sequence_locally(
+            sequence,
+            principal,
+            self._screen,
+            may_prompt=not options["no_input"],
+            allow=options["allow"],
+        )
         if options["json"]:
             self.write_outcome(sequence, code)
         return code

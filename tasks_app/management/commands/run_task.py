@@ -26,7 +26,7 @@ from tasks_app.core.durations import duration_in_words
 from tasks_app.core.errors import BadInput
 from tasks_app.models import Project, Task
 from tasks_app.permissions import Principal, tasks_visible_to
-from tasks_app.reporting.schemas.costs import BudgetOut, ForecastOut, HasForecast, forecast_of
+from tasks_app.schemas.usage import BudgetOut, ForecastOut, HasForecast, forecast_of
 from tasks_app.services.tasks import create_task
 
 

@@ -12,9 +12,9 @@ from tasks_app.cli.screen import Screen
 from tasks_app.cli.tables import usage_table
 from tasks_app.core.types import Usage
 from tasks_app.history import statistics
-from tasks_app.reporting.schemas.base import UsageOut
-from tasks_app.reporting.schemas.usage import UsageOfAllRuns, most_expensive_first
-from tasks_app.reporting.usage import usage_of_all_time
+from tasks_app.schemas.base import UsageOut
+from tasks_app.schemas.usage import UsageOfAllRuns, most_expensive_first
+from tasks_app.services.usage.usage import usage_of_all_time
 
 #: Labels of the empty name.
 _EMPTY_NAMES = {statistics.By.MODEL: "not known", statistics.By.USER: "nobody", statistics.By.PROJECT: "none"}

@@ -16,10 +16,10 @@ from tasks_app.cli.tables import describe_spending, sequences_table, steps_table
 from tasks_app.core.phases import Phase
 from tasks_app.history import statistics
 from tasks_app.models import Project, Question, Sequence, Task, WorkerBeat
-from tasks_app.reporting.schemas.sequences import SequenceOut, SequenceWithTasks
-from tasks_app.reporting.schemas.status import Status, WorkerOut
-from tasks_app.reporting.schemas.tasks import StepOut, TaskWithSteps, tasks_out
-from tasks_app.services.wait_sentences import fault_words
+from tasks_app.schemas.sequences import SequenceOut, SequenceWithTasks
+from tasks_app.schemas.tasks import StepOut, TaskOut, TaskWithSteps
+from tasks_app.schemas.workers import Status, WorkerOut
+from tasks_app.services.wait_sentences import fault_words, phase_sentence
 
 #: Phases that need a person come first, then active ones, then ended ones.
 _ORDER = (
@@ -111,7 +111,7 @@ examples:
         metrics = statistics.of_sequences(sequences)
         self.write_json(
             Status(
-                tasks=tasks_out(tasks),
+                tasks=TaskOut.of_each(tasks),
                 sequences=[SequenceOut.of(one, metrics=metrics[one.pk]) for one in sequences],
                 workers=[WorkerOut.of(worker) for worker in WorkerBeat.objects.alive()],
             )
@@ -157,7 +157,8 @@ examples:
 
     def _print_phase(self, thing: Task | Sequence) -> None:
         display = thing.phase_display
-        self._screen.say(f"{display.label}: {display.sentence}", indent=2)
+        sentence = phase_sentence(thing) if isinstance(thing, Task) else display.sentence
+        self._screen.say(f"{display.label}: {sentence}", indent=2)
         if isinstance(thing, Task) and (fault := fault_words(thing)):
             self._screen.say(fault, indent=2, style="yellow")
         if thing.failure:
@@ -166,7 +167,8 @@ examples:
     def _print_questions(self, task: Task) -> None:
         for question in Question.objects.open_of(task):
             self._screen.say()
-            self._screen.say(f"Question {question.pk}, asked by {question.step.name}:", style="bold yellow")
+            heading = f"{question.kind_name} {question.pk}, asked by {question.step.name}:"
+            self._screen.say(heading, style="bold yellow")
             show_question(self._screen, question)
             show_how_to_answer(self._screen, question)
 

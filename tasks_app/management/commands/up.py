@@ -59,6 +59,8 @@ class Command(BaseCommand):
             self.stderr.write(sentence)
         with exclusive_data_dir() as lock:
             listener = self._prepare(sample=not options["no_sample"])
+            if options["no_worker"]:  # otherwise the worker does it
+                _remove_leftovers()
             self._supervise(listener, lock, worker=not options["no_worker"], labels=labels)
 
     def _prepare(self, *, sample: bool) -> socket.socket:
@@ -122,6 +124,13 @@ class Command(BaseCommand):
         self.stdout.flush()
 
 
+def _remove_leftovers() -> None:
+    from tasks_app.engine.workspaces.housekeeping import log_removed, remove_abandoned_folders  # takes 0.3 s
+
+    for one in remove_abandoned_folders():
+        log_removed(one)
+
+
 def children(listener: socket.socket, *, worker: bool = True, labels: Labels | None = None) -> list[Child]:
     """Return the web server on the given socket, and the worker unless it is a service of its own."""
     web = [sys.executable, "-P", "-m", "uvicorn", "--app-dir", str(settings.BASE_DIR)]
@@ -136,12 +145,12 @@ def children(listener: socket.socket, *, worker: bool = True, labels: Labels | N
 
 
 def server_options() -> list[str]:
-    """Return the options of uvicorn that `catherder_site` relies on.
+    """Return the options of uvicorn that `asgi_layers` relies on.
 
     No proxy headers: uvicorn would replace the peer's IP address, which must be checked first;
-    `catherder_site/asgi_layers/proxies.py` replaces it afterwards.
+    `asgi_layers/proxies.py` replaces it afterwards.
     """
-    connections = "catherder_site.asgi_layers.connection_limits"
+    connections = "tasks_app.asgi_layers.connection_limits"
     options = ["--no-proxy-headers", "--http", f"{connections}:Connection", "--ws", f"{connections}:Socket"]
     # In a burst, this many connections are accepted before the first of them can be counted.
     return [*options, "--backlog", "128", "--ws-max-size", "65536"]

@@ -18,9 +18,9 @@ from tasks_app.config.validation.repository_context import read_text
 from tasks_app.core.errors import BadInput
 from tasks_app.engine.workers.toolchains import toolchains_of_machine
 from tasks_app.prompting import SHIPPED_PROMPTS
-from tasks_app.reporting.schemas.projects import ReportWithFixes
+from tasks_app.schemas.projects import ReportWithFixes
 from tasks_app.services.projects.settings import CONFIG_FILE
-from tasks_app.services.publishing.pipeline_publishing import with_publishing
+from tasks_app.services.publishing.publications import with_publishing
 
 
 class Command(TerminalCommand):

@@ -15,11 +15,12 @@ from huey.contrib.djhuey import HUEY
 
 from tasks_app import composition, tasks
 from tasks_app.core.errors import CatHerderError, WrongDataDirectory
+from tasks_app.core.wakeup import Pipe
 from tasks_app.engine.publishing.publisher import Publisher
-from tasks_app.engine.sweeper import Sweeper, ThisWorker
+from tasks_app.engine.sweeper import Sweeper
 from tasks_app.engine.traces.span_exporter import start_exporter
 from tasks_app.engine.workers.heartbeat import Heartbeat
-from tasks_app.engine.workers.intake import STARTING, Intake, TakingConsumer
+from tasks_app.engine.workers.intake import STARTING, Found, Intake, TakingConsumer
 from tasks_app.engine.workers.scheduled_jobs import PunctualScheduler
 from tasks_app.engine.workspaces.housekeeping import Housekeeper
 from tasks_app.management.draining import add_drain_options, drain_or_take_again
@@ -66,11 +67,9 @@ class Command(BaseCommand):
             raise CommandError(str(error), returncode=2) from None
         os.nice(NICE)
         connection.keep_after_close()  # type: ignore[attr-defined]
+        found = Found(tasks.look_at.func)
         sweeper = Sweeper(
-            tasks.notify_worker,
-            pending=HUEY.pending_count,
-            here=ThisWorker(tasks.labels_here, tasks.notify_this_worker),
-            before=tasks.passing_on.forget,
+            found.put, pending=found.count, labels=tasks.labels_here, before=tasks.passing_on.forget
         )
         intake = Intake(STARTING)  # the first beat opens it, or says why not
         tasks.intake = intake
@@ -96,7 +95,7 @@ class Command(BaseCommand):
         for thread in others:
             thread.start()
         try:
-            _consumer(intake).run()
+            _consumer(intake, found).run()
         finally:
             sweeper.stop()
             for thread in others:
@@ -158,21 +157,18 @@ class _StoppingConsumer(TakingConsumer):
     def _handle_signal(self, signum: int, frame: FrameType | None) -> None:
         tasks.stopping.set()
         super()._handle_signal(signum, frame)
-        if self.listener is not None:
-            self.listener.close()
 
 
-def _consumer(intake: Intake) -> _StoppingConsumer:
-    wakeup = getattr(HUEY.storage, "wakeup", None)  # Redis wakes its workers itself
+def _consumer(intake: Intake, found: Found) -> _StoppingConsumer:
+    pipes = getattr(HUEY.storage, "pipes", None)  # Redis wakes its workers itself
     consumer = _StoppingConsumer(
         HUEY,
         intake=intake,
-        listener=None if wakeup is None else wakeup.listen(),
+        found=found,
+        pipe=None if pipes is None else Pipe(pipes),
         workers=settings.ENVIRONMENT.workers,
         worker_type="thread",
         periodic=False,
-        initial_delay=0.02,
-        max_delay=0.1,
         graceful_signal="TERM",
         shutdown_timeout=STOP_SECONDS,
     )

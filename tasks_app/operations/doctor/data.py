@@ -13,7 +13,7 @@ from pathlib import Path
 from django.conf import settings
 from django.db import DatabaseError
 
-from tasks_app.core.errors import CatHerderError, WorkspaceError
+from tasks_app.core.errors import BranchMissing, CatHerderError, WorkspaceError
 from tasks_app.core.phases import ENDED
 from tasks_app.engine.workers.toolchains import toolchains_of_machine
 from tasks_app.git.repairing import is_readable
@@ -22,7 +22,8 @@ from tasks_app.operations.doctor.finding import Finding, ok, problem, warning
 from tasks_app.operations.fitness import portal_problem, redis_difference
 from tasks_app.operations.repositories import commits_in
 from tasks_app.services.data_directory import Verdict, data_dir_problems, ownership
-from tasks_app.services.projects.fetching import check_repository, repair_repository
+from tasks_app.services.projects.projects import check_repository, repair_repository
+from tasks_app.services.projects.settings import use_default_branch
 
 #: Free bytes below which there is a problem, and a warning.
 PROBLEM_SPACE, WARNING_SPACE = 500 * 1000**2, 5 * 1000**3
@@ -151,8 +152,30 @@ def repositories(*, deep: bool = False) -> Iterator[Finding]:
                 fix=partial(_repair, project),
             )  # fmt: skip
             break
+        else:
+            if not _has_branch(project):
+                faulty += 1
+                yield problem(
+                    "repository", f"{project.name}: its source has no branch {project.branch} any more",
+                    f"manage.py project settings {project.name} --branch NAME chooses another.",
+                    fix=partial(_use_default_branch, project),
+                )  # fmt: skip
     if projects and not faulty:
         yield ok("repositories", f"{len(projects)} looked at{', every object read' if deep else ''}")
+
+
+def _has_branch(project: Project) -> bool:
+    try:
+        paths.repository(project).head(project.branch)
+    except BranchMissing:
+        return False
+    except CatHerderError:
+        pass  # damage is reported by another check
+    return True
+
+
+def _use_default_branch(project: Project) -> str:
+    return f"tasks of {project.name} start from the branch {use_default_branch(project)} now"
 
 
 def _repository_problems(project: Project, *, deep: bool) -> Iterator[str]:

@@ -8,7 +8,6 @@ import resource
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from django.conf import settings
 
 from tasks_app.agent.program import bundled_cli
 from tasks_app.core.errors import SandboxUnavailable
+from tasks_app.core.temporary_folders import temporary_folder
 from tasks_app.engine.workers.toolchains import toolchains_of_machine
 from tasks_app.operations import local_sandbox
 from tasks_app.operations.doctor.finding import Finding, ok, problem, warning
@@ -122,8 +122,7 @@ def agent() -> Iterator[Finding]:
         yield problem("agent program", f"there is none at {program}", "Install it again: make clean, make up")
         return
     sandbox = _sandbox_or_none().without_free_disk_limit()
-    with tempfile.TemporaryDirectory(prefix="cat-herder-doctor-") as folder:
-        here = Path(folder)
+    with temporary_folder("cat-herder-doctor-") as here:
         command = sandbox.command(
             [str(program), "--version"], workspace=here, home=here, env={}, readable=[program]
         )

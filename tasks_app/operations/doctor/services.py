@@ -23,13 +23,17 @@ from tasks_app.core.environment import misspelt_variables
 from tasks_app.core.errors import CatHerderError
 from tasks_app.git import authorities, inspect_source
 from tasks_app.git.source import is_url
-from tasks_app.history import day_triggers
 from tasks_app.models import Project, WorkerBeat
 from tasks_app.models.database_errors import explain
 from tasks_app.operations.doctor.finding import Finding, ok, problem, warning
-from tasks_app.operations.health import applied_migrations, needed_migrations
+from tasks_app.operations.health import (
+    IS_SNAPSHOT,
+    LEAVE_SNAPSHOT,
+    SNAPSHOT,
+    applied_migrations,
+    needed_migrations,
+)
 from tasks_app.operations.open_services import check_open_services
-from tasks_app.reporting.search import schema
 
 #: Timeout of each request.
 TIMEOUT_SECONDS = 5.0
@@ -50,6 +54,9 @@ def database() -> Iterator[Finding]:
 
 def _database_findings() -> Iterator[Finding]:
     applied = applied_migrations() if "django_migrations" in connection.introspection.table_names() else set()
+    if SNAPSHOT in applied:
+        yield problem("database", IS_SNAPSHOT, LEAVE_SNAPSHOT)
+        return
     if lacking := needed_migrations() - applied:
         text = f"{len(lacking)} migration(s) are missing" if applied else "it has no tables yet"
         yield problem("database", text, "Start the portal with make up, or run manage.py migrate.")
@@ -59,8 +66,6 @@ def _database_findings() -> Iterator[Finding]:
         return
     yield _sqlite() if connection.vendor == "sqlite" else _postgres()
     yield _database_clock()
-    yield from _search_index()
-    yield from _sums_of_days()
 
 
 def _sqlite() -> Finding:
@@ -96,27 +101,6 @@ def _database_clock() -> Finding:
             "Let both follow a time server, or times on the pages will be wrong.",
         )
     return ok("clock", "as the database's")
-
-
-def _search_index() -> Iterator[Finding]:
-    if schema.is_whole(connection):
-        return
-    yield problem(
-        "search", "the index is not kept up to date", "manage.py doctor --fix",
-        fix=lambda: "the index was rebuilt" if schema.mend(connection) else "it was complete already",
-    )  # fmt: skip
-
-
-def _sums_of_days() -> Iterator[Finding]:
-    if day_triggers.is_whole(connection):
-        return
-    yield problem(
-        "sums of days", "later changes of a day are not noted, so its sums may be wrong",
-        "manage.py doctor --fix",
-        fix=lambda: (
-            "all days are added up anew" if day_triggers.mend(connection) else "they were complete already"
-        ),
-    )  # fmt: skip
 
 
 def queue() -> Iterator[Finding]:
@@ -195,6 +179,7 @@ def web() -> Iterator[Finding]:
     try:
         with urllib.request.urlopen(f"{url}/healthz", timeout=TIMEOUT_SECONDS, context=context) as response:  # noqa: S310 - http(s)
             whole = response.read(100) == b"ok\n"
+            ignored_proxy = response.headers.get("X-Ignored-Proxy")
     except urllib.error.HTTPError as error:
         yield problem("web server", f"{url} answers {error.code}", "Is it the portal that is there?")
         return
@@ -206,10 +191,13 @@ def web() -> Iterator[Finding]:
         else:
             yield warning("web server", f"{url} does not answer: {reason}", "Start it with make up.")
         return
-    if whole:
-        yield ok("web server", f"answers at {url}")
-    else:
+    if not whole:
         yield problem("web server", f"something else answers at {url}", "Correct CATHERDER_URL or the proxy.")
+    elif ignored_proxy:
+        reason = f"the proxy at {ignored_proxy} is not trusted: all its clients count as one"
+        yield warning("web server", reason, f"Set CATHERDER_PROXY={ignored_proxy}.")
+    else:
+        yield ok("web server", f"answers at {url}")
 
 
 def exposure() -> Iterator[Finding]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import tempfile
 from pathlib import Path
 from typing import Final
 
 from tasks_app.core.errors import WorkspaceError
+from tasks_app.core.temporary_folders import temporary_folder
 
 SAMPLE_TASK_FILE: Final = "tasks/split-to-the-last-cent.md"
 
@@ -30,8 +30,8 @@ def create_sample_repository(path: Path) -> None:
         raise WorkspaceError(f"The sample repository cannot be created at {path}: something else is there.")
     path.parent.mkdir(parents=True, exist_ok=True)
     # Created under another name and then moved, so that an interruption leaves no incomplete repository.
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".sample-") as temporary:
-        made = Path(temporary) / "repository"
+    with temporary_folder(".sample-", parent=path.parent) as temporary:
+        made = temporary / "repository"
         _copy_files(made)
         _initialise_repository(made)
         made.replace(path)

@@ -159,6 +159,6 @@ def end_waits_for_budgets() -> None:
 
 
 def _used_up(owners: Iterable[Project | User], *, of_projects: bool) -> list[int]:
-    """Return the ids of those who have spent their budget."""
+    """Return the ids of users who have spent their budget."""
     budgets = _budgets(owners, of_projects=of_projects)
     return [pk for pk, budget in budgets.items() if budget.is_used_up]

@@ -1,51 +1,62 @@
-"""What an answer means for decisions: those that hold already, and the one that it becomes (D2, D6).
+"""Decisions that come from answers: what a card prepares, and storing it with the answer (D2, D6).
 
-Each item of a question is decided on its own. `storing.py` writes what is prepared here.
+Each item of a question is decided on its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 from enum import StrEnum
 from typing import Any
 
+from django.db.models import QuerySet
+
 from tasks_app.config.decision_files import MAX_STATEMENT
-from tasks_app.core.asked_items import without_recommended
+from tasks_app.core.asked_items import answer_in_full
 from tasks_app.core.errors import BadInput
-from tasks_app.models import Decision, DecisionScope, Question
-from tasks_app.services.decisions.citing import cited_by
-from tasks_app.services.decisions.content import DecisionContent, paths_from
-from tasks_app.services.decisions.related import (
+from tasks_app.history.audit import record
+from tasks_app.models import (
+    Action,
+    Citation,
+    Decision,
+    DecisionEvent,
+    DecisionEventKind,
+    DecisionScope,
+    DecisionState,
+    Question,
+    User,
+)
+from tasks_app.services.decisions.changes import (
+    close,
+    confirm_by,
+    lock_decision,
+    record_event,
+    reopen_review,
+    replace_by,
+    settle_review,
+    store,
+    subject_of,
+    supersede,
+)
+from tasks_app.services.decisions.citing import (
     Item,
     RelatedDecision,
+    citations_now,
+    cited_by,
     only,
     related_decisions,
-    related_decisions_of_each,
 )
-from tasks_app.services.questions.answer_index import question_key
-
-__all__ = [
-    "DecisionInput",
-    "PreparedDecisions",
-    "PreparedItem",
-    "RelatedDecision",
-    "Remember",
-    "Stance",
-    "StanceChoice",
-    "prepare",
-    "related_decisions",
-    "related_decisions_of_each",
-    "statement_for",
-]
+from tasks_app.services.decisions.content import DecisionContent, paths_from
+from tasks_app.services.questions.earlier_answers import question_key
 
 
 class Stance(StrEnum):
     """What an answer means for a decision that it concerns."""
 
     AGREE = "agree"  # the decision is right
-    SUPERSEDE = "supersede"  # the answer holds in its place
+    SUPERSEDE = "supersede"  # the answer replaces it
     NARROW = "narrow"  # the decision holds for fewer paths from now on
     EXCEPTION = "exception"  # the decision holds, but not here
     UNAFFECTED = "unaffected"  # the answer does not contradict the decision, and does not confirm it
@@ -55,7 +66,7 @@ class Stance(StrEnum):
 class Remember:
     """How far an answer holds: `task` (no decision), or a scope of DecisionScope.
 
-    An empty `statement` is written from question and answer. `step` is for the scope `step`.
+    An empty `statement` is made of the answer (`statement_for`). `step` is for the scope `step`.
     """
 
     scope: str = "task"
@@ -114,11 +125,13 @@ Taken = tuple[RelatedDecision, StanceChoice]
 
 @dataclass(frozen=True)
 class PreparedItem:
-    """What is written for an item: the new decision if there is one, and the stances of its answer."""
+    """The rows to write for an item: the new decision, if there is one, and the stances of its answer."""
 
     content: DecisionContent | None
     values: Mapping[str, Any]
     stances: Sequence[tuple[Decision, StanceChoice]]
+    #: The files cited by decisions that are found right after a look, as they are now, by the decisions' ids.
+    cites_kept: Mapping[int, list[Citation]]
 
 
 @dataclass(frozen=True)
@@ -128,11 +141,15 @@ class PreparedDecisions:
     items: Sequence[PreparedItem]
 
 
-def statement_for(item: Item, answer: str) -> str:
-    """Return the statement that an item and its answer make, to be edited; "" without an answer."""
-    asked = " ".join(str(item["question"]).split("\n\n")[0].split())
-    said = " ".join(without_recommended(answer).split())
-    return f"{asked} {said}"[:MAX_STATEMENT] if said else ""
+def statement_for(item: Item, answer: str, *, of_several: bool) -> str:
+    """Return the statement that an answer makes, to be edited: the chosen option with its description.
+
+    The question is kept as the decision's source, so the statement does not repeat it. Of several questions
+    on a card, which were read together, each statement begins with its header.
+    """
+    said = answer_in_full(item, " ".join(answer.split()))
+    header = " ".join(str(item.get("header") or "").split()) if of_several and said else ""
+    return ": ".join(filter(None, [header, said]))[:MAX_STATEMENT]
 
 
 def prepare(question: Question, answers: Mapping[str, str], given: DecisionInput) -> PreparedDecisions:
@@ -161,11 +178,13 @@ def _require_known_items(question: Question, given: DecisionInput) -> None:
 def _prepared(
     question: Question, item: Item, answers: Mapping[str, str], given: DecisionInput, taken: Sequence[Taken]
 ) -> PreparedItem:
-    """Return what is written for one item, with the stances on decisions that are about it first of all."""
+    """Return the rows to write for one item; stances on decisions about it come first."""
     asked, alone = str(item["question"]), only(question, item)
     remember = given.by_item.get(asked, given.remember)
     here = [(one.decision, said) for one, said in taken if str(one.items[0]["question"]) == asked]
-    content = _content(alone, item, answers[asked], remember, here)
+    statement = remember.statement.strip()
+    statement = statement or statement_for(item, answers[asked], of_several=len(question.items) > 1)
+    content = _content(alone, replace(remember, statement=statement), here)
     values: dict[str, Any] = {}
     if content:
         values = {
@@ -174,7 +193,8 @@ def _prepared(
             "answers": {asked: answers[asked]},
             "cites": cited_by(alone, content),
         }
-    return PreparedItem(content, values, here)
+    reviewed = [one for one, said in here if said.stance == Stance.AGREE and one.why_review]
+    return PreparedItem(content, values, here, {one.pk: citations_now(one) for one in reviewed})
 
 
 def _stances(
@@ -196,11 +216,19 @@ def _stance(
     label = one.decision.label
     if given.stance not in list(Stance):
         raise BadInput(f"must be one of {', '.join(Stance)}", where=f"decisions {label}")
-    if given.stance in (Stance.AGREE, Stance.UNAFFECTED) and one.agrees(answers) is False:
-        if given.stance == Stance.AGREE:
-            raise BadInput(f"the answer differs from {label}, so it cannot agree", where=f"decisions {label}")
-        if one.must_be_judged:
-            raise BadInput(f"the answer contradicts {label}, so it affects it", where=f"decisions {label}")
+    agrees = one.agrees(answers)
+    if given.stance == Stance.AGREE and one.is_comparable and not agrees:
+        raise BadInput(
+            f"the answer differs from {label}, so it does not confirm it; if it does not contradict {label} "
+            "either, say that it does not affect it",
+            where=f"decisions {label}",
+        )
+    if given.stance == Stance.EXCEPTION and agrees:
+        raise BadInput(
+            f"the answer is the one of {label}, so it is no exception to it", where=f"decisions {label}"
+        )
+    if given.stance == Stance.UNAFFECTED and agrees is False and one.must_be_judged:
+        raise BadInput(f"the answer contradicts {label}, so it affects it", where=f"decisions {label}")
     if given.stance == Stance.NARROW:
         narrowed = paths_from(given.paths)
         if not narrowed:
@@ -218,24 +246,20 @@ def _stance_unsaid(one: RelatedDecision, agrees: bool | None) -> StanceChoice | 
     label = one.decision.label
     if agrees is False:
         raise BadInput(
-            f"this answer contradicts {label}. Say what holds: the answer instead (supersede), {label} for "
-            "fewer paths (narrow), or an exception.",
+            f"this answer contradicts {label}. Say what holds: your answer replaces {label}, {label} is "
+            "limited to paths, or your answer is an exception.",
             where="decisions",
         )
+    right = "" if one.is_comparable else f"{label} is right, "
     raise BadInput(
-        f"say what this answer means for {label}: {label} is right (agree), the answer holds instead "
-        "(supersede), it holds for fewer paths (narrow), an exception, or the answer does not affect it "
-        "(unaffected).",
+        f"say what this answer means for {label}: {right}your answer replaces it, {label} is limited to "
+        "paths, your answer is an exception, or it does not affect it.",
         where="decisions",
     )
 
 
 def _content(
-    question: Question,
-    item: Item,
-    answer: str,
-    remember: Remember,
-    stances: Sequence[tuple[Decision, StanceChoice]],
+    question: Question, remember: Remember, stances: Sequence[tuple[Decision, StanceChoice]]
 ) -> DecisionContent | None:
     """Return the content of the new decision; None if the answer is for this task only."""
     if remember.scope not in ("task", *DecisionScope.values):
@@ -243,9 +267,8 @@ def _content(
     superseded = next((old for old, said in stances if said.stance == Stance.SUPERSEDE), None)
     if not remember.makes_decision and superseded is None:
         return None
-    statement = remember.statement.strip() or statement_for(item, answer)
     content = DecisionContent(
-        statement,
+        remember.statement,
         remember.reason,
         remember.scope,
         remember.paths,
@@ -253,8 +276,157 @@ def _content(
         remember.review_after,
     )
     if superseded is not None and not remember.makes_decision:  # it holds where the old one did
-        content = replace(DecisionContent.of(superseded), statement=statement, reason=remember.reason)
+        old = DecisionContent.of(superseded)
+        content = replace(old, statement=remember.statement, reason=remember.reason)
     try:
         return content.checked()
     except BadInput as error:
         raise BadInput(error.message, where=f"remember.{error.where}") from None
+
+
+def store_with_answer(question: Question, prepared: PreparedDecisions, *, by: User) -> list[Decision]:
+    """Store what was prepared, and return the new decisions. Call it in the transaction of the answer.
+
+    Raises BadInput if a decision that the answer is about was replaced or retired meanwhile.
+    """
+    now = _lock_decisions(decision for item in prepared.items for decision, _ in item.stances)
+    for decision in now.values():
+        if not decision.is_active:
+            raise BadInput(
+                f"{decision.label} is {decision.get_state_display()} by now; look at the question again",
+                where="decisions",
+            )
+    made = []
+    for item in prepared.items:
+        writing = _AnswerRecorder(question, item, by)
+        for decision, said in item.stances:
+            writing.apply_stance(Stance(said.stance), now[decision.pk], said.paths)
+        made.append(writing.made_decision())
+    return [one for one in made if one]
+
+
+def _lock_decisions(decisions: Iterable[Decision]) -> dict[int, Decision]:
+    """Lock the decisions, by their ids, always in the same order: else two answers wait for each other."""
+    by_id = {one.pk: one for one in decisions}
+    return {pk: lock_decision(by_id[pk]) for pk in sorted(by_id)}
+
+
+class _AnswerRecorder:
+    """Writes the stances of one item, one by one, and then its new decision if none of them made it."""
+
+    def __init__(self, question: Question, prepared: PreparedItem, by: User) -> None:
+        self._question, self._prepared, self._by = question, prepared, by
+        self._made: Decision | None = None
+        self._exception_to: Decision | None = None
+
+    def apply_stance(self, stance: Stance, decision: Decision, narrowed: Sequence[str]) -> None:
+        """Write what the answer means for a locked decision."""
+        if stance is Stance.NARROW:
+            self._narrow(decision, narrowed)
+        elif stance is Stance.EXCEPTION:
+            self._exception_to = decision
+            record_event(
+                decision, DecisionEventKind.EXCEPTION, by=self._by, task=self._question.task,
+                question=self._question,
+            )  # fmt: skip
+        elif stance is Stance.SUPERSEDE or (stance is Stance.AGREE and self._rewords(decision)):
+            self._supersede(decision)
+        elif stance is Stance.AGREE:
+            confirm_by(decision, self._by, question=self._question)
+            if decision.pk in self._prepared.cites_kept:
+                settle_review(
+                    decision, self._prepared.cites_kept[decision.pk], by=self._by, question=self._question
+                )
+
+    def made_decision(self) -> Decision | None:
+        """Return the new decision; None if the answer is for this task only."""
+        content, project = self._prepared.content, self._question.task.project
+        if content and self._made is None:
+            self._made = store(
+                project, content, by=self._by, answered=self._question, exception_to=self._exception_to,
+                **self._prepared.values,
+            )  # fmt: skip
+        return self._made
+
+    def _rewords(self, decision: Decision) -> bool:
+        """Return whether the answer agrees with the decision, but in other words or elsewhere."""
+        content = self._prepared.content
+        same = decision.question_key and decision.question_key == self._prepared.values.get("question_key")
+        return bool(content and same and content != DecisionContent.of(decision))
+
+    def _supersede(self, decision: Decision) -> None:
+        if self._made is None and self._prepared.content:
+            self._made = replace_by(
+                decision, self._prepared.content, by=self._by, answered=self._question,
+                **self._prepared.values,
+            )  # fmt: skip
+        elif self._made is not None:
+            supersede(
+                decision, self._made, by=self._by, kind=DecisionEventKind.SUPERSEDED, answered=self._question
+            )
+
+    def _narrow(self, decision: Decision, narrowed: Sequence[str]) -> None:
+        content = replace(
+            DecisionContent.of(decision), scope=DecisionScope.PATHS, paths=tuple(narrowed), step=""
+        )
+        replace_by(
+            decision, content, by=self._by, kind=DecisionEventKind.NARROWED, answered=self._question,
+            cites=decision.cites, question=decision.question, question_key=decision.question_key,
+            answers=decision.answers,
+        )  # fmt: skip
+
+
+def withdraw_with_answer(question: Question, *, by: User) -> None:
+    """Retire the decisions that came from an answer which is taken back, and restore those that it ended.
+
+    What others have decided since stays: a decision that they replaced or retired, and its successors. Call
+    it in the transaction that opens the question again.
+    """
+    events = DecisionEvent.objects.filter(question=question, at__gte=question.answered_at)
+    made = Decision.objects.filter(pk__in=_decisions_of(events, DecisionEventKind.DECIDED))
+    ended = Decision.objects.filter(
+        pk__in=_decisions_of(events, DecisionEventKind.SUPERSEDED, DecisionEventKind.NARROWED)
+    )
+    kept = list(events.filter(kind=DecisionEventKind.KEPT).select_related("decision"))
+    now = _lock_decisions([*made, *ended, *(event.decision for event in kept)])
+    for one in made:
+        _retire(now[one.pk], question, by=by)
+    for one in ended:
+        _restore(now[one.pk], question, by=by)
+    for event in kept:
+        reopen_review(now[event.decision_id], event)
+    question.decision_events.filter(kind__in=["confirmed", "exception", "kept"]).delete()
+
+
+def _decisions_of(events: QuerySet[DecisionEvent], *kinds: DecisionEventKind) -> list[int]:
+    return sorted(events.filter(kind__in=kinds).order_by().values_list("decision", flat=True).distinct())
+
+
+def _retire(decision: Decision, question: Question, *, by: User) -> None:
+    if not decision.is_active:
+        return
+    close(decision, DecisionState.RETIRED)
+    note = f"The answer to question {question.number} was taken back."
+    record_event(decision, DecisionEventKind.RETIRED, by=by, question=question, note=note)
+    record(
+        Action.DECISION_RETIRED, by=by, project=decision.project, task=question.task,
+        subject=subject_of(decision), reason=note,
+    )  # fmt: skip
+
+
+def _restore(decision: Decision, question: Question, *, by: User) -> None:
+    if decision.state != DecisionState.SUPERSEDED or _has_successor(decision):
+        return
+    decision.state = DecisionState.ACTIVE
+    decision.save(update_fields=["state"])
+    record_event(decision, DecisionEventKind.RESTORED, by=by, question=question)
+    record(
+        Action.DECISION_CHANGED, by=by, project=decision.project, task=question.task,
+        subject=subject_of(decision),
+    )  # fmt: skip
+
+
+def _has_successor(decision: Decision) -> bool:
+    """Return whether a decision that replaced it, or one that replaced that, is in force or proposed."""
+    following = list(decision.replaced_by.all())
+    return any(one.is_active or one.is_proposed or _has_successor(one) for one in following)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import date
 from typing import Any
 
 from django.db import transaction
@@ -53,11 +54,12 @@ def propose(
 
 
 def confirm(decision: Decision, *, by: Principal) -> Decision:
-    """Say that the decision is right; a proposed one holds from then on. Doing it twice changes nothing.
+    """Confirm the decision: a proposed one becomes active, and a review is settled. Twice changes nothing.
 
     Raises NotAllowed, or DecisionChanged for one that was replaced or retired.
     """
     require_actor(by, decision.project)
+    cites = citations_now(decision) if decision.why_review else None
     with transaction.atomic():
         decision = lock_decision(decision)
         if decision.is_proposed:
@@ -67,7 +69,10 @@ def confirm(decision: Decision, *, by: Principal) -> Decision:
             record_event(decision, DecisionEventKind.DECIDED, by=by.user)
         else:
             require_active(decision)
-            if not confirm_by(decision, by.user):
+            is_new = confirm_by(decision, by.user)
+            if cites is not None:
+                settle_review(decision, cites, by=by.user)
+            if not is_new:
                 return decision
         record(Action.DECISION_CONFIRMED, by=by.user, project=decision.project, subject=subject_of(decision))
     return decision
@@ -179,7 +184,7 @@ def restore(decision: Decision, *, by: Principal) -> Decision:
 
 
 def mark_reviewed(decision: Decision, *, by: Principal, note: str = "") -> Decision:
-    """Say after a look that the decision still holds: with its code as it is now, and no date any more.
+    """Keep a decision after a review: cite its code as it is now, and remove the date of the review.
 
     Raises NotAllowed, or DecisionChanged if it is not active.
     """
@@ -189,13 +194,41 @@ def mark_reviewed(decision: Decision, *, by: Principal, note: str = "") -> Decis
     with transaction.atomic():
         decision = lock_decision(decision)
         require_active(decision)
-        decision.review_reason, decision.review_note, decision.cites = "", "", cites
-        if decision.is_due:
-            decision.review_after = None
-        decision.save(update_fields=["review_reason", "review_note", "cites", "review_after"])
-        record_event(decision, DecisionEventKind.KEPT, by=by.user, note=note)
-        record(Action.DECISION_KEPT, by=by.user, project=decision.project, subject=subject_of(decision))
+        settle_review(decision, cites, by=by.user, note=note)
     return decision
+
+
+_OF_REVIEW = ("review_reason", "review_note", "cites", "review_after")
+
+
+def settle_review(
+    decision: Decision, cites: list[Citation], *, by: User, note: str = "", question: Question | None = None
+) -> None:
+    """Store that a locked decision was found right, with the files that it cites as they are now.
+
+    `question` is the one whose answer says so.
+    """
+    key, task = "", None
+    if question:  # so that the review can be opened again if the answer is taken back
+        due = decision.review_after if decision.is_due else ""
+        key, note, task = f"{question.pk} {decision.review_reason} {due}", decision.review_note, question.task
+    decision.review_reason, decision.review_note, decision.cites = "", "", cites
+    if decision.is_due:
+        decision.review_after = None
+    decision.save(update_fields=_OF_REVIEW)
+    record_event(decision, DecisionEventKind.KEPT, by=by, task=task, question=question, note=note, key=key)
+    record(
+        Action.DECISION_KEPT, by=by, project=decision.project, task=task, subject=subject_of(decision)
+    )  # fmt: skip
+
+
+def reopen_review(decision: Decision, kept: DecisionEvent) -> None:
+    """Let a locked decision be reviewed again, because the answer that kept it is taken back."""
+    _, decision.review_reason, due = kept.key.split(" ")
+    decision.review_note = kept.note
+    if due:
+        decision.review_after = date.fromisoformat(due)
+    decision.save(update_fields=_OF_REVIEW)
 
 
 def store(

@@ -1,29 +1,63 @@
-"""The code that decisions cite: files as they were, and which of them have changed since (D1, D6)."""
+"""Which decisions a question, a task or a file concerns, and whether an answer agrees with them."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
+from functools import cache, cached_property, partial
+from typing import Any
 
 from django.db import transaction
+from django.db.models import Q
 
+from tasks_app.agent.gate.path_patterns import allowed
+from tasks_app.core.asked_items import says_same
 from tasks_app.core.errors import WorkspaceError
 from tasks_app.core.named_paths import paths_named_in
-from tasks_app.git import committed_blobs
+from tasks_app.core.similar_questions import question_digest, same_text
+from tasks_app.git import TreeFile, committed_blobs
 from tasks_app.models import (
     Citation,
     Decision,
     DecisionEvent,
     DecisionEventKind,
+    DecisionScope,
     Project,
     Question,
     ReviewReason,
     paths,
 )
-from tasks_app.services.decisions.content import DecisionContent
-from tasks_app.services.decisions.passages import StatementIndex
+from tasks_app.models.decision import decisions_named_in
+from tasks_app.services.decisions.content import DecisionContent, StatementIndex, files_of
 from tasks_app.services.difference import base_of
+
+#: Maximum bytes of all files together: they are held in memory and parsed within one request.
+MAX_TOTAL_BYTES = 5_000_000
+
+
+def first_files(files: Sequence[TreeFile], *, most: int) -> list[TreeFile]:
+    """Return the first files that together keep within `most` and MAX_TOTAL_BYTES."""
+    return list(_first(files[:most]))
+
+
+def _first(files: Iterable[TreeFile]) -> Iterator[TreeFile]:
+    total = 0
+    for file in files:
+        total += file.size
+        if total > MAX_TOTAL_BYTES:
+            return
+        yield file
+
+
+def left_out_note(read: int, of: int, *, most: int) -> str:
+    """Return a sentence that says how many files were not read, and which limits hold."""
+    return (
+        f"Only the first {read:,} of {of:,} files were read: at most {most:,} files and"
+        f" {MAX_TOTAL_BYTES:,} bytes are read at once."
+    )
+
 
 logger = logging.getLogger(__name__)
 
@@ -45,15 +79,20 @@ def texts_of(question: Question) -> list[str]:
 
 def cited_by(question: Question, content: DecisionContent) -> list[Citation]:
     """Return the files that question and decision name, as they were when the task began. Runs git."""
-    texts = [content.statement, content.reason, *content.paths, *texts_of(question)]
+    named = paths_named_in([content.statement, content.reason, *texts_of(question)])
     task = question.task
-    return _citations(task.project, base_of(task), paths_named_in(texts))
+    return _citations(task.project, base_of(task), [*_files_of(content), *named])
 
 
 def existing_files(project: Project, content: DecisionContent) -> list[Citation]:
     """Return the files that the decision names, as the project's branch has them now. Runs git."""
-    named = paths_named_in([content.statement, content.reason, *content.paths])
-    return _citations(project, _head(project), named)
+    named = paths_named_in([content.statement, content.reason])
+    return _citations(project, _head(project), [*_files_of(content), *named])
+
+
+def _files_of(content: DecisionContent) -> list[str]:
+    """Return the decision's paths; one with wildcards names a file only if a file has just that name."""
+    return [path.removeprefix("./").rstrip("/") for path in content.paths]
 
 
 def citations_now(decision: Decision) -> list[Citation]:
@@ -102,9 +141,9 @@ def cited_files(decision: Decision) -> list[CitedFile] | None:
 def mark_stale(project: Project) -> int:
     """Ask for a review of the decisions whose cited code has changed on the project's branch. Runs git.
 
-    Returns how many. They stay in force: whether the change matters, a human says. A file from which the
-    decision was imported matters only if it does not state it any more. What the task changed that
-    asked for the decision is no reason to ask again.
+    Return their number. They stay in force: a human says whether the change matters. A file from which the
+    decision was imported matters only if it does not state it any more. Changes by the task that asked for
+    the decision do not count.
     """
     citing = project.decisions.active().filter(review_reason="").select_related("question__task")
     citing_files = [one for one in citing if one.cites]
@@ -204,7 +243,8 @@ def _citations(project: Project, commit: str, named: Collection[str]) -> list[Ci
         blobs = None
     if blobs is None:
         blobs = dict.fromkeys(named, UNREAD)
-    return [Citation(path=path, blob=blobs[path]) for path in named if path in blobs][:MAX_CITED]
+    each_once = dict.fromkeys(named)
+    return [Citation(path=path, blob=blobs[path]) for path in each_once if path in blobs][:MAX_CITED]
 
 
 def _head(project: Project) -> str:
@@ -212,3 +252,133 @@ def _head(project: Project) -> str:
         return paths.repository(project).head(project.branch)
     except WorkspaceError:
         return ""
+
+
+Item = Mapping[str, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class RelatedDecision:
+    """An active decision that a question concerns, and the `items` that it is about.
+
+    `same`: it was the answer to these very items before; `named`: the agent names it in them.
+    """
+
+    decision: Decision
+    question: Question
+    items: Sequence[Item]
+    same: bool
+    named: bool
+    #: Looks up the files of the task and the question; may run git.
+    find_files: Callable[[], Collection[str]]
+
+    def agrees(self, answers: Mapping[str, str]) -> bool | None:
+        """Return whether the answers equal those of the decision; None if they cannot be compared."""
+        if not self.is_comparable:
+            return None
+        said = [self._agrees_on_item(item, answers.get(str(item["question"]), "")) for item in self.items]
+        return False if False in said else None if None in said else True
+
+    def _agrees_on_item(self, item: Item, answer: str) -> bool | None:
+        decided = _decided_answer(item, self.decision)
+        return says_same(item, decided, answer) if decided and answer else None
+
+    @property
+    def is_comparable(self) -> bool:
+        """Whether it has an answer with which another one can be compared."""
+        return self.same and bool(self.decision.answers)
+
+    @property
+    def place(self) -> int:
+        """The number of the item that it is about first of all, from 0."""
+        return list[Item](self.question.items).index(self.items[0])
+
+    @cached_property
+    def must_be_judged(self) -> bool:
+        """Whether an answer must say what it means for the decision: the agent names it, or it holds here."""
+        return self.named or self.holds_here
+
+    @cached_property
+    def holds_here(self) -> bool:
+        """Whether it holds for this step and, if it is for paths, for a file of the task or the question."""
+        if self.decision.scope == DecisionScope.STEP:
+            return self.decision.step == self.question.step.name
+        if self.decision.scope == DecisionScope.PATHS:
+            return any(allowed(file, self.decision.paths) for file in self.find_files())
+        return True
+
+
+def _decided_answer(item: Item, decision: Decision) -> str:
+    """Return the decision's answer to an item; "" without one."""
+    known = {same_text(asked): answer for asked, answer in decision.answers.items()}
+    return known.get(same_text(str(item["question"])), "").strip()
+
+
+def related_decisions(question: Question) -> list[RelatedDecision]:
+    """Return the active decisions that answered an item of the question before, or that the agent names.
+
+    The newest come first, also those that hold elsewhere.
+    """
+    return related_decisions_of_each([question])[question.pk]
+
+
+def related_decisions_of_each(questions: Collection[Question]) -> dict[int, list[RelatedDecision]]:
+    """Return the same for many questions, by their ids, with one query."""
+    asked = [_Asked.of(one) for one in questions]
+    keys = {key for one in asked for key in one.items_by_key}
+    numbers = {number for one in asked for number in one.items_by_number}
+    rows = Decision.objects.active().filter(
+        Q(question_key__in=keys) | Q(number__in=numbers),
+        project__in={one.task.project_id for one in questions},
+    )
+    # Mostly there are none. To build the statement that joins five tables takes longer than the rest of this.
+    active = list(rows.prefetch_related("project", "decided_by", "question__task").order_by("-number"))
+    return {one.question.pk: [found for row in active if (found := one.related(row))] for one in asked}
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """The items of a question by their keys, and by the numbers of the decisions that they name."""
+
+    question: Question
+    items_by_key: Mapping[str, Sequence[Item]]
+    items_by_number: Mapping[int, Sequence[Item]]
+    find_files: Callable[[], Collection[str]]
+
+    @classmethod
+    def of(cls, question: Question) -> _Asked:
+        items = question.items
+        # A decision of an earlier version may have answered all items together.
+        by_key = {question_digest(items): items, **{question_digest([item]): [item] for item in items}}
+        by_number: dict[int, list[Item]] = {}
+        for item in items:
+            for number in _decisions_named_in_item(item):
+                by_number.setdefault(number, []).append(item)
+        return cls(question, by_key, by_number, cache(partial(_files_of_question, question)))
+
+    def related(self, decision: Decision) -> RelatedDecision | None:
+        if decision.project_id != self.question.task.project_id:
+            return None
+        same = self.items_by_key.get(decision.question_key) if decision.question_key else None
+        named = self.items_by_number.get(decision.number)
+        items = same or named
+        if not items:
+            return None
+        return RelatedDecision(decision, self.question, items, bool(same), bool(named), self.find_files)
+
+
+def _decisions_named_in_item(item: Item) -> set[int]:
+    texts = [str(item["question"])]
+    texts += [f"{one.get('label')} {one.get('description')}" for one in item.get("options") or []]
+    return set().union(*map(decisions_named_in, texts))
+
+
+def _files_of_question(question: Question) -> frozenset[str]:
+    return files_of(question.task) | set(paths_named_in(texts_of(question)))
+
+
+def only(question: Question, item: Item) -> Question:
+    """Return the question as if it had asked this item alone; not to be saved."""
+    alone = copy(question)
+    alone.items = [dict(item)]
+    return alone

@@ -1,19 +1,143 @@
-"""What a decision says and where it holds, as people enter it."""
+"""What a decision says and where it holds, and storing it."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import date
+from functools import cache
 
+from django.db.models import QuerySet
 from django.utils import timezone
 
-from tasks_app.config.decision_files import MAX_REASON, MAX_STATEMENT
-from tasks_app.core.errors import BadInput
-from tasks_app.models import Decision, DecisionScope
+from tasks_app.agent.gate.path_patterns import matches, path_pattern_fault
+from tasks_app.config.decision_files import MAX_BYTES, MAX_REASON, MAX_STATEMENT, read_decision
+from tasks_app.core.errors import BadInput, WorkspaceError
+from tasks_app.core.named_paths import paths_named_in
+from tasks_app.core.similar_questions import same_text
+from tasks_app.core.types import KnownDecision
+from tasks_app.git import TreeFile, blob_bytes, changed_files
+from tasks_app.models import (
+    Decision,
+    DecisionScope,
+    Project,
+    Step,
+    Task,
+    paths,
+)
+from tasks_app.prompting.decisions import tokens_of
+from tasks_app.services.difference import base_of
 from tasks_app.services.questions.question_outcomes import normalise
 
-MAX_PATHS, MAX_PATH = 50, 300
+
+class StatementIndex:
+    """What files of a project's repository state; each content is read once. Runs git."""
+
+    def __init__(self, project: Project) -> None:
+        self._project = project
+        self._stated = cache(self._read)
+
+    def are_in(self, passage: str, path: str, blob: str) -> bool:
+        """Return whether the file with this content states the passage; an ended record states nothing."""
+        return bool(passage and blob) and same_text(passage) in self._stated(path, blob)
+
+    def _read(self, path: str, blob: str) -> frozenset[str]:
+        file = TreeFile(path, "100644", blob, 0)
+        try:
+            content = blob_bytes(paths.repository(self._project), file, limit=MAX_BYTES + 1)
+            found = read_decision(path, content)
+        except (ValueError, WorkspaceError):  # it states nothing any more, or is lost
+            return frozenset()
+        return frozenset() if found.ended else frozenset({same_text(found.statement)})
+
+
+#: Tokens of all decisions in one prompt, about.
+PROMPT_TOKENS = 1_500
+#: Decisions that the agent can search in its shell.
+MAX_SEARCHED = 1_000
+#: Active decisions among which those are chosen, the newest ones.
+_MAX_RANKED = 10_000
+#: Files of a task that are compared with the paths of decisions.
+_MAX_FILES = 2_000
+
+
+def holding_for(step: Step) -> QuerySet[Decision]:
+    """Return the active decisions of the project, except decisions for other steps."""
+    active = step.task.project.decisions.active()
+    others = active.filter(scope=DecisionScope.STEP).exclude(step=step.name)
+    return active.exclude(pk__in=others.values("pk"))
+
+
+def decisions_for(step: Step) -> list[Decision]:
+    """Return the active decisions that hold for the step, the most specific first. May run git.
+
+    That is: for files of the task, for the step, for the whole project, and then for other files; of each
+    the newest first. At most MAX_SEARCHED.
+    """
+    holding = holding_for(step)
+    newest = holding.only("scope", "paths", "number").order_by("-number")[:_MAX_RANKED]
+    ranked = _ranked(list(newest), step.task)
+    found = holding.select_related("decided_by", "question").in_bulk(
+        [one.pk for one in ranked[:MAX_SEARCHED]]
+    )
+    return [found[one.pk] for one in ranked if one.pk in found]
+
+
+def _ranked(decisions: Sequence[Decision], task: Task) -> list[Decision]:
+    """Return them with the most specific first, otherwise in their order."""
+    has_paths = any(one.scope == DecisionScope.PATHS for one in decisions)
+    files = sorted(files_of(task), key=lambda path: ("/" in path, path))[:_MAX_FILES] if has_paths else []
+
+    @cache
+    def concerns_task(glob: str) -> bool:
+        return any(matches(file, glob) for file in files)
+
+    def rank(decision: Decision) -> int:
+        if decision.scope == DecisionScope.PATHS:
+            return 0 if any(map(concerns_task, decision.paths)) else 3
+        return 1 if decision.scope == DecisionScope.STEP else 2
+
+    return sorted(decisions, key=rank)
+
+
+def listed_in_prompt(decisions: Sequence[Decision]) -> list[KnownDecision]:
+    """Return what the prompt lists, in the given order: as many as fit.
+
+    One that is too long is left out, and the next ones are tried.
+    """
+    listed, left = [], PROMPT_TOKENS
+    for known in map(known_decision, decisions):
+        if (tokens := tokens_of(known)) <= left:
+            listed.append(known)
+            left -= tokens
+    return listed
+
+
+def files_of(task: Task) -> frozenset[str]:
+    """Return the files that the task has changed so far or names in its text. Runs git."""
+    named = paths_named_in([task.body])
+    if not task.head_commit:
+        return frozenset(named)
+    try:
+        changed = changed_files(paths.repository(task.project), base=base_of(task), head=task.head_commit)
+    except WorkspaceError:
+        return frozenset(named)
+    return frozenset([*named, *(file.path for file in changed)])
+
+
+def known_decision(decision: Decision) -> KnownDecision:
+    """Return the decision as agents read it."""
+    where = "" if decision.scope == DecisionScope.PROJECT else decision.scope_in_words
+    day = f"{decision.decided_at:%-d %B %Y}" if decision.decided_at else ""
+    who = decision.decided_by.shown_name if decision.decided_by else ""
+    return KnownDecision(
+        decision.number, decision.statement, decision.reason, who, day, where,
+        question=decision.asked, doubt=decision.doubt,
+    )  # fmt: skip
+
+
+MAX_PATHS = 50
 
 
 @dataclass(frozen=True)
@@ -63,16 +187,22 @@ class DecisionContent:
         )
 
 
+def split_paths(text: str) -> list[str]:
+    """Return the paths of one line of text, which commas or blanks separate, except within double quotes."""
+    return [quoted or bare for quoted, bare in re.findall(r'"([^"]*)"|([^\s,"]+)', text) if quoted or bare]
+
+
+def joined_paths(paths: Sequence[str]) -> str:
+    """Return the paths in one line of text that `split_paths` reads."""
+    return ", ".join(f'"{path}"' if re.search(r"[\s,]", path) else path for path in paths)
+
+
 def paths_from(given: Sequence[str]) -> tuple[str, ...]:
     """Return globs relative to the repository, each once. Raises BadInput for one that matches no file."""
-    paths = [normalise(path).strip().removeprefix("./") for path in given]
+    paths = [re.sub(r"\A\./(?!!)", "", normalise(path).strip()) for path in given]
     for path in filter(None, paths):
-        if path.startswith("/") or ".." in path.split("/"):
-            raise BadInput(f"“{path[:60]}” must be relative to the repository", where="paths")
-        if len(path) > MAX_PATH or any(char in path for char in "\n\r"):
-            raise BadInput(
-                f"“{path[:60]}…” is not a path of one line and {MAX_PATH} characters", where="paths"
-            )
+        if reason := path_pattern_fault(path):
+            raise BadInput(f"“{path[:60]}” {reason}", where="paths")
     if len(paths) > MAX_PATHS:
         raise BadInput(f"name at most {MAX_PATHS} paths", where="paths")
     return tuple(dict.fromkeys(filter(None, paths)))

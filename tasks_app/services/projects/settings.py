@@ -1,9 +1,10 @@
-"""A project's settings: those of its repository, and the overrides of the portal (P1)."""
+"""The settings of a project: its repository's file, and the overrides in the portal (P1)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from django.conf import settings
@@ -22,11 +23,12 @@ from tasks_app.config.project_settings import (
 )
 from tasks_app.config.setting import Setting, call_patterns
 from tasks_app.config.yaml_text import read_yaml
-from tasks_app.core.errors import BadInput
-from tasks_app.git import committed_text
+from tasks_app.core.errors import BadInput, WorkspaceError
+from tasks_app.git import Repository, committed_text, inspect_source
 from tasks_app.history.audit import record
 from tasks_app.models import Action, Project, paths
 from tasks_app.permissions import Principal, require_maintainer
+from tasks_app.services.projects.projects import INSPECTING_SECONDS, fetch, fetch_meanwhile
 
 CONFIG_FILE = "cat-herder.yaml"
 #: Completes “Its maintainers …”.
@@ -46,8 +48,13 @@ class SettingInEffect:
 
 def repository_settings(project: Project, *, commit: str) -> ProjectConfig:
     """Return the repository's settings at a commit. Raises BadInput that names file, line and key."""
-    text = committed_text(paths.repository(project), commit=commit, path=CONFIG_FILE)
-    return load_project_config(text, where=CONFIG_FILE)
+    return load_project_config(_config_text(paths.repository(project), commit), where=CONFIG_FILE)
+
+
+@lru_cache(maxsize=100)
+def _config_text(repository: Repository, commit: str) -> str | None:
+    """Return the file of a commit, which never changes: each task that is created asks for it."""
+    return committed_text(repository, commit=commit, path=CONFIG_FILE)
 
 
 def overrides_of(project: Project) -> Overrides:
@@ -89,7 +96,7 @@ def _in_effect(setting: Setting, config: ProjectConfig, override: Any, line: int
 
 
 def change_settings(project: Project, overrides: Overrides, *, by: Principal, commit: str) -> None:
-    """Change the overrides. Those of keys of the file apply to tasks created from now on.
+    """Change the overrides. Overrides of keys of the file apply to tasks created from now on.
 
     Raises NotAllowed for all but maintainers, BadInput for a value that is not usable.
     """
@@ -124,6 +131,32 @@ def change_branch(project: Project, branch: str, *, by: Principal) -> None:
     paths.repository(project).head(branch)
     changed = {"branch": [project.branch, branch]} if branch != project.branch else {}
     save_settings(project, {"branch": branch}, by=by, changed=changed)
+
+
+def use_default_branch(project: Project, *, by: Principal | None = None) -> str:
+    """Have new tasks start from the default branch of the source, and return its name. Asks the source.
+
+    A person waits for a page, so a long fetch continues after it, and the project's page shows its failure.
+    `by` is None for an operator at the machine, who waits for all of it. Raises NotAllowed for all but
+    maintainers, WorkspaceError or BadInput if the source cannot be read.
+    """
+    if by is not None:
+        require_maintainer(by, project, CHANGE_SETTINGS)
+    before = project.branch
+    project.branch = inspect_source(project.source, seconds=INSPECTING_SECONDS).head_branch
+    if by is None:
+        fetch(project)
+    elif fetch_meanwhile(project, by=by):
+        fault = Project.objects.values_list("fetch_fault", flat=True).get(pk=project.pk)
+        if fault:
+            raise WorkspaceError(fault)
+    with transaction.atomic():
+        project.save(update_fields=["branch"])
+        record(
+            Action.SETTINGS_CHANGED, by=by.user if by else None, actor_name="operator", project=project,
+            changed={"branch": [before, project.branch]},
+        )  # fmt: skip
+    return project.branch
 
 
 def save_settings(

@@ -1,7 +1,11 @@
-"""Publish the result of a task: ask for it, and store how it ended. `engine/publishing/publisher.py` pushes.
+"""Publishing results, by people and by a pipeline.
 
-A row says what is to be published, where, and what became of it. It ends once, whoever carries it out and how
-often that is begun again.
+For publishing by a pipeline, a task that is done is marked with `publish_due` in the same transaction. The
+mark is removed in the one that creates the publication, so that there is one for each time that the task is
+done, also if several workers look.
+
+A publication says what to publish, where, and the outcome. It ends once, also if several workers publish it
+or it is retried.
 """
 
 from __future__ import annotations
@@ -11,18 +15,44 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from django.db import transaction
+from django.db.models import Count, Exists, F, IntegerField, OuterRef, Q, Subquery
+from django.db.models.functions import Coalesce
 from django.utils import timezone
 
+from tasks_app.config.faults import ConfigInvalid, Location, key_path
 from tasks_app.config.fields import MOST_REVIEWERS, REVIEWER
-from tasks_app.core.errors import BadInput, IllegalMove, LeaseLost
+from tasks_app.config.pipeline import load_project_config
+from tasks_app.config.publish import publish_from_json
+from tasks_app.config.validation import Finding, Report
+from tasks_app.config.validation.findings import warning
+from tasks_app.config.yaml_text import read_yaml
+from tasks_app.core.errors import BadInput, IllegalMove, LeaseLost, WorkspaceError
 from tasks_app.core.phases import Phase
 from tasks_app.core.storable import storable_text
+from tasks_app.git.files import committed_text
 from tasks_app.history.audit import record
-from tasks_app.models import Action, Change, ChangeKind, Notice, Publication, PublicationState, Task, User
-from tasks_app.permissions import Principal, require_actor
+from tasks_app.models import (
+    Action,
+    Change,
+    ChangeKind,
+    CredentialKind,
+    Notice,
+    Project,
+    Publication,
+    PublicationState,
+    Review,
+    ReviewVerdict,
+    Task,
+    User,
+    paths,
+)
+from tasks_app.models.task import TaskQuerySet
+from tasks_app.permissions import Principal, may_act, require_actor
 from tasks_app.services.difference import base_of, base_of_sequence
+from tasks_app.services.projects.settings import CONFIG_FILE
 from tasks_app.services.publishing.settings import (
     credential_fault,
+    credential_kind_for,
     protecting_pattern,
     pull_request_hindrance,
     target_of,
@@ -113,7 +143,7 @@ def publish(
     """Ask for the task's result to be published, and return the publication, which a worker carries out.
 
     `PublishOptions` explains the options. A commit that the remote already has is not pushed again. While
-    the same publication is pending, that one is returned. Raises NotAllowed for viewers, CannotPublish for a
+    the same publication is pending, it is returned. Raises NotAllowed for viewers, CannotPublish for a
     result that must not be published, BadInput for reviewers who cannot be, and IllegalMove while the task
     is being published otherwise.
     """
@@ -272,3 +302,98 @@ def refuse_protected(publication: Publication, default_branch: str) -> None:
     if publication.branch == default_branch or pattern:
         reason = f"protected by “{pattern}”" if pattern else "the default branch of the remote"
         raise BadInput(f"{publication.branch} is {reason}: nothing is published to it.")
+
+
+def tasks_to_publish() -> TaskQuerySet:
+    """Return the tasks whose pipelines can publish now: approved as required, and not being published.
+
+    A sequence is published when all of it is done. Rights and settings are looked at when it is asked for.
+    """
+    approvals = (
+        Review.objects.deciding()
+        .filter(task=OuterRef("pk"), verdict=ReviewVerdict.APPROVE, commit=OuterRef("head_commit"))
+        .exclude(author=Coalesce(OuterRef("created_by"), 0))
+        .order_by()
+        .values("task")
+        .annotate(authors=Count("author", distinct=True))
+        .values("authors")
+    )
+    pending = Publication.objects.filter(task=OuterRef("pk"), state=PublicationState.PENDING)
+    return (
+        Task.objects.filter(publish_due=True, phase=Phase.DONE)
+        .filter(Q(sequence=None) | Q(sequence__phase=Phase.DONE))
+        .alias(approved=Coalesce(Subquery(approvals, output_field=IntegerField()), 0))
+        .filter(~Exists(pending), approved__gte=F("project__required_approvals"))
+    )
+
+
+@transaction.atomic
+def publish_due(task_id: int) -> Publication | None:
+    """Ask for the publication that is due; None if there is none, or nothing to publish.
+
+    What must not be published is stored as refused, with the reasons.
+    """
+    due = tasks_to_publish().filter(pk=task_id).select_for_update(of=("self",))
+    task = due.select_related("project", "created_by").first()
+    if task is None or missing_approvals(task, task.head_commit):
+        return None
+    Task.objects.filter(pk=task.pk).update(publish_due=False)
+    task.publish_due = False
+    if task.publish is None or has_successor(task) or not has_changes(task, task.head_commit):
+        return None
+    options = PublishOptions(**publish_from_json(task.publish).model_dump())
+    return publish_for_pipeline(task, options, refused=_rights_missing(task))
+
+
+def _rights_missing(task: Task) -> str:
+    """Return why nobody has the right to publish it; "" if who created the task may."""
+    user = task.created_by
+    if user is None:
+        return "The pipeline publishes on behalf of who created the task, and nobody is known who did."
+    if not user.is_active or not may_act(Principal.unrestricted(user), task.project):
+        return (
+            f"The pipeline publishes on behalf of who created the task, and {user.shown_name} may not "
+            f"publish results of {task.project}."
+        )
+    return ""
+
+
+def publishing_findings(project: Project, text: str | None) -> list[Finding]:
+    """Return warnings about pipelines in a `cat-herder.yaml` whose pull requests cannot be opened."""
+    if text is None or not (hindrance := pull_request_hindrance(project)):
+        return []
+    try:
+        config, document = load_project_config(text), read_yaml(text, where=CONFIG_FILE)
+    except ConfigInvalid:
+        return []
+    asking = [one.name for one in config.pipelines if one.publish and one.publish.pull_request]
+    places: list[Location] = [("pipelines", name, "publish", "pullRequest") for name in asking]
+    return [
+        warning(CONFIG_FILE, f"cannot work yet. {hindrance}", line=document.line_of(one), key=key_path(one))
+        for one in places
+    ]
+
+
+def _lfs_findings(project: Project) -> list[Finding]:
+    """Return a warning if the project uses Git LFS and publishes over ssh, which takes no contents."""
+    if credential_kind_for(target_of(project)) is not CredentialKind.SSH_KEY:
+        return []
+    repository = paths.repository(project)
+    try:
+        commit = repository.head(project.branch)
+        attributes = committed_text(repository, commit=commit, path=".gitattributes") or ""
+    except WorkspaceError:  # not fetched yet, or larger than any file of settings
+        return []
+    if "filter=lfs" not in attributes:
+        return []
+    message = (
+        "results that add files of Git LFS cannot be published over ssh: their contents are uploaded over "
+        "https only. Set the https URL of the repository under Publishing."
+    )
+    return [warning(".gitattributes", message)]
+
+
+def with_publishing(report: Report, project: Project, text: str | None) -> Report:
+    """Return the report on the project's repository with the findings about publishing."""
+    found = [*publishing_findings(project, text), *_lfs_findings(project)]
+    return Report.of([*report.findings, *found], looked_at=report.looked_at)

@@ -13,13 +13,15 @@ from django.urls import reverse
 from tasks_app.core.dollars import dollars
 from tasks_app.core.durations import duration_in_words
 from tasks_app.history.statistics import of_task
-from tasks_app.models import Task
-from tasks_app.services.results import closing_message, passed_checks
+from tasks_app.models import Reason, Task
+from tasks_app.prompting.escaping import head
+from tasks_app.services.results import StepAccount, accounts_of, building_account_first, passed_checks
 
 #: The portal's part of a description. What people write outside of it stays when the portal writes it anew.
 BEGIN, END = "<!-- cat-herder: begin -->", "<!-- cat-herder: end -->"
 _LONGEST_TITLE = 250
 _LONGEST_PART = 15_000
+_LONGEST_FOLDED = 10_000
 #: GitHub takes 65,536 characters.
 _LONGEST_BODY = 60_000
 _ZERO_WIDTH = "\N{ZERO WIDTH SPACE}"
@@ -27,6 +29,7 @@ _ZERO_WIDTH = "\N{ZERO WIDTH SPACE}"
 _ENTITY = re.compile(r"&(?:#0*(?:35|47|64)|#x0*(?:23|2f|40)|num|sol|commat);", re.IGNORECASE)
 #: Also inside of code, which need not end; not in an e-mail address.
 _MENTION = re.compile(r"(?<![A-Za-z0-9])@(?=[\w-])")
+_FOLDING_TAG = re.compile(r"<(?=/?\s*(?:details|summary)\b)", re.IGNORECASE)
 #: GitLab obeys such a line, with the rights of the token. It ignores carriage returns.
 _QUICK_ACTION = re.compile(r"^([^\S\n]*)/(?=\w)", re.MULTILINE)
 #: The words of all forges, before an issue: its number, key or URL, in whatever markup.
@@ -59,11 +62,42 @@ def replace_own_part(body: str, own: str) -> str:
 
 
 def _sections(task: Task) -> Iterator[tuple[str, str]]:
-    yield "What", harmless(closing_message([task]))[:_LONGEST_PART]
+    yield "What", _what(task)
     yield "Why", harmless(task.body)[:_LONGEST_PART]
     yield "Questions", _question_lines(task)
     yield "Checks", "\n".join(f"- ✓ {_as_code(one.check)} ({one.step})" for one in passed_checks([task]))
     yield "Cost", _cost(task)
+
+
+def _what(task: Task) -> str:
+    """Return what the agents said: of the step that built the result, and folded of the others."""
+    accounts = building_account_first(accounts_of([task]))
+    parts = [_said(one, limit=_LONGEST_PART) for one in accounts[:1]]
+    for one in accounts[1:]:
+        said = _said(one, limit=_LONGEST_FOLDED // (len(accounts) - 1))
+        parts.append(
+            f"<details><summary>{_one_line(one.title(accounts[0]))}</summary>\n\n{said}\n\n</details>"
+        )
+    return "\n\n".join(parts)
+
+
+def _said(account: StepAccount, *, limit: int) -> str:
+    """Return the messages of a step, such that no tag or code fence in them reaches beyond them."""
+    texts = []
+    for message in account.messages:
+        text = _FOLDING_TAG.sub("&lt;", harmless(head(message.text, limit=limit // len(account.messages))))
+        fence = ""  # of the code block that is open
+        for marks, rest in re.findall(r"^ {0,3}(`{3,}|~{3,})(.*)$", text, re.MULTILINE):
+            if not fence and not (marks[0] == "`" and "`" in rest):
+                fence = marks
+            elif marks.startswith(fence) and not rest.strip():
+                fence = ""
+        if fence:
+            text += f"\n{fence}"
+        if len(account.messages) > 1:
+            text = f"**Run {message.run.number}, {Reason(message.run.reason).label}**\n\n{text}"
+        texts.append(text)
+    return "\n\n".join(texts)
 
 
 def _question_lines(task: Task) -> str:
@@ -76,8 +110,9 @@ def _question_lines(task: Task) -> str:
         .order_by("number")
     ):
         who = question.answerer or "nobody"
-        lines.append(f"- **{_one_line(question.headline)}**  \n  {_one_line(question.answer_text) or '–'}")
-        lines[-1] += f" ({_one_line(question.outcome.lower())} by {_one_line(who)})"
+        for asked, answer in question.asked_and_answered:
+            lines.append(f"- **{_one_line(asked)}**  \n  {_one_line(answer) or '–'}")
+            lines[-1] += f" ({_one_line(question.outcome.lower())} by {_one_line(who)})"
     return "\n".join(lines)[:_LONGEST_PART]
 
 

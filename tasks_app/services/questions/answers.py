@@ -1,29 +1,148 @@
-"""Answer or dismiss a question, decide about a tool call or a plan. The first answer counts."""
+"""Answering a question, claiming it, and taking an answer back.
+
+A claim is not audited: it changes nothing that anybody may do, and is renewed while its user writes.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 from typing import Any
 
+from django.conf import settings
 from django.db import transaction
+from django.db.models import Q
+from django.utils import timezone
 
-from tasks_app.core.errors import AnswerEmpty, BadInput
-from tasks_app.models import VERDICTS, Action, Channel, Question, QuestionKind, QuestionState, Verdict
+from tasks_app.core.asked_items import as_labels
+from tasks_app.core.errors import AnswerEmpty, BadInput, NotAllowed, NotOpen, TooLateToUndo
+from tasks_app.core.phases import Phase
+from tasks_app.history.audit import record
+from tasks_app.history.events.append import append_one
+from tasks_app.history.events.payloads import question_payload
+from tasks_app.history.statistics import paused_until_now
+from tasks_app.history.transitions import move
+from tasks_app.models import (
+    CLAIM_LASTS,
+    VERDICTS,
+    Action,
+    Change,
+    ChangeKind,
+    Channel,
+    DecisionEventKind,
+    EventKind,
+    Question,
+    QuestionKind,
+    QuestionState,
+    Run,
+    Step,
+    Task,
+    Verdict,
+)
 from tasks_app.permissions import Principal, require_actor
 from tasks_app.services.costs.soft_limit import cost_answer_in
-from tasks_app.services.decisions.answering import DecisionInput, prepare
-from tasks_app.services.decisions.storing import store_with_answer
-from tasks_app.services.questions.earlier_answers import find_reused_answer
+from tasks_app.services.decisions.answering import (
+    DecisionInput,
+    prepare,
+    store_with_answer,
+    withdraw_with_answer,
+)
+from tasks_app.services.decisions.changes import record_event
+from tasks_app.services.questions.earlier_answers import find_reused_answer, forget_answer
 from tasks_app.services.questions.question_outcomes import (
     Answered,
     normalise,
     normalise_notes,
     require_size,
     store_outcome,
-    why_not_open,
 )
 
-__all__ = ["Answered", "Reply", "answer_question", "decide", "dismiss_question", "why_not_open"]
+
+def claim_question(question: Question, *, by: Principal) -> bool:
+    """Claim an open question or renew the claim. Return False if somebody else is answering it."""
+    require_actor(by, question.task.project)
+    now = timezone.now()
+    free = Q(claimed_by=None) | Q(claimed_at__lte=now - CLAIM_LASTS) | Q(claimed_by=by.user)
+    claimable = Question.objects.open().filter(free, pk=question.pk)
+    return _change_claim(question, claimable.update, claimed_by=by.user, claimed_at=now)
+
+
+def release_question(question: Question, *, by: Principal) -> bool:
+    """End the user's own claim. Return False if they have none."""
+    require_actor(by, question.task.project)
+    own = Question.objects.open().filter(pk=question.pk, claimed_by=by.user)
+    return _change_claim(question, own.update, claimed_by=None, claimed_at=None)
+
+
+def _change_claim(question: Question, update: Callable[..., int], **values: Any) -> bool:
+    with transaction.atomic():
+        changed = update(**values) > 0
+        if changed:
+            Change.objects.create(task_id=question.task_id, kind=ChangeKind.QUESTION)
+    return changed
+
+
+def undo_until(question: Question) -> datetime | None:
+    """Return until when the answer can be taken back; None if it cannot, or not any more."""
+    seconds = settings.ENVIRONMENT.undo_seconds
+    if not seconds or not question.is_settled or question.answered_at is None or question.handed_in_id:
+        return None
+    if question.is_applied:  # it can be taken back without a time: see `may_take_back`
+        return None
+    task = question.task
+    if task.phase != Phase.WAITING_FOR_INPUT and (task.phase != Phase.PENDING or task.undo_until is None):
+        return None
+    until = question.answered_at + timedelta(seconds=seconds)
+    return until if until > timezone.now() else None
+
+
+def undo_answer(question: Question, *, by: Principal) -> Question:
+    """Open the question again. Nothing changes if it is open already: the request was sent twice.
+
+    The answer of a decision may be taken back by everybody who may answer, until the task has ended. If the
+    agent has it, the question that replaces it is returned.
+
+    Raises NotAllowed for all but the user who answered, NotOpen if it was withdrawn, or TooLateToUndo.
+    """
+    require_actor(by, question.task.project)
+    if question.is_applied:
+        return take_back_applied(question, by=by)
+    with transaction.atomic():
+        # Before the task is read: this decides between taking the answer back and a worker's claim.
+        taken_back = Task.objects.end_undo(question.task_id)
+        task = Task.objects.select_for_update().get(pk=question.task_id)
+        question.refresh_from_db()
+        if question.is_open:
+            return question
+        _require_own_outcome(question, by)
+        if not (taken_back or _waits_for_other_answers(question, task)):
+            raise TooLateToUndo("It is too late: the agent has the answer.")
+        reopen(question, task, by=by)
+    return question
+
+
+def _require_own_outcome(question: Question, by: Principal) -> None:
+    if not question.is_settled:
+        raise NotOpen("This question was withdrawn: the task was cancelled.")
+    if question.answered_by_id != by.user.pk:
+        who = question.answered_by.shown_name if question.answered_by else "somebody else"
+        raise NotAllowed(f"Only {who} can take this answer back.")
+    answered_at = question.answered_at
+    seconds = settings.ENVIRONMENT.undo_seconds
+    if answered_at is None or timezone.now() >= answered_at + timedelta(seconds=seconds):
+        raise TooLateToUndo(
+            f"It is too late: an answer can be taken back for {seconds} seconds."
+            if seconds
+            else "Undo is switched off."
+        )
+
+
+def _waits_for_other_answers(question: Question, task: Task) -> bool:
+    """Return whether the task still waits for answers to other questions of the same run."""
+    if task.phase != Phase.WAITING_FOR_INPUT or question.handed_in_id:
+        return False
+    return task.questions.open().filter(run=question.run_id).exists()
 
 
 @dataclass(frozen=True)
@@ -142,7 +261,10 @@ def _require_no_decision(reply: Reply) -> None:
 
 
 def _check_reply(question: Question, reply: Reply) -> Reply:
-    """Return the reply with normalised line ends. Raise BadInput, AnswerEmpty or AnswerTooLong."""
+    """Return the reply with normalised line ends, and with options as they are labelled.
+
+    Raises BadInput, AnswerEmpty or AnswerTooLong.
+    """
     asked = {str(item["question"]) for item in question.items}
     if unknown := next((name for name in reply.answers if name not in asked), None):
         raise BadInput(f"question {question.number} does not ask “{unknown}”", where="answers")
@@ -152,7 +274,134 @@ def _check_reply(question: Question, reply: Reply) -> Reply:
         if not answer.strip():
             which = "" if len(question.items) == 1 else f" “{item['question']}” has no answer yet."
             raise AnswerEmpty(f"Choose an option or type an answer.{which}")
-        answers[item["question"]] = answer
+        answers[item["question"]] = as_labels(item, answer)
     notes = normalise_notes(reply.notes)
     require_size(*answers.values(), notes)
     return replace(reply, answers=answers, notes=notes)
+
+
+#: What a question has before anybody answers it.
+_OPEN: dict[str, Any] = {
+    "state": QuestionState.OPEN, "answers": {}, "notes": "", "verdict": "",
+    "allowed_usd": None, "finishes": False, "recommended_taken": 0, "taken_from": None, "applied": None,
+    "answered_at": None, "answered_by": None, "answered_via": "",
+}  # fmt: skip
+#: What a question keeps that is asked again because the answer of a decision was taken back.
+_KEPT = ("kind", "items", "about_goal", "is_late", "recommended")
+#: How it was asked: by no tool of an agent.
+_WAY = "portal"
+
+
+def reopen(question: Question, task: Task, *, by: Principal) -> None:
+    """Open a question again whose answer the agent does not have. The task must be locked."""
+    withdraw_with_answer(question, by=by.user)
+    as_before: dict[str, Any] = {"early_end": ""} if question.finishes else {}
+    for name, value in _OPEN.items():
+        setattr(question, name, value)
+    question.save(update_fields=list(_OPEN))
+    forget_answer(question)
+    reason = f"{by.user.shown_name} took back the answer to question {question.number}"
+    record(
+        Action.ANSWER_TAKEN_BACK, by=by.user, task=task, subject=question.headline, question=question.number
+    )
+    append_one(question.run, EventKind.NOTE, {"text": f"{reason}.", "taken_back": question.number})
+    Change.objects.create(task=task, kind=ChangeKind.QUESTION)
+    if task.phase == Phase.PENDING:
+        question.step.refresh_from_db()
+        move(question.step, Phase.WAITING_FOR_INPUT, reason=reason, by=by.user)
+        move(task, Phase.WAITING_FOR_INPUT, reason=reason, by=by.user, **as_before)
+
+
+def may_take_back(question: Question) -> bool:
+    """Return whether a decision answered, and its answer can still be taken back."""
+    return question.is_applied and question.taken_back_at is None and not question.task.is_ended
+
+
+def take_back_applied(question: Question, *, by: Principal) -> Question:
+    """Take back the answer of a decision, and return the question that is open then.
+
+    It is the same question as long as the agent does not have the answer. Otherwise a run is stopped, and the
+    question is asked anew; the agent reads what is answered to that, and that the first answer does not hold.
+    Doing it twice changes nothing. Raises NotOpen if a human has answered meanwhile, or TooLateToUndo if the
+    task has ended.
+    """
+    with transaction.atomic():
+        task = Task.objects.select_for_update(of=("self",)).select_related("project").get(pk=question.task_id)
+        question.refresh_from_db()
+        if question.is_open:
+            return question
+        if not question.is_applied:
+            raise NotOpen(f"A human has answered this question meanwhile: {question.answerer}.")
+        if question.taken_back_at:
+            return question.reopened_as.get()
+        _require_working(task)
+        _note_taken_back(question, by)
+        if _agent_may_have_it(question, task):
+            return _ask_again(question, task, by=by)
+        reopen(question, task, by=by)
+    return question
+
+
+def _require_working(task: Task) -> None:
+    if task.phase == Phase.CANCELLED:
+        raise TooLateToUndo("The task was cancelled. Resume it first, then take the answer back.")
+    if task.is_ended or not task.steps.exclude(phase=Phase.DONE).exists():
+        raise TooLateToUndo(
+            "The task has ended, so its agent cannot be asked any more. Request changes of its result, or "
+            "retry it from a step, and say what holds instead."
+        )
+
+
+def _note_taken_back(question: Question, by: Principal) -> None:
+    if question.applied:
+        record_event(
+            question.applied, DecisionEventKind.TAKEN_BACK, by=by.user, task=question.task, question=question
+        )
+
+
+def _agent_may_have_it(question: Question, task: Task) -> bool:
+    """Return whether the answer was handed in, is about to be, or the session that waited for it is gone."""
+    if question.handed_in_id or question.run.number < question.step.first_run:
+        return True
+    return task.phase not in (Phase.PENDING, Phase.WAITING_FOR_INPUT)
+
+
+def _ask_again(question: Question, task: Task, *, by: Principal) -> Question:
+    """Ask the question again, of the step that is under way, and stop its run."""
+    reason = f"{by.user.shown_name} took back the answer of {question.answerer} to question {question.number}"
+    question.taken_back_by, question.taken_back_at = by.user, timezone.now()
+    question.save(update_fields=["taken_back_by", "taken_back_at"])
+    step = task.steps.exclude(phase=Phase.DONE).order_by("position")[0]
+    run = Run.objects.filter(step__task=task).latest("pk")
+    number = task.questions.count() + 1
+    anew = Question.objects.create(
+        task=task,
+        step=step,
+        run=run,
+        number=number,
+        way=_WAY,
+        tool_use_id=f"{_WAY}-{number}",
+        deferred=False,
+        reopens=question,
+        asked_at=timezone.now(),
+        **{name: getattr(question, name) for name in _KEPT},
+    )
+    record(
+        Action.ANSWER_TAKEN_BACK, by=by.user, task=task, subject=question.headline, question=question.number
+    )
+    append_one(run, EventKind.NOTE, {"text": f"{reason}."})
+    append_one(run, EventKind.QUESTION, question_payload(anew))
+    _wait_for_input(task, step, reason=reason, by=by)
+    Change.objects.create(task=task, kind=ChangeKind.QUESTION)
+    return anew
+
+
+def _wait_for_input(task: Task, step: Step, *, reason: str, by: Principal) -> None:
+    """Move task and step to `waiting_for_input`; a worker that works on them stops within seconds."""
+    if task.phase == Phase.WAITING_FOR_INPUT:  # for the answer to another question
+        return
+    paused: dict[str, Any] = {"resets_at": None, "retry_at": None, "paused_seconds": paused_until_now(task)}
+    for row, values in ((step, {}), (task, paused)):
+        if row.phase not in (Phase.PENDING, Phase.RUNNING):
+            move(row, Phase.PENDING, reason=reason, by=by.user, **values)
+        move(row, Phase.WAITING_FOR_INPUT, reason=reason, by=by.user)

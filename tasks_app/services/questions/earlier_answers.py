@@ -1,41 +1,185 @@
-"""Earlier answers to questions like an open one: “Asked before”.
+"""“Asked before”: earlier answers to similar questions, and their index.
 
-Each item of a question is compared alone. Candidates are the newest answers of the project and those that
-full text finds (`answer_index`). They are compared in Python, so the order is the same on both databases, and
-the work is bounded.
+In the index, each item of a question has an entry of its own, with the words of its answer. The index is
+filled when a question is answered, so it holds neither open questions nor approvals. Words are stored as
+digests with the project's id: hostile text is no query, and words of other projects are not read.
+
+Each item of a question is compared alone, with what was asked and answered. Candidates are the newest answers
+of the project and those that full text finds. Their words are compared in Python, so the
+order is the same on both databases, and the work is bounded.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import hashlib
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from itertools import combinations
+from typing import Any, NamedTuple
 
+from django.db import connection, connections
+from django.db.models import Q, QuerySet
+from django.db.models.expressions import RawSQL
+
+from tasks_app.core.asked_items import in_own_labels
 from tasks_app.core.control_characters import visible
 from tasks_app.core.similar_questions import (
-    Profile,
-    normalised_label,
-    profile_of,
+    Likeness,
+    own_label,
+    paths_in,
     question_digest,
-    similarity,
+    same_text,
+    texts_of,
+    words_of,
 )
-from tasks_app.models import Question
-from tasks_app.services.questions.answer_index import (
-    Entry,
-    answered_by_people,
-    find_by_full_text,
-    indexed_words,
-    newest_answers,
-    same_answers,
-    same_entry,
-)
+from tasks_app.models import IndexedAnswer, Question, QuestionKind, QuestionState
+
+#: The letter before each digest, another one for each change of what is compared. It also keeps full text
+#: from reading numbers such as 1e5.
+_RULES = "x"
+#: The newest answers, which are all compared, and in which it is counted how frequent words are.
+SAMPLE = 600
+#: Words of a question that full text looks for, the rarest ones, by two of them.
+_WANTED_WORDS = 12
+#: Answers of the sample that may have both words of a pair. Otherwise the pair tells nothing, and in a large
+#: project it would be read thousands of times.
+_MOST_WITH_PAIR = SAMPLE // 50
+#: Answers that full text may find, the newest ones.
+FOUND = 200
+#: Rows that PostgreSQL sorts: it cannot read them in order.
+_SORTED = 5_000
+
+
+def question_key(question: Question) -> str:
+    """Return a digest that is equal for questions that are the same; see `question_digest`."""
+    return question_digest(question.items)
+
+
+def index_answer(question: Question) -> None:
+    """Put a clarification that a person answered into the index, in the transaction of the answer."""
+    by_person = question.state == QuestionState.ANSWERED and question.answered_by_id is not None
+    if question.kind == QuestionKind.CLARIFICATION and by_person:
+        IndexedAnswer.objects.bulk_create(
+            index_rows(question.task.project_id, question),
+            update_conflicts=True,
+            unique_fields=["question", "place"],
+            update_fields=["project", "question_key", "words"],
+        )
+
+
+def forget_answer(question: Question) -> None:
+    """Take an answer out of the index that was taken back."""
+    IndexedAnswer.objects.filter(question=question).delete()
+
+
+def index_rows(project_id: int, question: Question) -> list[IndexedAnswer]:
+    """Return the rows of an answered question, not saved, one for each item."""
+    rows = []
+    for place, item in enumerate(question.items):
+        answer = question.answers.get(str(item["question"]), "")
+        words = sorted(indexed_words(project_id, texts_of(item, f"{answer} {question.notes}")))
+        row = IndexedAnswer(question=question, place=place, project_id=project_id, words=" ".join(words))
+        row.question_key = question_digest([item])
+        rows.append(row)
+    return rows
+
+
+def renew_index(using: str, **kwargs: Any) -> None:
+    """Receiver of Django's signal `post_migrate`: index anew what a version with other rules has indexed."""
+    if IndexedAnswer._meta.db_table not in connections[using].introspection.table_names():
+        return  # only other apps were migrated
+    stale = IndexedAnswer.objects.using(using).exclude(words__startswith=_RULES).exclude(words="")
+    while batch := list(stale.select_related("question")[:500]):
+        for row in batch:
+            words = {one.place: one.words for one in index_rows(row.project_id, row.question)}
+            row.words = words.get(row.place, "")
+        IndexedAnswer.objects.using(using).bulk_update(batch, ["words"])
+
+
+def indexed_words(project_id: int, texts: Sequence[str]) -> list[str]:
+    """Return the digests of the words of texts, in order."""
+    named = (f"{project_id}:{word}".encode() for word in words_of(texts))
+    return [_RULES + hashlib.blake2b(word, digest_size=4).hexdigest() for word in named]
+
+
+def same_answers(project_id: int, key: str) -> QuerySet[IndexedAnswer]:
+    """Return the answers of people of the project to items with this key, the newest question first."""
+    answered = Q(question__state=QuestionState.ANSWERED, question__kind=QuestionKind.CLARIFICATION)
+    same = IndexedAnswer.objects.filter(answered, project=project_id, question_key=key)
+    return same.exclude(question__answered_by=None).order_by("-question_id")
+
+
+def answered_by_people() -> QuerySet[Question]:
+    """Return the clarifications that a named person answered."""
+    answered = Question.objects.answered().filter(kind=QuestionKind.CLARIFICATION)
+    return answered.exclude(answered_by=None)
+
+
+class Entry(NamedTuple):
+    """A row of the index."""
+
+    question_id: int
+    place: int
+    question_key: str
+    words: frozenset[str]
+
+
+def newest_answers(question: Question) -> list[Entry]:
+    """Return the project's newest answers."""
+    rows = IndexedAnswer.objects.filter(project=question.task.project_id).exclude(question=question.pk)
+    return _entries(rows.order_by("-question_id")[:SAMPLE])
+
+
+def same_entry(question: Question, key: str) -> list[Entry]:
+    """Return the newest answer to an item with this key, if there is one."""
+    rows = IndexedAnswer.objects.filter(project=question.task.project_id, question_key=key)
+    return _entries(rows.exclude(question=question.pk).order_by("-question_id")[:1])
+
+
+def find_by_full_text(question: Question, words: Sequence[str], sample: Sequence[Entry]) -> list[Entry]:
+    """Return answers with two of these words, rare ones, if the newest ones are not all.
+
+    How rare words are is counted in the sample, the same on both databases.
+    """
+    pairs = _rare_pairs(words, [one.words for one in sample]) if len(sample) == SAMPLE else []
+    if not pairs:
+        return []
+    rows = IndexedAnswer.objects.filter(pk__in=_matching(pairs)).exclude(question=question.pk)
+    return _entries(rows.order_by("-question_id")[:FOUND])
+
+
+def _entries(rows: QuerySet[IndexedAnswer]) -> list[Entry]:
+    columns = rows.values_list("question_id", "place", "question_key", "words")
+    return [Entry(pk, place, key, frozenset(words.split())) for pk, place, key, words in columns]
+
+
+def _rare_pairs(words: Sequence[str], sample: Sequence[frozenset[str]]) -> list[tuple[str, str]]:
+    having = {word: {place for place, one in enumerate(sample) if word in one} for word in words}
+    wanted = sorted(words, key=lambda word: len(having[word]))[:_WANTED_WORDS]
+    pairs = combinations(wanted, 2)
+    return [(one, other) for one, other in pairs if len(having[one] & having[other]) <= _MOST_WITH_PAIR]
+
+
+def _matching(pairs: list[tuple[str, str]]) -> RawSQL:
+    """Return the ids of index rows with both words of a pair."""
+    if connection.vendor == "sqlite":
+        sql = "SELECT rowid FROM search_answers WHERE search_answers MATCH %s ORDER BY rowid DESC LIMIT %s"
+        query = " OR ".join(f"({one} AND {other})" for one, other in pairs)
+    else:
+        sql = (
+            "SELECT id FROM tasks_app_indexedanswer WHERE to_tsvector('pg_catalog.simple'::regconfig, words) "
+            "@@ to_tsquery('pg_catalog.simple', %s) LIMIT %s"
+        )
+        query = " | ".join(f"({one} & {other})" for one, other in pairs)
+    return RawSQL(sql, [query, _SORTED])  # noqa: S611 - the parameters are digests
+
 
 Item = Mapping[str, Any]
 
 #: Items below this score are not shown. `tests/quality/README.md` says how good that is.
-THRESHOLD = 0.45
-#: Candidates whose texts are compared.
-CANDIDATES = 50
+THRESHOLD = 0.25
+#: The nearest items whose texts are read: the person who answered may be deleted.
+CANDIDATES = 10
 #: Answers to the same question that are counted; the page says “or more”.
 MOST_TIMES = 100
 #: Labels and paths that a difference names.
@@ -51,7 +195,7 @@ class EarlierAnswer:
     item: Item
     #: From 0 to 1.
     score: float
-    #: Whether question, options and multi-select are the same, apart from case and punctuation.
+    #: Whether it is the same item (`question_digest`). Only then may its answer be filled in.
     same: bool
     #: What differs, for people.
     differences: tuple[str, ...] = ()
@@ -59,7 +203,7 @@ class EarlierAnswer:
     times: int = 1
     #: How often this answer was used for another question.
     taken: int = 0
-    #: The answer in the words of the new question, by its item.
+    #: The answer by the item of the new question, with its labels.
     answers: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -83,24 +227,12 @@ def find_similar_answers(question: Question, *, limit: int = 3) -> list[EarlierA
     if not question.takes_answer or question.is_about_cost:
         return []
     recent = newest_answers(question)
-    return [one for item in question.items for one in _nearest_to(question, item, recent, limit)]
-
-
-def _nearest_to(question: Question, item: Item, recent: list[Entry], limit: int) -> list[EarlierAnswer]:
-    wanted = _Wanted(question, item, profile_of([item]), question_digest([item]))
-    scored = _scored(wanted, recent)
-    ranked = sorted(scored, key=lambda one: (-one.score, -one.question.pk))[:limit]
-    return [_described(wanted, one) for one in ranked]
-
-
-@dataclass(frozen=True)
-class _Wanted:
-    """The item for which earlier answers are looked up."""
-
-    question: Question
-    item: Item
-    profile: Profile
-    key: str
+    likeness = Likeness([one.words for one in recent])
+    return [
+        _described(question, item, one)
+        for item in question.items
+        for one in _nearest_to(question, item, recent, likeness)[:limit]
+    ]
 
 
 @dataclass(frozen=True)
@@ -111,64 +243,55 @@ class _Candidate:
     score: float
 
 
-def _scored(wanted: _Wanted, recent: list[Entry]) -> list[_Candidate]:
-    """Return the similar items, one of each key."""
-    found = []
-    for other, item in _load(_candidates(wanted, recent)):
-        score, key = _score(wanted.profile, wanted.key, item)
-        if score >= THRESHOLD:
-            found.append(_Candidate(other, item, key, score))
-    return found
-
-
-def _score(profile: Profile, key: str, other: Item) -> tuple[float, str]:
-    """Return how alike an item and another one are, and the key of the other one."""
-    other_key = question_digest([other])
-    return (1.0 if other_key == key else min(similarity(profile, profile_of([other])), 0.99)), other_key
-
-
-def _candidates(wanted: _Wanted, recent: list[Entry]) -> list[tuple[int, int]]:
-    """Return the items whose texts are compared, the newest one of each key: question's id and place."""
-    question, key = wanted.question, wanted.key
-    words = indexed_words(question.task.project_id, wanted.profile)
+def _nearest_to(question: Question, item: Item, recent: list[Entry], likeness: Likeness) -> list[_Candidate]:
+    """Return the similar items, the nearest first, one of each key."""
+    key = question_digest([item])
+    words = indexed_words(question.task.project_id, texts_of(item))
     entries: dict[str, Entry] = {}
     for one in (*same_entry(question, key), *recent, *find_by_full_text(question, words, recent)):
         entries.setdefault(one.question_key, one)  # the newest one: each list begins with it
-    mine = frozenset(words)
-    shared = {one: len(one.words & mine) for one in entries.values()}
-    best = sorted(shared, key=lambda one: (one.question_key != key, -shared[one], -one.question_id))
-    found = [one for one in best if shared[one] or one.question_key == key]
-    return [(one.question_id, one.place) for one in found[:CANDIDATES]]
-
-
-def _load(places: Collection[tuple[int, int]]) -> list[tuple[Question, Item]]:
-    rows = answered_by_people().filter(pk__in={pk for pk, _ in places}).order_by("pk")
-    rows = rows.select_related("task", "step", "answered_by").defer("tool_input", "evidence")
-    questions = {one.pk: one for one in rows}
+    scores = likeness.of_each(words, [one.words for one in entries.values()])
+    scored = [
+        (1.0 if one.question_key == key else min(0.99, score), one.question_id, one.place, one.question_key)
+        for one, score in zip(entries.values(), scores, strict=True)
+    ]
+    near = sorted((one for one in scored if one[0] >= THRESHOLD), reverse=True)[:CANDIDATES]
+    texts = _load([(pk, place) for _, pk, place, _ in near])
     return [
-        (question, question.items[place])
-        for pk, place in sorted(places)
-        if (question := questions.get(pk)) and place < len(question.items)
+        _Candidate(*texts[pk, place], its_key, score)
+        for score, pk, place, its_key in near
+        if (pk, place) in texts
     ]
 
 
-def _described(wanted: _Wanted, one: _Candidate) -> EarlierAnswer:
+def _load(places: Collection[tuple[int, int]]) -> dict[tuple[int, int], tuple[Question, Item]]:
+    rows = answered_by_people().filter(pk__in={pk for pk, _ in places})
+    rows = rows.select_related("task", "step", "answered_by").defer("tool_input", "evidence")
+    questions = {one.pk: one for one in rows}
+    return {
+        (pk, place): (question, question.items[place])
+        for pk, place in places
+        if (question := questions.get(pk)) and place < len(question.items)
+    }
+
+
+def _described(question: Question, item: Item, one: _Candidate) -> EarlierAnswer:
     """Say what differs, and count the answers to this very item: the latest one is shown."""
-    same = same_answers(wanted.question.task.project_id, one.key).exclude(question=wanted.question.pk)
+    same = same_answers(question.task.project_id, one.key).exclude(question=question.pk)
     answers = list(same.values_list("question__answered_at", "question_id", "place")[:MOST_TIMES])
     _, latest, place = max(answers, default=(None, one.question.pk, 0))
     if latest != one.question.pk:
-        ((question, item),) = _load([(latest, place)])
-        one = replace(one, question=question, item=item)
+        ((latest_question, its_item),) = _load([(latest, place)]).values()
+        one = replace(one, question=latest_question, item=its_item)
     return EarlierAnswer(
         one.question,
         one.item,
         one.score,
         same=one.score == 1.0,
-        differences=tuple(_differences(wanted, one)),
+        differences=tuple(_differences(question, item, one)),
         times=max(1, len(answers)),
         taken=one.question.taken_by.count(),
-        answers=_answer_for(wanted.item, one.question, one.item),
+        answers=_answer_for(item, one.question, one.item),
     )
 
 
@@ -179,26 +302,13 @@ def _answer_for(item: Item, earlier: Question, their_item: Item) -> dict[str, st
 
 
 def answers_for(question: Question, earlier: Question) -> dict[str, str]:
-    """Return the earlier answers by the items of this question; chosen options have this question's labels.
-
-    Each item takes the answer to the most similar one; an item without a counterpart is left out.
-    """
+    """Return the earlier answers to items that are the same, by the items of this question."""
+    theirs = {question_digest([item]): item for item in earlier.items}
     found: dict[str, str] = {}
     for item in question.items:
-        profile, key = profile_of([item]), question_digest([item])
-        scored = [(_score(profile, key, one)[0], -place) for place, one in enumerate(earlier.items)]
-        score, place = max(scored, default=(0.0, 0))
-        if score >= THRESHOLD:
-            found |= _answer_for(item, earlier, earlier.items[-place])
+        if same := theirs.get(question_digest([item])):
+            found |= _answer_for(item, earlier, same)
     return found
-
-
-def in_own_labels(item: Mapping[str, Any], answer: str) -> str:
-    """Return the answer with the labels of this item's options."""
-    own = [str(option.get("label", "")) for option in item.get("options") or []]
-    labels = {normalised_label(label): label for label in own}
-    parts = answer.split(", ") if item.get("multiSelect") else [answer]
-    return ", ".join(labels.get(normalised_label(part), part) for part in parts)
 
 
 def find_reused_answer(
@@ -213,12 +323,12 @@ def find_reused_answer(
     return earlier if any(answers.get(asked) == answer for asked, answer in theirs.items()) else None
 
 
-def _differences(wanted: _Wanted, one: _Candidate) -> list[str]:
+def _differences(question: Question, item: Item, one: _Candidate) -> list[str]:
     """Return what differs between this item and the earlier one, for people."""
-    question, other = wanted.question, one.question
-    found = [] if one.score == 1.0 else _differing_texts(wanted.item, one.item)
-    their_paths = profile_of([one.item]).paths
-    if wanted.profile.paths != their_paths:
+    other = one.question
+    found = [] if one.score == 1.0 else _differing_texts(item, one.item)
+    their_paths = paths_in(texts_of(one.item))
+    if paths_in(texts_of(item)) != their_paths:
         found.append(f"other paths: {_named(sorted(their_paths))}" if their_paths else "no paths")
     if question.step.name != other.step.name:
         found.append(f"other step: {other.step.name}")
@@ -228,28 +338,38 @@ def _differences(wanted: _Wanted, one: _Candidate) -> list[str]:
 
 
 def _differing_texts(item: Item, other: Item) -> list[str]:
-    mine, theirs = normalised_label(str(item["question"])), normalised_label(str(other["question"]))
-    return [*(["other wording"] if mine != theirs else []), *_differing_options(item, other)]
+    mine, theirs = same_text(str(item["question"])), same_text(str(other["question"]))
+    header = same_text(str(other.get("header") or ""))
+    found = ["other wording"] if mine != theirs else []
+    if header != same_text(str(item.get("header") or "")):
+        found.append(f"other header: {_named([header])}" if header else "no header")
+    return [*found, *_differing_options(item, other)]
 
 
 def _differing_options(item: Item, other: Item) -> list[str]:
-    mine, theirs = _labels_by_key(item), _labels_by_key(other)
-    if not mine and not theirs:
-        return []
+    mine, theirs = _options_by_label(item), _options_by_label(other)
     found = []
-    if new := [label for key, label in mine.items() if key not in theirs]:
+    if new := [str(option["label"]) for key, option in mine.items() if key not in theirs]:
         found.append(f"options that it did not have: {_named(new)}")
-    if gone := [label for key, label in theirs.items() if key not in mine]:
+    if gone := [str(option["label"]) for key, option in theirs.items() if key not in mine]:
         found.append(f"options that only it had: {_named(gone)}")
+    both = [key for key in mine if key in theirs]
+    for name, said in (("description", "described otherwise"), ("preview", "with another preview")):
+        changed = [key for key in both if _differs(mine[key], theirs[key], name)]
+        if changed:
+            found.append(f"{said}: {_named(changed)}")
     several = [bool(one.get("multiSelect")) for one in (item, other)]
     if several[0] != several[1]:
         found.append("several could be chosen" if several[1] else "only one could be chosen")
     return found
 
 
-def _labels_by_key(item: Item) -> dict[str, str]:
-    options = item.get("options") or []
-    return {normalised_label(label): label for option in options if (label := str(option.get("label", "")))}
+def _differs(option: Item, other: Item, name: str) -> bool:
+    return same_text(str(option.get(name) or "")) != same_text(str(other.get(name) or ""))
+
+
+def _options_by_label(item: Item) -> dict[str, Item]:
+    return {own_label(str(one["label"])): one for one in item.get("options") or [] if one.get("label")}
 
 
 def _named(shown: list[str]) -> str:

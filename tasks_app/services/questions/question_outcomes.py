@@ -18,12 +18,11 @@ from tasks_app.core.phases import Phase
 from tasks_app.core.storable import storable_text
 from tasks_app.history.audit import record
 from tasks_app.history.events.append import append_one
-from tasks_app.history.noted_hops import note_answer
 from tasks_app.history.statistics import paused_until_now
 from tasks_app.history.transitions import move
 from tasks_app.models import Action, Change, ChangeKind, Channel, EarlyEnd, EventKind, Question, Task, User
 from tasks_app.permissions import Principal
-from tasks_app.services.questions.answer_index import index_answer
+from tasks_app.services.questions.earlier_answers import index_answer
 from tasks_app.services.workers.worker_notifier import notify_on_commit
 
 
@@ -48,7 +47,6 @@ def store_outcome(
         task = _lock_task(question)
         if not _store_if_open(question, outcome, by=user, via=via):
             return _repeated(question, outcome, by=user)
-        note_answer(task.pk, question.pk)
         index_answer(question)
         taken: dict[str, Any] = {"taken_from": question.taken_from_id} if question.taken_from_id else {}
         if question.applied:
@@ -118,6 +116,7 @@ def _payload(question: Question) -> dict[str, object]:
         "kind": question.kind,
         "outcome": question.outcome,
         "text": question.answer_text,
+        "answers": question.asked_and_answered if len(question.answers) > 1 else [],
         "notes": question.notes,
         "by": question.answerer,
         "via": question.answered_via,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -25,6 +26,8 @@ from tasks_app.models import (
     Side,
     Task,
     ThreadComment,
+    User,
+    ViewedFile,
     paths,
 )
 from tasks_app.permissions import Principal, require_actor
@@ -66,14 +69,17 @@ def send_review(
     commit: str = "",
     with_draft: bool = False,
     form_key: str = "",
+    files: Sequence[str] = (),
     notify: bool = True,
 ) -> Review:
     """Store a review, with the threads of the author's draft if `with_draft`, and act on its verdict.
 
     `commit` is the result that was looked at (default: the newest). A request for changes resumes the task,
-    or waits until its steps are done. A form that is sent again, with the same `form_key`, gets the review
-    that it sent before. Raises NotAllowed, BadInput with the place, IllegalMove if the phase does not allow
-    the verdict, or ResultChanged if something else than the newest result would be approved.
+    or waits until its steps are done; `files` are the files to change (default: the files of the open
+    threads). A form that is sent again, with the same `form_key`, gets the review that it sent before.
+
+    Raises NotAllowed, BadInput with the place, IllegalMove if the phase does not allow the verdict, or
+    ResultChanged if something else than the newest result would be approved.
     """
     require_actor(by, task.project)
     body = normalise(body).strip()
@@ -97,7 +103,7 @@ def send_review(
         _store_threads(review, rows, threads)
         _number_threads(task, [*drafted, *rows])
         if verdict == ReviewVerdict.REQUEST_CHANGES:
-            resume_for_review(task, review, by=by.user, notify=notify)
+            resume_for_review(task, review, by=by.user, files=files, notify=notify)
         _tell(task, review, threads=len(drafted) + len(rows))
     return review
 
@@ -278,5 +284,23 @@ def approvals_of(task: Task) -> list[Review]:
 
 
 def counted_approvals(task: Task) -> int:
-    """Return how many approvals count for publishing: those of others than who created the task."""
+    """Return how many approvals count for publishing: the author's own approval does not."""
     return sum(review.author_id != task.created_by_id for review in approvals_of(task))
+
+
+def viewed_keys(task: Task, user: User) -> frozenset[str]:
+    """Return the keys of the contents that the user has viewed; see `viewed_key`."""
+    return frozenset(ViewedFile.objects.filter(task=task, user=user).values_list("key", flat=True))
+
+
+def viewed_key(path: str, blob: str) -> str:
+    return hashlib.sha256(f"{blob}\0{path}".encode(errors="surrogatepass")).hexdigest()
+
+
+def mark_viewed(task: Task, user: User, *, path: str, blob: str, viewed: bool) -> None:
+    """Mark the content as viewed, or no longer. Doing it twice changes nothing."""
+    key = viewed_key(path, blob)
+    if viewed:
+        ViewedFile.objects.get_or_create(task=task, user=user, key=key, defaults={"path": path, "blob": blob})
+    else:
+        ViewedFile.objects.filter(task=task, user=user, key=key).delete()

@@ -1,18 +1,23 @@
-"""Hand requests for changes to the agent that last wrote the code, and run everything after it again."""
+"""Hand requests for changes to the agent that may make them, and run everything after it again."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from django.utils import timezone
 
+from tasks_app.agent.gate.path_patterns import allowed
+from tasks_app.config.pipeline import step_from_json
 from tasks_app.core.errors import IllegalMove, WorkspaceError
 from tasks_app.core.phases import Phase
+from tasks_app.core.types import PLAN_FILE
 from tasks_app.git import changed_files
 from tasks_app.history.statistics import paused_until_now
 from tasks_app.history.transitions import move
 from tasks_app.models import Review, Step, Task, User, paths
 from tasks_app.services.retries import reset_step
+from tasks_app.services.reviews.threads import places_now
 from tasks_app.services.tasks import has_successor
 from tasks_app.services.workers.worker_notifier import notify_on_commit
 
@@ -37,15 +42,18 @@ def why_not_change(task: Task) -> IllegalMove | None:
     return None
 
 
-def resume_for_review(task: Task, review: Review, *, by: User, notify: bool = True) -> bool:
+def resume_for_review(
+    task: Task, review: Review, *, by: User, files: Collection[str] = (), notify: bool = True
+) -> bool:
     """Resume an ended task so that its agent gets the review. Return whether it was resumed now.
 
-    Must be called in a transaction that has locked the task.
+    `files` are the files to change; by default the files of the open threads. Must be called in a
+    transaction that has locked the task.
     """
     if task.phase not in TAKES_REQUESTS:
         return False
     reason = f"{by.shown_name} requested changes"
-    hand_over([review], reason=reason, by=by)
+    hand_over([review], reason=reason, by=by, files=files)
     move(
         task, Phase.PENDING, reason=reason, by=by, failure="", paused_seconds=paused_until_now(task),
         resets_at=None, retry_at=None, queued_at=task.queued_at or timezone.now(),
@@ -68,13 +76,20 @@ def hand_over_waiting(task: Task, *, epoch: int) -> bool:
     return True
 
 
-def hand_over(reviews: list[Review], *, reason: str, by: User | None, epoch: int | None = None) -> None:
-    """Give the reviews to the step that last wrote code, and make it and all steps after it pending.
+def hand_over(
+    reviews: list[Review],
+    *,
+    reason: str,
+    by: User | None,
+    epoch: int | None = None,
+    files: Collection[str] = (),
+) -> None:
+    """Give the reviews to the step that is to make the changes; it and all steps after it are pending.
 
     That step goes on in its session; those after it begin anew, so that no old result counts for new code.
     """
     task = reviews[0].task
-    step = last_writing_step(task)
+    step = step_for_changes(task, files or _files_of_open_threads(task))
     Review.objects.filter(pk__in=[review.pk for review in reviews]).update(step=step)
     Task.objects.filter(pk=task.pk).update(early_end="")  # there is more to do now
     task.questions.forget_ends()
@@ -87,17 +102,39 @@ def hand_over(reviews: list[Review], *, reason: str, by: User | None, epoch: int
         move(step, Phase.PENDING, reason=reason, by=by, epoch=epoch, **fresh)
 
 
-def last_writing_step(task: Task) -> Step:
-    """Return the last step whose runs changed files; if none did, the last step that ran."""
-    ran = list(task.steps.filter(runs__isnull=False).distinct().order_by("-position"))
-    return next(filter(_wrote, ran), None) or next(iter(ran), None) or task.steps.order_by("position")[0]
+def step_for_changes(task: Task, files: Collection[str]) -> Step:
+    """Return the last step that wrote code and may write all the files.
+
+    If none did, a step that may write most of them; without files, one that may write anywhere. Steps that
+    wrote code come first, then those that wrote the plan only, then those that ran; of these the last.
+    """
+    ran = list(task.steps.filter(runs__isnull=False).distinct().order_by("position"))
+    if not ran:
+        return task.steps.order_by("position")[0]
+
+    def suits(step: Step) -> tuple[int, bool, bool, bool, int]:
+        globs, written = step_from_json(step.config).allow_write, _written_by(step)
+        may_write = [path for path in files if globs is None or allowed(path, globs)]
+        wrote_code = bool(written - {PLAN_FILE})
+        anywhere = globs is None and not files
+        return (len(may_write), wrote_code, bool(written), anywhere, step.position)
+
+    return max([step for step in ran if not step.is_clarifying] or ran, key=suits)
 
 
-def _wrote(step: Step) -> bool:
+def _files_of_open_threads(task: Task) -> set[str]:
+    """Return the files on which the open threads lie, as they are called in the newest result."""
+    threads = list(task.threads.open().exclude(path=""))
+    places = places_now(task, threads)
+    return {place.path if (place := places[thread.pk]) else thread.path for thread in threads}
+
+
+def _written_by(step: Step) -> set[str]:
     if not (step.base_commit and step.head_commit):
-        return False
+        return set()
     repository = paths.repository(step.task.project)
     try:
-        return bool(changed_files(repository, base=step.base_commit, head=step.head_commit))
+        changes = changed_files(repository, base=step.base_commit, head=step.head_commit)
     except WorkspaceError:  # a commit is lost
-        return False
+        return set()
+    return {change.path for change in changes}

@@ -1,4 +1,7 @@
-"""Worker hosts: their tokens, and what a worker there may read and write in the portal's repositories.
+"""What the installation allows its workers. A worker host learns it from its portal (M6).
+
+A worker host has variables of its own, which may differ: then the portal's hold, or its own if they are
+stricter. An older portal tells nothing, and the host's own variables hold.
 
 A worker reaches the repository of a task only while it holds the lease, and only the references of that task.
 """
@@ -8,27 +11,60 @@ from __future__ import annotations
 import logging
 import re
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
+from django.conf import settings
 from django.db import IntegrityError, transaction
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 from django.db.models.functions import Now
 
+from tasks_app.config.pipeline import step_from_json
 from tasks_app.core.environment_values import WORKER_NAME, WORKER_TOKEN_PREFIX
 from tasks_app.core.errors import BadInput, LeaseLost, WorkspaceError
 from tasks_app.core.phases import ENDED
+from tasks_app.core.types import NETWORKS, Network, least_network
 from tasks_app.git import Repository
-from tasks_app.git.bundles import SOURCE, remove_old_transfers
-from tasks_app.git.mirror import INCOMING, incoming_folder, incoming_ref
+from tasks_app.git.mirror import INCOMING, incoming_folder
 from tasks_app.git.names import valid_branch, valid_commit
 from tasks_app.git.recording import set_refs
-from tasks_app.git.uploads import remove_uploads
 from tasks_app.history.audit import record
-from tasks_app.models import Action, Project, Task, WorkerToken, paths
+from tasks_app.models import Action, Outcome, Project, Run, Step, Task, WorkerToken, paths
 from tasks_app.permissions import Principal, require_site_admin
-from tasks_app.services.accounts.tokens import digest
+from tasks_app.services.accounts import digest
+
+_network: Network = NETWORKS[-1]
+_tasks_per_person: int | None = None
+
+
+def follow_portal(told: Mapping[str, Any]) -> None:
+    """From now on, keep to what the portal says of itself."""
+    global _network, _tasks_per_person
+    network = told.get("network", NETWORKS[-1])
+    # A newer portal may know networks that this version does not: then the least.
+    _network = network if network in NETWORKS else NETWORKS[0]
+    number = told.get("tasks_per_person")
+    _tasks_per_person = number if isinstance(number, int) else None
+
+
+def most_network() -> Network:
+    """Return the most that a step may reach."""
+    own: Network = settings.ENVIRONMENT.network
+    return least_network(own, _network)
+
+
+def network_of(step: Step) -> Network:
+    """Return the network from the step's settings, but never more than this installation allows."""
+    return least_network(step_from_json(step.config).network or "full", most_network())
+
+
+def tasks_per_person() -> int | None:
+    """Return how many tasks of one person may run at the same time; None: any number."""
+    limits = (settings.ENVIRONMENT.tasks_per_person, _tasks_per_person)
+    return min((limit for limit in limits if limit), default=None)
+
 
 logger = logging.getLogger(__name__)
 
@@ -71,7 +107,7 @@ def worker_token_of(token: str) -> WorkerToken | None:
 
 
 def owner_prefix(name: str) -> str:
-    """Return how the owners of leases begin that workers of this host hold. No host name has an @."""
+    """Return the prefix of the lease owners of this host's workers. Host names have no @."""
     return f"{name}@"
 
 
@@ -101,13 +137,6 @@ class HeldTask:
         branch = valid_branch(self.branch)
         own = ("refs/cat-herder", "refs/cat-herder-base", "refs/cat-herder-ignored", "refs/heads")
         return ("refs/source", *(f"{kind}/{branch}" for kind in own), incoming_folder(self.task_id))
-
-    @property
-    def bundle_scopes(self) -> dict[str, tuple[str, ...]]:
-        """The folders of bundles that the holder may download, with what belongs in there."""
-        branch = valid_branch(self.branch)
-        own = (f"refs/cat-herder-base/{branch}", f"refs/cat-herder/{branch}")
-        return {SOURCE: ("refs/source",), str(self.task_id): own}
 
 
 def held_task(worker: WorkerToken, task_id: int, epoch: int) -> HeldTask:
@@ -147,19 +176,9 @@ def _fenced(held: HeldTask) -> Iterator[None]:
 
 
 def require_still_held(held: HeldTask) -> None:
-    """Raise LeaseLost unless the lease holds now: checking an upload takes minutes."""
+    """Raise LeaseLost unless the lease holds now: an exchange may take hours."""
     if not _held(held.worker, held.task_id, held.epoch).exists():
         raise _not_held(held.worker, held.task_id, held.epoch)
-
-
-def confirm_push(held: HeldTask) -> None:
-    """Raise LeaseLost, and take back what was just pushed, unless the lease still holds."""
-    try:
-        with _fenced(held):
-            pass
-    except LeaseLost:
-        held.repository.remove_refs(incoming_ref(held.key))
-        raise
 
 
 def ensure_base_ref(held: HeldTask) -> None:
@@ -185,17 +204,14 @@ def set_task_refs(held: HeldTask, target: str, refs: Sequence[str]) -> bool:
     with _fenced(held):
         set_refs(held.repository, target, *refs)
     held.repository.remove_refs(f"{incoming_folder(held.task_id)}/")
-    remove_uploads(held.repository, held.task_id)
     return True
 
 
-def remove_all_old_transfers() -> None:
-    """Remove from all repositories what nobody has downloaded or gone on to upload for a day.
+def remove_pushes_of_ended_tasks() -> None:
+    """Remove from all repositories what was pushed for tasks that have ended, and that no reference names.
 
-    And what was pushed for tasks that have ended: a portal that was killed could not take it back.
+    Its worker lost the lease, or a process was killed, before the task's references were set.
     """
-    for git_directory in paths.repositories():
-        remove_old_transfers(git_directory)
     for project in Project.objects.order_by("pk"):
         try:
             _remove_pushes_of_ended_tasks(paths.repository(project))
@@ -223,7 +239,7 @@ def _require_own(held: HeldTask, ref: str) -> None:
     branch = re.escape(valid_branch(held.branch))
     own = rf"refs/(heads|cat-herder-base)/{branch}|refs/cat-herder(-ignored)?/{branch}/{_LABEL}"
     if not re.fullmatch(own, ref, re.ASCII) or ".." in ref or ref.endswith((".lock", ".")):
-        raise BadInput(f"{ref[:200]!r} is no reference of task {held.task_id}", where="refs")
+        raise BadInput(f"{ref[:200]!r} is not a reference of task {held.task_id}", where="refs")
 
 
 def _is_readable(held: HeldTask, target: str) -> bool:
@@ -235,3 +251,29 @@ def _is_readable(held: HeldTask, target: str) -> bool:
         return False
     words = ("for-each-ref", "--count=1", "--format=x", f"--contains={target}")
     return bool(repository.git.line(*words, *held.readable_refs))
+
+
+def runs_in_workspace(task: Task) -> QuerySet[Run]:
+    """Return the runs of all tasks that share the workspace, oldest first."""
+    sharing = Q(step__task__sequence=task.sequence_id) if task.sequence_id else Q(step__task=task.pk)
+    return Run.objects.filter(sharing).select_related("step__task").order_by("pk")
+
+
+def is_outdated(task: Task) -> bool:
+    """Return whether another host has made the last run, so that the workspace here is older than that."""
+    last = runs_in_workspace(task).last()
+    return last is not None and last.data_dir != paths.worker_data_dir_id()
+
+
+def host_with_unrecorded_work(task: Task) -> str:
+    """Return the other host that alone has the work of the last run, or "": its agent has ended.
+
+    The run is recorded as soon as the worker there runs again, or reaches the portal again. The lease of a
+    worker that died still names it.
+    """
+    last = runs_in_workspace(task).last()
+    if last is None or last.head_commit or last.data_dir == paths.worker_data_dir_id():
+        return ""
+    if last.outcome == Outcome.ASKED or (last.outcome == Outcome.FINISHED and last.checks is None):
+        return task.lease_owner.partition(":")[0]
+    return ""

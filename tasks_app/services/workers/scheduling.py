@@ -35,7 +35,7 @@ from tasks_app.core.labels import Labels, labels_needed
 from tasks_app.core.phases import Phase
 from tasks_app.core.types import NETWORKS, Network, least_network
 from tasks_app.models import Project, Run, Step, Task, User, WorkerBeat
-from tasks_app.services.workers.installation_limits import most_network, tasks_per_person
+from tasks_app.services.workers.hosts import most_network, tasks_per_person
 
 #: How far back the use of workers counts for fair shares.
 SHARES_OVER = timedelta(hours=1)
@@ -43,7 +43,7 @@ SHARES_OVER = timedelta(hours=1)
 
 @dataclass(frozen=True)
 class DueTask(WaitingTask):
-    """A due task, with what it needs of a worker. One without its worker is running: limits count it.
+    """A due task, with what it needs of a worker. Limits count one that lost its worker already.
 
     `awaited_hosts` are those that may take it when they take tasks again, if no other may now.
     """
@@ -51,7 +51,6 @@ class DueTask(WaitingTask):
     labels: Labels = frozenset()
     awaited_hosts: tuple[str, ...] = ()
     project_limit: int | None = None
-    is_running: bool = False
 
 
 @dataclass
@@ -74,7 +73,7 @@ class TaskCounts:
 
     def take(self, task: DueTask) -> bool:
         """Count the task. Return False if a limit leaves no place for it."""
-        if task.is_running:
+        if task.lost_its_worker:
             return True
         if self.project_is_full(task) or self.person_is_full(task):
             return False
@@ -108,7 +107,7 @@ def _due_task(row: Mapping[str, Any], hosts: KnownHosts) -> DueTask:
         labels=labels,
         awaited_hosts=hosts.awaited(labels, row["left_by"]) if row["left_by"] else (),
         project_limit=row["project__max_running_tasks"],
-        is_running=row["phase"] == Phase.RUNNING,
+        lost_its_worker=row["phase"] == Phase.RUNNING,
     )
 
 
@@ -234,7 +233,7 @@ def next_turns(*, without: Collection[int] = (), of: Labels | None = None) -> li
 def turns_of_worker(
     labels: Labels | None, turns: Sequence[DueTask], used: Mapping[Account, float] | None = None
 ) -> list[DueTask]:
-    """Return those of the turns that a worker with these labels may take, in their order for this worker.
+    """Return the turns that a worker with these labels may take, in their order for this worker.
 
     What only others may take costs its person no turn here. Without labels it is a terminal, which may take
     all. What people have `used` is read if it is needed and not given.

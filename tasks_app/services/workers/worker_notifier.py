@@ -10,33 +10,19 @@ from django.db import transaction
 logger = logging.getLogger(__name__)
 
 
-def _no_queue(task_id: int, seconds: float = 0) -> None:
+def _no_queue(task_id: int, seconds: float) -> None:
     logger.debug("no worker to notify of task %s", task_id)
 
 
-_notify: Callable[[int], None] = _no_queue
-_notify_later: Callable[[int, float], None] = _no_queue
+_notify: Callable[[int, float], None] = _no_queue
 
 
-def register(notify: Callable[[int], None], *, later: Callable[[int, float], None]) -> None:
-    """Set the functions that put a task into the queue, now or in some seconds. Called once at start-up."""
-    global _notify, _notify_later
-    _notify, _notify_later = notify, later
+def register(notify: Callable[[int, float], None]) -> None:
+    """Set the function that puts a task into the queue, now or in some seconds; it raises nothing."""
+    global _notify
+    _notify = notify
 
 
 def notify_on_commit(task_id: int, *, seconds: float = 0) -> None:
-    """Notify a worker of the task, so many seconds after the present transaction is committed."""
-    transaction.on_commit(lambda: _notify_or_log(task_id, seconds))
-
-
-def _notify_or_log(task_id: int, seconds: float) -> None:
-    """Only log a failure: a queue that is down must not turn a stored answer into an error page."""
-    try:
-        if seconds:
-            _notify_later(task_id, seconds)
-        else:
-            _notify(task_id)
-    except Exception:
-        logger.warning(
-            "could not notify a worker of task %s; the sweeper will find it", task_id, exc_info=True
-        )
+    """Notify a worker of the task `seconds` after the current transaction is committed."""
+    transaction.on_commit(lambda: _notify(task_id, seconds))

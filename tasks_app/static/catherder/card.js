@@ -4,7 +4,8 @@
   "use strict";
   const sending = new Set(); // questions with an answer under way
   const outdated = new Set(); // those that changed meanwhile
-  const key = (id) => `catherder:draft:${id}`;
+  const { drafts } = window.catherder;
+  const key = (id) => `question:${id}`;
   const cardOf = (element) => element?.closest?.("[data-question]");
   const idOf = (card) => card.dataset.question;
   const openCards = () => [...document.querySelectorAll(".card-open")].filter((card) => formOf(card));
@@ -32,19 +33,11 @@
 
   function keep(card) {
     const draft = written(card);
-    try {
-      if (isBlank(draft)) localStorage.removeItem(key(idOf(card)));
-      else localStorage.setItem(key(idOf(card)), JSON.stringify(draft));
-    } catch { /* no room or no permission: the page itself still holds the text */ }
+    if (isBlank(draft)) drafts.remove(key(idOf(card)));
+    else drafts.write(key(idOf(card)), draft);
   }
 
-  function kept(id) {
-    try { return JSON.parse(localStorage.getItem(key(id))) || []; } catch { return []; }
-  }
-
-  function forget(id) {
-    try { localStorage.removeItem(key(id)); } catch { /* nothing was kept then */ }
-  }
+  const kept = (id) => drafts.read(key(id))?.value || [];
 
   function restore(card) {
     if (!isBlank(written(card))) return;
@@ -86,7 +79,7 @@
     settle(card);
   }
 
-  // Somebody else was first: what was typed here and not sent stays in reach.
+  // Somebody else was first: what was typed here and not sent stays in reach until it is discarded.
   function showKept(card) {
     const place = card.querySelector(".kept");
     const draft = kept(idOf(card));
@@ -98,8 +91,15 @@
       if (!field.value.includes(text)) field.value = [field.value, text].filter(Boolean).join("\n");
       place.hidden = false;
     }
-    forget(idOf(card));
   }
+
+  document.addEventListener("click", (event) => {
+    const place = event.target.closest("[data-discard]")?.closest(".kept");
+    if (!place) return;
+    drafts.remove(key(idOf(cardOf(place))));
+    place.hidden = true;
+    cardOf(place).focus({ preventScroll: true });
+  });
 
   // A card of somebody else's answer changes again: the agent gets the answer, or it is taken back. What was
   // typed here, and why it was not accepted, stays.
@@ -239,7 +239,7 @@
   // The card may have left the page since, and with it what htmx tells about the request.
   function sent(id, xhr, card) {
     sending.delete(id);
-    if (!card.isConnected && xhr.status === 200) forget(id);
+    drafts.removeStored();
     const shown = document.querySelector(`[data-question="${id}"]`);
     if (shown && (outdated.delete(id) || (!card.isConnected && shown.dataset.state === "open"))) {
       shown.dispatchEvent(new CustomEvent("catherder:again", { bubbles: true }));
@@ -253,7 +253,6 @@
       if (sending.has(idOf(card))) event.detail.shouldSwap = false;
       else carry(card);
     } else if (event.detail.xhr.status === 200) {
-      forget(idOf(card));
       done = idOf(card);
     }
   });
@@ -297,10 +296,9 @@
     if (document.activeElement === document.body) card.focus({ preventScroll: true }); // its button was off
   }
 
-  document.addEventListener("htmx:sendError", (event) =>
-    refuse(event, "The portal could not be reached. Nothing was sent, and your text is kept here. Try again."));
-  document.addEventListener("htmx:responseError", (event) =>
-    refuse(event, "An internal error occurred. Your text is kept here. Try again: no answer is accepted twice."));
+  for (const fault of ["htmx:sendError", "htmx:responseError"]) {
+    document.addEventListener(fault, (event) => refuse(event, drafts.faultOf(event.detail.xhr)));
+  }
 
   // ---- keys ----
 

@@ -8,7 +8,7 @@
   const isShortcut = (event) =>
     !(event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || event.isComposing)
     && !event.target.closest?.(TYPING) && !document.querySelector("dialog[open]");
-  window.catherder = { isShortcut };
+  (window.catherder ??= {}).isShortcut = isShortcut;
 
   const cardOf = (element) => element?.closest?.("[data-question]");
   const stops = () => [...document.querySelectorAll("main [data-question], main .rows .row-title > a, main .inbox-row > a")];

@@ -19,7 +19,7 @@
   const SPACING = 200;
   const SOON = 20;
   const ACTIVITY_SPACING = 2000;
-  // `upto`: the newest change that was heard of; what comes after it is asked for when the line is back.
+  // `upto`: the position after the newest change that was heard of; what comes after it is asked for when the line is back.
   const state = { socket: null, tries: 0, poll: null, leaving: false, opened: false, upto: null, hello: null };
 
   const tell = (name) => document.body.dispatchEvent(new CustomEvent(`catherder:${name}`));
@@ -66,32 +66,15 @@
     if (notice.hello) greeted(notice);
     else if (notice.refresh) { state.upto = state.hello; tell("refresh"); }
     else if (Number.isInteger(notice.task)) {
-      if (state.upto !== null && notice.upto > state.upto) state.upto = notice.upto;
+      if (state.upto !== null && typeof notice.upto === "string") state.upto = notice.upto;
       pass(notice);
     }
   }
-
-  // ---- with an endpoint for traces, the portal wants to know when an open card was painted ----
-
-  const painted = new Set();
-
-  // What comes after a frame's callbacks comes after its painting.
-  const tellPainted = () => requestAnimationFrame(() => setTimeout(() => {
-    for (const { dataset } of document.querySelectorAll("[data-question][data-state=open]")) {
-      if (painted.has(dataset.question) || state.socket?.readyState !== WebSocket.OPEN) continue;
-      painted.add(dataset.question);
-      state.socket.send(`{"painted":${dataset.question}}`);
-    }
-  }));
 
   // The first time, things may have changed between the page and the socket. Later on, what was missed
   // follows as notices, or as one that says to fetch everything.
   function greeted(hello) {
     state.hello = hello.upto;
-    if (hello.painted) {
-      document.addEventListener("htmx:load", tellPainted); // once, however often it is added
-      tellPainted();
-    }
     if (state.upto !== null) return;
     state.upto = hello.upto;
     tell("refresh");
@@ -150,7 +133,7 @@
   function connect() {
     if (state.socket || state.leaving) return;
     const scheme = location.protocol === "https:" ? "wss" : "ws";
-    const after = state.upto === null ? "" : `?after=${state.upto}`;
+    const after = state.upto === null ? "" : `?after=${encodeURIComponent(state.upto)}`;
     state.opened = false;
     state.socket = new WebSocket(`${scheme}://${location.host}/ws/live/${after}`);
     state.socket.onopen = connected;

@@ -91,6 +91,7 @@
     for (const result of box.querySelectorAll("[data-result-of]")) {
       const call = box.querySelector(`[data-call="${CSS.escape(result.dataset.resultOf)}"]`);
       if (!call) continue;
+      result.querySelector(".result-of")?.remove();
       const place = document.createElement("div");
       place.append(...result.querySelector(".entry-body").childNodes);
       call.querySelector(".results").append(place);
@@ -166,20 +167,21 @@
   }
 
   function showCurrentStep() {
-    const edge = topOf(box);
+    const where = byId("log-where");
+    const edge = topOf(box) + 20; // below what the line covers
     const part = parts().find((one) => one.getBoundingClientRect().bottom > edge);
     const begun = part && [...part.querySelectorAll(".run-start")].filter((one) => topOf(one) <= edge).at(-1);
     const label = (begun || part)?.dataset.label || "";
-    const words = label && `${label} · ${percentOf(part, edge)} %`;
-    const where = byId("log-where");
+    const words = label && `${label} · ${percentOf(box.getBoundingClientRect().bottom)} % of the log`;
     if (where.textContent !== words) where.textContent = words;
     where.hidden = !words || box.scrollTop < 8;
   }
 
-  // How far down the whole log the upper edge is.
-  function percentOf(part, edge) {
+  // How much of the whole log is above the lower edge: all of it at its end.
+  function percentOf(edge) {
+    const part = parts().findLast((one) => one.getBoundingClientRect().top < edge) || parts()[0];
     const entries = [...part.children];
-    const seen = Math.max(0, entries.findIndex((one) => one.getBoundingClientRect().bottom > edge));
+    const seen = entries.filter((one) => one.getBoundingClientRect().top < edge).length;
     const [begins, ends] = [Number(part.dataset.begins), Number(part.dataset.ends)];
     return Math.round(begins + ((ends - begins) * seen) / Math.max(1, entries.length));
   }

@@ -60,26 +60,19 @@
 
   // ---- drafts, one for each project ----
 
-  const draftKey = () => `catherder:new-task:${form.elements.project.value}`;
+  const { drafts } = window.catherder;
+  const draftKey = () => `new-task:${form.elements.project.value}`;
   const currentDraft = () => ({ text: text.value, folder: form.elements.folder.value, kind: isFolder() ? "folder" : "task", key: form.elements.form_key.value, at: new Date().toISOString() });
   const isBlank = (draft) => !draft || !(draft.text || draft.folder || "").trim();
-  let offered = null; // a draft that is kept until somebody decides about it
+  let offered = null; // an earlier draft, which is kept as `previous` of the current one until somebody decides
 
-  function readDraft() {
-    try { return JSON.parse(localStorage.getItem(draftKey())); } catch { return null; }
-  }
-
-  function deleteDraft() {
-    try { localStorage.removeItem(draftKey()); } catch { /* nothing was kept then */ }
-  }
+  const readDraft = () => drafts.read(draftKey())?.value;
+  const deleteDraft = () => drafts.remove(draftKey());
 
   function saveDraft() {
-    if (offered) return;
-    const draft = currentDraft();
-    try {
-      if (isBlank(draft)) deleteDraft();
-      else localStorage.setItem(draftKey(), JSON.stringify(draft));
-    } catch { /* no room or no permission: the page itself still holds the text */ }
+    const draft = isBlank(currentDraft()) ? offered : { ...currentDraft(), previous: offered };
+    if (draft) drafts.write(draftKey(), draft);
+    else deleteDraft();
   }
 
   function showNote(words, canRestore) {
@@ -93,24 +86,21 @@
     form.elements.folder.value = draft.folder || "";
     for (const radio of fieldsOf("kind")) radio.checked = radio.value === draft.kind;
     updateFieldsFromText();
-    offered = null;
+    offered = draft.previous || null;
     saveDraft(); // under the key of this form, which tells when it was sent
   }
 
   const savedAt = (draft) => new Date(draft.at).toLocaleString([], { dateStyle: "medium", timeStyle: "short" });
 
   function offerDraft() {
-    const draft = readDraft();
-    if (isBlank(draft)) return;
-    if (form.dataset.sent.split(" ").includes(draft.key)) { deleteDraft(); return; }
+    let draft = readDraft();
+    while (draft && form.dataset.sent.split(" ").includes(draft.key)) draft = draft.previous;
+    if (isBlank(draft)) { deleteDraft(); return; }
     if (draft.text === text.value && draft.folder === form.elements.folder.value) return;
-    if (form.dataset.filled === undefined && isBlank(currentDraft())) {
-      restore(draft);
-      showNote(`Your draft from ${savedAt(draft)} was restored.`, false);
-    } else {
-      offered = draft;
-      showNote(`There is a draft from ${savedAt(draft)}.`, true);
-    }
+    if (form.dataset.filled === undefined && isBlank(currentDraft())) restore(draft);
+    else offered = draft;
+    if (offered) showNote(`There is a draft from ${savedAt(offered)}.`, true);
+    else showNote(`Your draft from ${savedAt(draft)} was restored.`, false);
   }
 
   note.addEventListener("click", (event) => {
@@ -119,10 +109,11 @@
     if (chosen === "restore") restore(offered);
     else {
       if (!offered) { text.value = ""; form.elements.folder.value = ""; updateFieldsFromText(); }
-      offered = null;
-      deleteDraft();
+      offered = offered?.previous || null;
+      saveDraft();
     }
-    note.hidden = true;
+    note.hidden = !offered;
+    if (offered) showNote(`There is a draft from ${savedAt(offered)}.`, true);
     (isFolder() ? form.elements.folder : text).focus();
   });
 

@@ -1,16 +1,21 @@
-// An answer that becomes a decision: its statement is made of question and answer until somebody edits it. On a
-// card of several questions each has its own.
+// An answer that becomes a decision: its statement is made of the answer until somebody edits it. On a card of
+// several questions each has its own.
 (() => {
   "use strict";
-  const chosenIn = (item) => {
-    const labels = [...item.querySelectorAll(".choice > input:checked")].map((choice) => choice.value).filter(Boolean);
-    const own = item.querySelector(".own-text:not(:disabled)");
-    return [...labels, own?.value.trim()].filter(Boolean).join(", ");
-  };
+  // Each chosen option with its description, and what was typed: as `statement_for` does.
+  function chosenIn(item) {
+    const chosen = [...item.querySelectorAll(".choice > input:checked")].filter((choice) => choice.value).map((choice) => {
+      const description = choice.dataset.description?.trim().replace(/\s+/g, " ");
+      return description ? `${choice.dataset.label}: ${description}` : choice.dataset.label;
+    });
+    const own = item.querySelector(".own-text:not(:disabled)")?.value.trim().replace(/\s+/g, " ");
+    return own ? [...chosen, own] : chosen;
+  }
 
   function statementOf(item) {
-    const answer = chosenIn(item).replace(/\s*[([]\s*recommended\s*[)\]]/gi, "");
-    return answer && `${item.querySelector(".headline").textContent.trim()} ${answer}`;
+    const chosen = chosenIn(item), header = item.dataset.header?.trim().replace(/\s+/g, " ");
+    const said = chosen.length > 1 ? chosen.map((text) => text.replace(/\.$/, "")).join("; ") : chosen.join("");
+    return said && header ? `${header}: ${said}` : said;
   }
 
   // Each item with the field of its statement.
@@ -21,8 +26,13 @@
 
   function prepare(card) {
     const scope = card.querySelector("input[name=remember]:checked")?.value;
+    const isRemembered = Boolean(scope && scope !== "task");
     for (const [item, field] of statementsOf(card)) {
-      const isWanted = field.value || (scope && scope !== "task");
+      const isReplacing = Boolean(card.querySelector(`.related-decision[data-item="${item.dataset.item}"] [value=supersede]:checked`));
+      const place = field.closest(".remember-item");
+      place?.classList.toggle("is-replacing", isReplacing);
+      if (place) place.hidden = !isRemembered && !isReplacing;
+      const isWanted = field.value || isRemembered || isReplacing;
       if (!isWanted || (field.value && field.value !== field.dataset.made)) continue; // somebody has edited it
       const before = field.value;
       field.value = field.dataset.made = statementOf(item);
@@ -34,6 +44,7 @@
   function look() {
     for (const card of document.querySelectorAll("[data-question][data-state=open]")) {
       for (const [item, field] of statementsOf(card)) field.dataset.made ??= statementOf(item);
+      prepare(card);
     }
   }
 

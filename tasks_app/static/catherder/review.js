@@ -13,41 +13,13 @@
 
   // ---- drafts: what was typed, and where ----
 
-  const PREFIX = `catherder:comment:${location.pathname.match(/tasks\/\d+/)?.[0] || ""}:`;
-  const FIELD = "#review-body, .thread-form textarea[id]";
+  const { drafts } = window.catherder;
+  const PREFIX = `comment:${location.pathname.match(/tasks\/\d+/)?.[0] || ""}:`;
   const keyOf = (place) => PREFIX + JSON.stringify([place.path, place.side, place.line, place.first_line]);
-  const keyOfField = (field) => PREFIX + field.id;
 
   function placeOf(element) {
     const value = (name) => element.elements[name].value;
     return { path: value("path"), side: value("side"), line: value("line"), first_line: value("first_line") };
-  }
-
-  function store(key, text) {
-    try {
-      if (text.trim()) localStorage.setItem(key, text);
-      else localStorage.removeItem(key);
-    } catch { /* then it is not kept */ }
-  }
-
-  const keep = (element) => store(keyOf(placeOf(element)), element.elements.text.value);
-
-  function kept() {
-    try {
-      return Object.keys(localStorage).filter((key) => key.startsWith(`${PREFIX}[`))
-        .map((key) => ({ place: JSON.parse(key.slice(PREFIX.length)), text: localStorage.getItem(key) }));
-    } catch { return []; }
-  }
-
-  function refill(root) {
-    for (const field of root.querySelectorAll?.(FIELD) || []) {
-      let text = null;
-      try { text = localStorage.getItem(keyOfField(field)); } catch { /* nothing was kept */ }
-      if (text === null || field.value !== field.defaultValue) continue;
-      field.value = text;
-      const fold = field.closest("details");
-      if (fold) fold.open = true;
-    }
   }
 
   // ---- the form beside a line, on a file or on the whole ----
@@ -58,40 +30,41 @@
     return [...document.querySelectorAll(NEW)].find((one) => samePlace(placeOf(one), place)) || null;
   }
 
-  function open(place, put, words, text = "") {
+  function open(place, put, words) {
     if (!template()) return null;
     const there = formAt(place);
     if (there) { there.elements.text.focus(); return null; }
     const made = template().content.firstElementChild.cloneNode(true);
     for (const [name, value] of Object.entries(place)) made.elements[name].value = value;
     made.querySelector(".thread-where").textContent = words;
-    made.elements.text.value = text;
+    made.dataset.draft = keyOf(place);
     put(made);
+    drafts.restore(made);
     window.htmx?.process(made);
     return made;
   }
 
-  function openBeside(line, { first = null, text = "" } = {}) {
+  function openBeside(line, first = null) {
     const last = line.dataset.line;
     const begins = first && Number(first) < Number(last) ? first : "";
     const place = { path: pathOf(line), side: line.dataset.side, line: last, first_line: begins };
     const before = place.side === "old" ? " before the change" : "";
     const words = `Comment on ${begins ? `lines ${begins} to ${last}` : `line ${last}`}${before}`;
-    return open(place, (made) => rowOf(line).after(made), words, text);
+    return open(place, (made) => rowOf(line).after(made), words);
   }
 
-  function openOnFile(box, text = "") {
+  function openOnFile(box) {
     const { side } = box.dataset;
     const place = { path: pathIn(box, side), side, line: "", first_line: "" };
     const file = box.querySelector("details");
     file.open = true;
-    return open(place, (made) => file.querySelector("summary").after(made), "Comment on the whole file", text);
+    return open(place, (made) => file.querySelector("summary").after(made), "Comment on the whole file");
   }
 
-  function openOnWhole(text = "") {
+  function openOnWhole() {
     const place = { path: "", side: "new", line: "", first_line: "" };
     const put = (made) => document.querySelector(".review-whole")?.append(made);
-    return open(place, put, "Comment on the whole result", text);
+    return open(place, put, "Comment on the whole result");
   }
 
   let start = null; // the line from which a range begins
@@ -100,13 +73,12 @@
     const sameFile = start && start.isConnected && fileOf(start) === fileOf(line);
     const isRange = event.shiftKey && sameFile && start.dataset.side === line.dataset.side;
     const [from, to] = isRange && Number(start.dataset.line) > Number(line.dataset.line) ? [line, start] : [start, line];
-    openBeside(to, { first: isRange ? from.dataset.line : null })?.elements.text.focus();
+    openBeside(to, isRange ? from.dataset.line : null)?.elements.text.focus();
     start = line;
   }
 
   function close(element) {
-    element.elements.text.value = "";
-    keep(element);
+    drafts.remove(element.dataset.draft);
     const file = element.closest(".reviewed") || element.closest(".file-box")?.querySelector("summary");
     element.remove();
     (file || document.querySelector("[data-comment-whole]"))?.focus();
@@ -114,16 +86,17 @@
 
   function reopen(root) {
     if (!template()) return;
-    for (const { place: [path, side, line, first], text } of kept()) {
+    for (const key of drafts.keys(PREFIX)) {
+      const [path, side, line, first] = JSON.parse(key.slice(PREFIX.length));
       if (formAt({ path, side, line })) continue;
-      if (!path) openOnWhole(text);
+      if (!path) openOnWhole();
       else if (!line) {
         const box = [...root.querySelectorAll(".file-box")].find((one) => pathIn(one, side) === path);
-        if (box) openOnFile(box, text);
+        if (box) openOnFile(box);
       } else {
         const beside = [...root.querySelectorAll(LINE)]
           .find((one) => one.dataset.line === line && one.dataset.side === side && pathOf(one) === path);
-        if (beside) openBeside(beside, { first, text });
+        if (beside) openBeside(beside, first);
       }
     }
   }
@@ -144,37 +117,19 @@
     const cancel = event.target.closest?.(".thread-form [data-close]");
     if (cancel) close(cancel.form);
   });
-  document.addEventListener("input", (event) => {
-    const typed = event.target.closest?.(NEW);
-    if (typed) keep(typed);
-    else if (event.target.matches?.(FIELD)) store(keyOfField(event.target), event.target.value);
-  });
-  document.addEventListener("htmx:load", (event) => { dropTwins(event.target.parentElement || event.target); reopen(document); refill(event.target); });
-  document.addEventListener("htmx:beforeSwap", (event) => {
-    const sent = event.detail.requestConfig?.elt;
-    if (!sent?.matches?.("form") || ![200, 204].includes(event.detail.xhr.status)) return;
-    if (sent.matches(NEW)) store(keyOf(placeOf(sent)), "");
-    for (const field of sent.querySelectorAll(FIELD)) store(keyOfField(field), "");
-  });
+  document.addEventListener("htmx:load", (event) => { dropTwins(event.target.parentElement || event.target); reopen(document); });
   // A refusal that the portal words stands in the form. Others have no words, or a page of their own.
   function refuse(event) {
     const place = event.detail.requestConfig?.elt?.querySelector?.(".thread-refusal");
     if (!place) return;
     const words = document.createElement("p");
     words.className = "refusal";
-    words.textContent = {
-      0: "The portal could not be reached. Your text is kept here. Try again.",
-      404: "This was removed in the meantime. Reload the page.",
-    }[event.detail.xhr.status] || "An internal error occurred. Your text is kept here. Try again.";
+    words.textContent = drafts.faultOf(event.detail.xhr);
     place.replaceChildren(words);
   }
   document.addEventListener("htmx:sendError", refuse);
   document.addEventListener("htmx:responseError", refuse);
-  document.addEventListener("htmx:afterRequest", (event) => {
-    const { elt, xhr } = event.detail;
-    if (elt.id === "review-form" && xhr.status === 200) store(`${PREFIX}review-body`, "");
-  });
-  addEventListener("DOMContentLoaded", () => { reopen(document); refill(document); });
+  addEventListener("DOMContentLoaded", () => reopen(document));
 
   // ---- keys: arrows choose a line, Enter comments on it, Ctrl+Enter sends, Escape closes ----
 

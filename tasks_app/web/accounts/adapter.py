@@ -13,15 +13,20 @@ from allauth.account.internal.userkit import filter_users_by_email
 from allauth.account.models import EmailAddress
 from allauth.core.internal import ratelimit
 from allauth.mfa.adapter import DefaultMFAAdapter
+from allauth.mfa.models import Authenticator
 from allauth.socialaccount.adapter import DefaultSocialAccountAdapter
+from allauth.socialaccount.providers.github.provider import GitHubProvider
 from cryptography.fernet import Fernet
 from django.conf import settings
-from django.http import HttpRequest
+from django.db.models import Q
+from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils.http import url_has_allowed_host_and_scheme
 
 from tasks_app.absolute_urls import absolute_url
 from tasks_app.models import User
+from tasks_app.web.accounts.attempts import HashingBusy, remember_browser, user_of_browser
+from tasks_app.web.accounts.providers import CheckedGitHub, CheckedOpenIDConnect
 
 logger = logging.getLogger(__name__)
 
@@ -29,8 +34,6 @@ _WRONG_CREDENTIALS = "Wrong user name or password. Passwords are case-sensitive.
 TOO_MANY = (
     "Too many failed logins for this user name from your IP address. Wait five minutes, then try again."
 )
-
-
 TOO_MANY_ANYWHERE = "Too many failed logins for this user name. Wait an hour, or ask a site admin."
 
 
@@ -80,17 +83,33 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]
         """
         if credentials.get("email") == credentials.get("username"):
             credentials.pop("email", None)
-        return super().authenticate(request, **credentials)
+        try:
+            user = super().authenticate(request, **credentials)
+        except HashingBusy:  # no password was checked, so this was no failure
+            self._rollback_login_failed_rl_usage()
+            raise
+        # Only now, and for all others alike: neither the answer nor its time says who has a second factor.
+        if self._is_locked_out and not (user and _has_second_factor(user)):
+            raise self.validation_error("too_many_anywhere")
+        return user
 
     def pre_authenticate(self, request: HttpRequest, **credentials: Any) -> None:
-        """Apply a second limit for all IP addresses: an agent on this machine can change its own easily."""
+        """Apply a second limit for all IP addresses: an agent on this machine can change its own easily.
+
+        Strangers can exhaust it, so it does not hold for a browser in which the user has logged in before,
+        nor for the password of a user with a second factor, which alone lets nobody in.
+        """
         super().pre_authenticate(request, **credentials)
         name = _normalized_name(str(credentials.get("email") or credentials.get("username") or ""))
         self._consumed_anywhere = ratelimit.consume(
             request, app="allauth.account", action="login_failed_anywhere", key=name
         )
-        if self._consumed_anywhere is None:
-            raise self.validation_error("too_many_anywhere")
+        self._is_locked_out = self._consumed_anywhere is None and not _is_known(request, name)
+
+    def post_login(self, request: HttpRequest, user: User, **details: Any) -> HttpResponse:
+        response: HttpResponse = super().post_login(request, user, **details)
+        remember_browser(response, user)
+        return response
 
     def _rollback_login_failed_rl_usage(self) -> None:
         super()._rollback_login_failed_rl_usage()
@@ -119,6 +138,20 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]
             logger.warning("an e-mail could not be sent", exc_info=True)
 
 
+def _is_known(request: HttpRequest, name: str) -> bool:
+    """Return whether the user has logged in in this browser before, and has not failed too often since."""
+    known = user_of_browser(request)
+    named = Q(username__iexact=name) | Q(email__iexact=name)
+    if known is None or not User.objects.filter(named, pk=known).exists():
+        return False
+    attempt = ratelimit.consume(request, app="allauth.account", action="login_failed_known", key=str(known))
+    return attempt is not None
+
+
+def _has_second_factor(user: User) -> bool:
+    return bool(Authenticator.objects.filter(user=user, type=Authenticator.Type.TOTP).exists())
+
+
 def _normalized_name(name: str) -> str:
     """Return the same text for all spellings that PostgreSQL finds one user by: it compares in upper case."""
     return name.upper().lower()
@@ -131,6 +164,11 @@ def _portal_url(link: str) -> str:
 
 class SocialAccountAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc]
     """Single sign-on: a provider's user is matched only by an address that both sides have verified."""
+
+    def get_provider(self, request: HttpRequest, provider: str, client_id: str | None = None) -> Any:
+        found = super().get_provider(request, provider, client_id)
+        checked = CheckedGitHub if isinstance(found, GitHubProvider) else CheckedOpenIDConnect
+        return checked(request, app=found.app)
 
     def can_authenticate_by_email(self, login: Any, email: str) -> bool:
         return bool(EmailAddress.objects.filter(email=email.lower(), verified=True).exists())

@@ -1,16 +1,26 @@
-"""Sessions in the database, under the hash of their key. Any cookie can be looked up, even garbage."""
+"""Sessions in browsers: where each was opened, and their end."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
+from urllib.parse import urlsplit
 
+from django.contrib import messages
 from django.contrib.auth import SESSION_KEY
+from django.contrib.auth.middleware import LoginRequiredMiddleware
 from django.contrib.sessions.backends import db
+from django.http import HttpRequest, HttpResponseBase, HttpResponseRedirect, QueryDict
+from django.shortcuts import render, resolve_url
+from django.urls import reverse
 from django.utils import timezone
+from django.utils.deprecation import MiddlewareMixin
+from django.utils.http import url_has_allowed_host_and_scheme
 
 from tasks_app.models import BrowserSession
-from tasks_app.models.browser_session import hash_session_key
+from tasks_app.models.browser_session import hash_session_key, lasting_sessions
+from tasks_app.services.accounts import lacks_second_factor
 
 #: How often the time of the last request is stored.
 SEEN_INTERVAL = timedelta(minutes=1)
@@ -39,9 +49,7 @@ class SessionStore(db.SessionStore):
         return row
 
     def _stored_session(self) -> Any:
-        return self.model.objects.filter(
-            pk=hash_session_key(self.session_key or ""), expire_date__gt=timezone.now()
-        )
+        return lasting_sessions().filter(pk=hash_session_key(self.session_key or ""))
 
     def exists(self, session_key: str) -> bool:
         return bool(super().exists(hash_session_key(session_key)))
@@ -77,3 +85,70 @@ class SessionStore(db.SessionStore):
         """Store that the session was used now, at most once a minute."""
         if self._seen_at and timezone.now() - self._seen_at > SEEN_INTERVAL:
             self._stored_session().update(seen_at=timezone.now())
+
+
+class LoginRedirect(LoginRequiredMiddleware):
+    """After the login, return to the page whose form was sent without a session.
+
+    The form's own URL may only accept submissions, and the form is not sent again: so the login page says so.
+    """
+
+    def handle_no_permission(self, request: HttpRequest, view_func: Callable[..., Any]) -> Any:
+        if request.method in ("GET", "HEAD"):
+            return super().handle_no_permission(request, view_func)
+        query = QueryDict(mutable=True)
+        query.update({self.get_redirect_field_name(view_func): _referring_page(request), "unsent": "1"})
+        login = resolve_url(self.get_login_url(view_func))
+        return HttpResponseRedirect(f"{login}?{query.urlencode(safe='/')}")
+
+
+def _referring_page(request: HttpRequest) -> str:
+    """Return the path of the portal's page that sent the form; `/` if the browser does not say."""
+    referer = request.headers.get("Referer", "")
+    if not url_has_allowed_host_and_scheme(referer, {request.get_host()}, require_https=request.is_secure()):
+        return "/"
+    parts = urlsplit(referer)
+    return (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+
+
+class LastSeen(MiddlewareMixin):
+    """Stores when a session was last used: at most once a minute, and only if the page reads the session.
+
+    An open page fetches its parts anew by itself whenever something happens. These requests do not count.
+    """
+
+    def process_response(self, request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
+        session = getattr(request, "session", None)
+        if request.method == "GET" and "HX-Request" in request.headers:
+            return response
+        if isinstance(session, SessionStore) and session.accessed and session.session_key:
+            session.mark_seen()
+        return response
+
+
+#: Names of the pages that somebody who lacks the required second factor can still use.
+_WITHOUT_SECOND_FACTOR = {
+    "logout", "account_logout", "mfa_activate_totp", "account_reauthenticate", "login", "account_login",
+}  # fmt: skip
+
+
+class RequiredSecondFactor(MiddlewareMixin):
+    """With `CATHERDER_SECOND_FACTOR=required`, leads users without one to the page that sets it up.
+
+    API tokens are not affected: who made one has logged in.
+    """
+
+    def process_view(
+        self, request: HttpRequest, view: Any, args: Any, kwargs: Any
+    ) -> HttpResponseBase | None:
+        match = request.resolver_match
+        if match is not None and match.url_name in _WITHOUT_SECOND_FACTOR:
+            return None
+        if not request.user.is_authenticated or not lacks_second_factor(request.user):
+            return None
+        if request.path.startswith("/api/"):  # its own authenticator refuses the session
+            return None
+        if request.method == "GET" and "HX-Request" not in request.headers:
+            messages.info(request, "This portal requires a second factor. Set it up to continue.")
+            return HttpResponseRedirect(reverse("mfa_activate_totp"))
+        return render(request, "403.html", {"exception": "This portal requires a second factor."}, status=403)

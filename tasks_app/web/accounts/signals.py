@@ -15,9 +15,7 @@ from django.utils import timezone
 
 from tasks_app.history.audit import record
 from tasks_app.models import Action, User
-from tasks_app.services.accounts.sessions import end_sessions
-from tasks_app.web.accounts.failed_login_audit import record_failed_login
-from tasks_app.web.accounts.user_agents import describe_browser
+from tasks_app.services.accounts import end_sessions, record_failed_login, revoke_all_tokens
 
 
 @receiver(auth.user_logged_in)
@@ -55,12 +53,20 @@ def second_factor_failed(user: User, **_: Any) -> None:
 def password_changed(request: HttpRequest, user: User, **_: Any) -> None:
     record(Action.PASSWORD_CHANGED, by=user, subject=user.get_username())
     end_sessions(user, but=request.session.session_key)
+    _revoke_tokens_if_wanted(request, user)
 
 
 @receiver(account.password_reset)
-def password_reset(user: User, **_: Any) -> None:
+def password_reset(request: HttpRequest, user: User, **_: Any) -> None:
     record(Action.PASSWORD_CHANGED, by=user, subject=user.get_username(), through="e-mail")
     end_sessions(user)
+    _revoke_tokens_if_wanted(request, user)
+
+
+def _revoke_tokens_if_wanted(request: HttpRequest, user: User) -> None:
+    """A token outlives the password; the form asks whether it was to."""
+    if "revoke_tokens" in request.POST:
+        revoke_all_tokens(user, by=user)
 
 
 @receiver(account.email_changed)
@@ -93,3 +99,31 @@ def login_linked(sociallogin: Any, **_: Any) -> None:
 def account_created(user: User, sociallogin: Any = None, **_: Any) -> None:
     through = {"through": sociallogin.account.provider} if sociallogin else {}
     record(Action.ACCOUNT_MADE, by=user, subject=user.get_username(), **through)
+
+
+_BROWSERS = (
+    ("Edg", "Edge"),
+    ("OPR/", "Opera"),
+    ("Firefox/", "Firefox"),
+    ("Chrome/", "Chrome"),
+    ("Safari/", "Safari"),
+    ("curl/", "curl"),
+)
+_SYSTEMS = (
+    ("iPhone", "iPhone"),
+    ("iPad", "iPad"),
+    ("Android", "Android"),
+    ("Windows", "Windows"),
+    ("Mac OS X", "macOS"),
+    ("CrOS", "ChromeOS"),
+    ("Linux", "Linux"),
+)
+
+
+def describe_browser(user_agent: str) -> str:
+    """Return for example “Firefox on Linux”; "" if nothing in it is known."""
+    browser = next((name for sign, name in _BROWSERS if sign in user_agent), "")
+    system = next((name for sign, name in _SYSTEMS if sign in user_agent), "")
+    if browser and system:
+        return f"{browser} on {system}"
+    return browser or system

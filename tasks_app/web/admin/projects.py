@@ -19,7 +19,7 @@ from tasks_app.web.admin.base import (
     SiteAdminsOnly,
     acting_admin,
 )
-from tasks_app.web.forms.project_settings import SettingField
+from tasks_app.web.projects.settings import SettingField
 
 if TYPE_CHECKING:
     from django.http import HttpRequest

@@ -1,10 +1,10 @@
-"""Questions and their answers."""
+"""Pages of questions and decisions in the admin site."""
 
 from __future__ import annotations
 
 from django.contrib import admin
 
-from tasks_app.models import IndexedAnswer, Question
+from tasks_app.models import Decision, DecisionEvent, IndexedAnswer, Question
 from tasks_app.web.admin.base import ReadOnly
 
 
@@ -31,3 +31,21 @@ class IndexedAnswerAdmin(ReadOnly):
     list_filter = ["project"]
     list_select_related = ["question", "project"]
     search_fields = ["question_key", "question__task__title"]
+
+
+@admin.register(Decision)
+class DecisionAdmin(ReadOnly):
+    list_display = ["__str__", "project", "state", "scope", "statement", "decided_by", "decided_at"]
+    list_filter = ["state", "scope", "review_reason", "project"]
+    list_select_related = ["project", "decided_by"]
+    search_fields = ["statement", "reason", "decided_by__username", "project__name"]
+    date_hierarchy = "made_at"
+
+
+@admin.register(DecisionEvent)
+class DecisionEventAdmin(ReadOnly):
+    list_display = ["decision", "kind", "user", "task", "at", "note"]
+    list_filter = ["kind", "decision__project"]
+    list_select_related = ["decision", "user", "task"]
+    search_fields = ["note", "decision__statement", "user__username"]
+    date_hierarchy = "at"

@@ -1,14 +1,31 @@
-"""Tasks and their steps. Only `tasks_app.history.transitions` changes their phases."""
+"""Pages of tasks, their steps, runs and transitions in the admin site."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from django.contrib import admin
+from django.contrib.admin.models import LogEntry
 from django.http import HttpRequest
 
 from tasks_app.history.audit import record
-from tasks_app.models import Action, Change, ChangeKind, Sequence, Step, Task, User
+from tasks_app.models import (
+    Action,
+    Change,
+    ChangeKind,
+    Event,
+    EventBlock,
+    Run,
+    SentSpan,
+    Sequence,
+    SequenceTransition,
+    SessionEntry,
+    Setup,
+    Step,
+    Task,
+    Transition,
+    User,
+)
 from tasks_app.web.admin.base import AuditsEdits, NoAddOrDelete, ReadOnly
 
 #: Fields that may be corrected here; services and the engine write the others.
@@ -53,3 +70,111 @@ class SequenceAdmin(ReadOnly):
     list_select_related = ["project", "created_by"]
     search_fields = ["folder", "slug", "project__name"]
     date_hierarchy = "created_at"
+
+
+@admin.register(Run)
+class RunAdmin(ReadOnly):
+    list_display = [
+        "step",
+        "task",
+        "number",
+        "reason",
+        "outcome",
+        "model",
+        "sandboxed",
+        "started_at",
+        "cost_usd",
+    ]
+    list_filter = ["outcome", "reason", "sandboxed", "network", "model", "step__task__project"]
+    list_select_related = ["step__task"]
+    search_fields = ["step__name", "step__task__title", "=session_id", "error"]
+    date_hierarchy = "started_at"
+    ordering = ["-pk"]
+
+    @admin.display(ordering="step__task")
+    def task(self, run: Run) -> str:
+        return str(run.step.task)
+
+
+@admin.register(Event)
+class EventAdmin(ReadOnly):
+    """No date hierarchy: it would sort millions of rows by a column without an index."""
+
+    list_display = ["run", "seq", "kind", "at"]
+    list_filter = ["kind", "run__step__task__project"]
+    list_select_related = ["run__step"]
+    search_fields = ["run__step__task__title", "run__step__name", "payload"]
+    ordering = ["-pk"]
+
+
+@admin.register(EventBlock)
+class EventBlockAdmin(ReadOnly):
+    list_display = ["run", "first_seq", "last_seq", "first_id", "last_id"]
+    list_filter = ["run__step__task__project"]
+    list_select_related = ["run__step"]
+    search_fields = ["run__step__task__title", "run__step__name"]
+    fields = ["run", "first_seq", "last_seq", "first_id", "last_id", "kinds", "failures"]
+    ordering = ["-pk"]
+
+
+@admin.register(Setup)
+class SetupAdmin(ReadOnly):
+    list_display = ["task", "number", "outcome", "current", "sandboxed", "started_at", "ended_at"]
+    list_filter = ["outcome", "sandboxed", "task__project"]
+    list_select_related = ["task"]
+    search_fields = ["task__title", "problem", "current"]
+    date_hierarchy = "started_at"
+    ordering = ["-pk"]
+
+
+@admin.register(SentSpan)
+class SentSpanAdmin(ReadOnly):
+    list_display = ["span_id", "taken_at"]
+    search_fields = ["=span_id"]
+
+
+@admin.register(Transition)
+class TransitionAdmin(ReadOnly):
+    list_display = ["task", "step", "source", "target", "actor", "reason", "at"]
+    list_filter = ["target", "source", "task__project"]
+    list_select_related = ["task", "step", "actor"]
+    search_fields = ["task__title", "step__name", "reason", "actor__username"]
+    date_hierarchy = "at"
+
+
+@admin.register(SequenceTransition)
+class SequenceTransitionAdmin(ReadOnly):
+    list_display = ["sequence", "source", "target", "actor", "reason", "at"]
+    list_filter = ["target", "source", "sequence__project"]
+    list_select_related = ["sequence", "actor"]
+    search_fields = ["sequence__folder", "reason", "actor__username"]
+    date_hierarchy = "at"
+
+
+@admin.register(Change)
+class ChangeAdmin(ReadOnly):
+    list_display = ["id", "task", "kind", "at"]
+    list_filter = ["kind", "task__project"]
+    list_select_related = ["task"]
+    search_fields = ["task__title"]
+    date_hierarchy = "at"
+    ordering = ["-pk"]
+
+
+@admin.register(LogEntry)
+class LogEntryAdmin(ReadOnly):
+    list_display = ["action_time", "user", "content_type", "object_repr", "action_flag", "change_message"]
+    list_filter = ["action_flag", "content_type"]
+    list_select_related = ["user", "content_type"]
+    search_fields = ["user__username", "object_repr", "change_message"]
+    date_hierarchy = "action_time"
+
+
+@admin.register(SessionEntry)
+class SessionEntryAdmin(ReadOnly):
+    """No date hierarchy: it would sort millions of rows by a column without an index."""
+
+    list_display = ["id", "session_id", "project_key", "subpath", "at"]
+    list_filter = ["at"]
+    search_fields = ["=session_id", "project_key", "entry"]
+    ordering = ["-pk"]

@@ -1,31 +1,94 @@
-"""The socket of an open page, and the updates that its browser has not been sent yet."""
+"""The WebSocket of a page, and what its user may see."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import logging
-import re
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from datetime import datetime
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 from urllib.parse import parse_qs
 
+from allauth.mfa.models import Authenticator
 from channels.db import database_sync_to_async
 from channels.generic.websocket import AsyncJsonWebsocketConsumer
 from django.conf import settings
-from django.db import DatabaseError
-from django.utils import timezone
 
-from tasks_app.core.hops import HopName
-from tasks_app.history.noted_hops import note_of_wait, notes_hops
-from tasks_app.models import ChangeKind, Question
-from tasks_app.web.live.broadcaster import broadcaster
-from tasks_app.web.live.changes import missed_changes, newest_change_id
-from tasks_app.web.live.updates import TaskUpdate, coalesce
-from tasks_app.web.live.visibility import Visibility, visibility_look_up
+from tasks_app.encryption import CannotDecrypt, Purpose, decrypt, encrypt
+from tasks_app.models import User
+from tasks_app.models.browser_session import hash_session_key, lasting_sessions
+from tasks_app.permissions import projects_visible_to_each
+from tasks_app.web.live.updates import TaskUpdate, broadcaster, coalesce, missed_changes, newest_change_id
+
+
+@dataclass(frozen=True)
+class Visibility:
+    """The projects that a user could see when this was looked up, at a moment of the monotonic clock."""
+
+    project_ids: frozenset[int]
+    looked_up_at: float
+    user_id: int = 0
+
+
+def look_up_visibility(session_keys: Collection[str]) -> dict[str, Visibility]:
+    """Return what the owners of the sessions may see now, by session key, with at most three queries.
+
+    Keys without a login are left out; so are those after a logout or a change of password, and those of users
+    who were deactivated.
+    """
+    looked_up_at = time.monotonic()
+    keys = {hash_session_key(key): key for key in session_keys}
+    rows = lasting_sessions().filter(pk__in=keys).select_related("user")
+    users = {keys[row.pk]: row.user for row in rows if isinstance(row.user, User) and row.is_valid}
+    if settings.ENVIRONMENT.second_factor == "required":
+        factors = Authenticator.objects.filter(type=Authenticator.Type.TOTP, user__in=set(users.values()))
+        secured = set(factors.values_list("user", flat=True))
+        users = {key: user for key, user in users.items() if user.pk in secured}
+    visible = projects_visible_to_each(set(users.values()))
+    return {key: Visibility(visible[user.pk], looked_up_at, user.pk) for key, user in users.items()}
+
+
+class VisibilityLookUp:
+    """Looks up for many sockets at once: those that ask while a look-up is under way share the next one.
+
+    A change wakes all sockets of the process in the same moment. Belongs to one event loop at a time.
+    """
+
+    def __init__(self) -> None:
+        self._asked: dict[str, asyncio.Future[Visibility | None]] = {}
+        self._work: asyncio.Task[None] | None = None
+
+    async def of(self, session_key: str | None) -> Visibility | None:
+        """Return what the owner of the session may see; None without a login. Raises DatabaseError."""
+        if session_key is None:
+            return None
+        loop = asyncio.get_running_loop()
+        if self._work is None or self._work.done() or self._work.get_loop() is not loop:
+            self._asked = {}
+            self._work = loop.create_task(self._look_up_for_all())
+        asked = self._asked.setdefault(session_key, loop.create_future())
+        return await asyncio.shield(asked)  # others may wait for the same session
+
+    async def _look_up_for_all(self) -> None:
+        while self._asked:
+            asked, self._asked = self._asked, {}
+            try:
+                found = await database_sync_to_async(look_up_visibility)(asked.keys())
+            except Exception as error:
+                for future in asked.values():
+                    future.set_exception(error)
+                    future.exception()  # retrieved, else asyncio logs it if nobody waits any more
+            else:
+                for key, future in asked.items():
+                    future.set_result(found.get(key))
+
+
+visibility_look_up = VisibilityLookUp()
+
 
 Message = dict[str, object]
 
@@ -88,9 +151,6 @@ TOO_MANY = 4429
 #: Seconds between two messages about one task, if they only say that its log has more.
 MESSAGE_SECONDS = 0.05
 
-#: Questions of which one socket may tell that they were painted.
-MOST_PAINTED = 1000
-
 #: The kind of changes that may wait so long.
 _PATIENT = frozenset({"events"})
 
@@ -106,10 +166,11 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc]
     """Tells one browser which of the tasks that its user may see have changed.
 
     Receiving only puts updates into the queue; a separate task sends them, so that a slow browser holds up
-    nobody. With `?after=N` a browser gets what it missed since change N.
-    """
+    nobody. With `?after=POSITION` a browser gets what it missed since then.
 
-    channel_layer_alias = "none"  # Updates come from the broadcaster.
+    A position is the id of a change, encrypted: ids count the changes of everybody, so they would tell how
+    busy the projects of others are.
+    """
 
     _sender: asyncio.Task[None] | None = None
     _counted_user_id: int | None = None
@@ -132,7 +193,6 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc]
             await self.close(code=TOO_MANY)
             return
         await self.accept()
-        self._painted: set[int] = set()
         self._queue = SendQueue()
         self._has_updates = asyncio.Event()
         self._is_urgent = asyncio.Event()
@@ -156,22 +216,7 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc]
             self._counted_user_id = None
 
     async def receive(self, text_data: str | None = None, **_: Any) -> None:
-        """Take that the browser has painted the card of a question; ignore everything else.
-
-        It counts once for each question and socket, and only if the user may see that question now.
-        """
-        question_id = painted_question(text_data or "")
-        is_wanted = notes_hops() and len(self._painted) < MOST_PAINTED and question_id not in self._painted
-        if not question_id or not is_wanted:
-            return
-        at = timezone.now()
-        self._painted.add(question_id)
-        try:
-            visibility = await self._look_up_visibility()
-            if visibility is not None:
-                await database_sync_to_async(_note_painted)(question_id, visibility, at)
-        except DatabaseError:
-            logger.debug("it is not noted that question %s was painted", question_id, exc_info=True)
+        """Ignore what a browser sends: there is nothing to say."""
 
     def receive_updates(self, updates: Sequence[TaskUpdate]) -> None:
         self._queue.put(updates)
@@ -191,16 +236,16 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc]
                 await self.close(code=TRY_AGAIN)
 
     async def _send_hello(self) -> None:
-        hello: Message = {"hello": True, "upto": await database_sync_to_async(newest_change_id)()}
-        if notes_hops():
-            hello["painted"] = True  # the page shall tell of painted cards
-        await self.send_json(hello)
+        self._upto = await database_sync_to_async(newest_change_id)()
+        await self.send_json({"hello": True, "upto": encrypt(str(self._upto), Purpose.LIVE)})
         given = parse_qs(self.scope["query_string"].decode("latin-1")).get("after")
         if given is None:
             return
-        after = given[-1]
-        is_id = after.isascii() and after.isdigit() and len(after) < 19
-        missed = await database_sync_to_async(missed_changes)(int(after)) if is_id else None
+        missed = None
+        with contextlib.suppress(CannotDecrypt):
+            after = int(decrypt(given[-1], Purpose.LIVE))
+            missed = await database_sync_to_async(missed_changes)(after)
+            self._upto = after
         if missed is None:
             self._queue.put_refresh()
         else:
@@ -221,8 +266,10 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc]
             self._has_updates.clear()
             self._is_urgent.clear()
             for message in self._queue.take(visibility):
+                if isinstance(upto := message.get("upto"), int):
+                    self._upto = max(self._upto, upto)
+                    message["upto"] = _position(self._upto)
                 await self.send_json(message)
-                _note_sent(message)
             if self._queue:
                 self._has_updates.set()
             with contextlib.suppress(TimeoutError):
@@ -232,22 +279,13 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc]
         return await visibility_look_up.of(self.scope["session"].session_key)
 
 
-def painted_question(text: str) -> int:
-    """Return the question whose card a browser says to have painted; 0 if it says anything else."""
-    found = re.fullmatch(r'\{"painted":([1-9][0-9]{0,17})\}', text, re.ASCII)
-    return int(found[1]) if found else 0
+@lru_cache(maxsize=1000)
+def _position(change_id: int) -> str:
+    """Return the position after a change that the user may see; the same for all who are told of it.
 
-
-def _note_painted(question_id: int, visibility: Visibility, at: datetime) -> None:
-    seen = Question.objects.open().filter(pk=question_id, task__project__in=visibility.project_ids)
-    for task_id in seen.values_list("task", flat=True):
-        note_of_wait(task_id, HopName.CARD_PAINTED, at, question_id=question_id)
-
-
-def _note_sent(message: Message) -> None:
-    match message:
-        case {"task": int(task_id), "kinds": list(kinds)} if ChangeKind.QUESTION in kinds:
-            note_of_wait(task_id, HopName.SOCKET)
+    The first message has one of its own each time: it must not tell whether anything has changed.
+    """
+    return encrypt(str(change_id), Purpose.LIVE)
 
 
 def _seconds_until_next_look() -> float:

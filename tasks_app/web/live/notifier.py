@@ -1,124 +1,91 @@
-"""Notify the web processes when a change was committed: through Redis, or through named pipes on SQLite."""
+"""Notify the web processes of committed changes: through Redis, or through named pipes of this machine."""
 
 from __future__ import annotations
 
-import asyncio
 import atexit
-import contextlib
 import logging
 import threading
-from concurrent.futures import Future
-from typing import Any
+from collections.abc import Callable
+from pathlib import Path
 
-from channels.layers import get_channel_layer
 from django.conf import settings
-from django.db import connection, transaction
+from django.db import transaction
 from django.db.models.signals import post_save
-from redis.exceptions import TimeoutError as RedisTimeoutError
+from redis import Redis
+from redis.exceptions import RedisError
 
-from tasks_app.core.wakeup import Wakeup
+from tasks_app.core import wakeup
 from tasks_app.models import Change, paths
 
 logger = logging.getLogger(__name__)
 
-GROUP = "live"
-
+#: The channel of Redis whose messages say nothing but that there are new changes.
+CHANNEL = "cat-herder-changes"
 #: Seconds that one notification may take, and that the end of a process waits for its last one.
 TIMEOUT_SECONDS = 1.0
 
 
-class Notifier:
+class RedisNotifier:
     """Notifies from any thread, and never makes a writer wait or fail. May lose notifications.
 
-    An event loop in its own thread keeps one connection to Redis per process. `async_to_sync` from the
-    writing thread leaks nothing either, but it makes a loop and a connection for every notification
-    (2.5 ms measured, against 0.06 ms), and a Redis that hangs would hold up the writer.
+    A thread sends them, so that a Redis that hangs does not hold up a writer. One that is not sent yet stands
+    for all that come meanwhile.
     """
 
-    def __init__(self, layer: Any) -> None:
-        self._layer = layer
+    def __init__(self, url: str) -> None:
+        self._redis = Redis.from_url(
+            url, socket_timeout=TIMEOUT_SECONDS, socket_connect_timeout=TIMEOUT_SECONDS
+        )
         self._lock = threading.Lock()
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._wanted = threading.Event()
+        self._is_closing = False
         self._thread: threading.Thread | None = None
-        self._sending: Future[None] | None = None
-        self._is_scheduled = False
-        self._newest_id = 0
 
-    def notify(self, change_id: int) -> None:
-        """Announce the changes up to this id. A notification that is not sent yet covers this one as well."""
+    def notify(self) -> None:
+        self._wanted.set()
         with self._lock:
-            self._newest_id = max(self._newest_id, change_id)
-            if not self._is_scheduled:
-                self._is_scheduled = True
-                self._sending = asyncio.run_coroutine_threadsafe(self._send(), self._start_loop())
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._send_all, name="live-notifier", daemon=True)
+                self._thread.start()
 
     def close(self) -> None:
-        """Give the last notification a moment to be sent, then close the connection."""
-        with self._lock:
-            sending, loop, thread = self._sending, self._loop, self._thread
-            self._sending = self._loop = self._thread = None
-        if sending and loop and thread:
-            with contextlib.suppress(TimeoutError):
-                sending.result(TIMEOUT_SECONDS)
-            loop.call_soon_threadsafe(loop.stop)
-            thread.join(TIMEOUT_SECONDS)
+        """Give the last notification a moment to be sent."""
+        self._is_closing = True
+        self._wanted.set()
+        if self._thread is not None:
+            self._thread.join(TIMEOUT_SECONDS)
 
-    def _start_loop(self) -> asyncio.AbstractEventLoop:
-        """Return the loop of the sending thread; the first call starts both."""
-        if self._loop is None:
-            self._loop = asyncio.new_event_loop()
-            self._thread = threading.Thread(
-                target=_run_and_close, args=[self._loop], name="live-notifier", daemon=True
-            )
-            self._thread.start()
-        return self._loop
-
-    async def _send(self) -> None:
-        with self._lock:
-            self._is_scheduled, newest_id = False, self._newest_id
-        message = {"type": "live.changes", "upto": newest_id}
-        try:
-            await asyncio.wait_for(self._layer.group_send(GROUP, message), TIMEOUT_SECONDS)
-        except TimeoutError:
-            _log_failure(RedisTimeoutError(f"Redis did not respond within {TIMEOUT_SECONDS:g} s."))
-        except Exception as error:
-            _log_failure(error)
+    def _send_all(self) -> None:
+        while not self._is_closing:
+            self._wanted.wait()
+            self._wanted.clear()
+            try:
+                self._redis.publish(CHANNEL, b"")
+            except (RedisError, OSError) as error:
+                # With the error, so that the log's filter can repeat it seldom while Redis is down.
+                logger.warning("could not announce changes; web processes poll for them", exc_info=error)
+        self._redis.close()
 
 
-def _log_failure(error: Exception) -> None:
-    # With the error, so that the log's filter can repeat it seldom while Redis is down.
-    logger.warning("could not announce changes; web processes poll for them", exc_info=error)
+def web_pipes() -> Path:
+    """Return the folder with the pipes of the web processes of this machine."""
+    return paths.data_dir() / "wakeup" / "web"
 
 
-def _notify_through_pipes(change_id: int) -> None:
-    web_wakeup().notify()
-
-
-def _run_and_close(loop: asyncio.AbstractEventLoop) -> None:
-    loop.run_forever()
-    loop.close()  # The channel layer closes its connections together with the loop.
-
-
-def web_wakeup() -> Wakeup:
-    """Return the pipes of the web processes of this machine."""
-    return Wakeup(paths.data_dir() / "wakeup" / "web")
+def _notify_this_machine() -> None:
+    wakeup.notify(web_pipes())
 
 
 def notify_on_commit() -> None:
-    """Notify of every change that this process commits. Called once at start-up.
-
-    With PostgreSQL and without Redis, web processes poll.
-    """
+    """Notify of every change that this process commits. Called once at start-up."""
     if settings.ENVIRONMENT.redis_url:
-        notifier = Notifier(get_channel_layer())
+        notifier = RedisNotifier(settings.ENVIRONMENT.redis_url)
         atexit.register(notifier.close)
-        notify = notifier.notify
-    elif connection.vendor == "sqlite":
-        notify = _notify_through_pipes
+        notify: Callable[[], None] = notifier.notify
     else:
-        return
+        notify = _notify_this_machine
 
-    def on_save(instance: Change, **_: object) -> None:
-        transaction.on_commit(lambda: notify(instance.pk))
+    def on_save(**_: object) -> None:
+        transaction.on_commit(notify)
 
     post_save.connect(on_save, sender=Change, weak=False, dispatch_uid="live-notifier")

@@ -1,10 +1,17 @@
-"""What open browsers are sent, and which changes were sent already: pure values."""
+"""What open pages are told: changes of rows, as updates for each browser."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
+from weakref import WeakSet
+
+from django.db import connection
+from django.db.models import Max, Q
+
+from tasks_app.models import Change
 
 #: Seconds after which a missing id is taken for rolled back. A transaction here lasts milliseconds.
 GAP_SECONDS = 30.0
@@ -77,3 +84,76 @@ class SeenChanges:
                 self.last = row.id
             else:
                 self._gaps.pop(row.id, None)
+
+
+class Subscriber(Protocol):
+    """An open socket. `receive_updates` must not wait: it is called for all sockets in turn."""
+
+    def receive_updates(self, updates: Sequence[TaskUpdate]) -> None: ...
+
+
+class Broadcaster:
+    """Passes updates to all sockets. Belongs to the event loop; not for other threads.
+
+    Not a channel layer: the in-memory one silently drops what exceeds its capacity, and one in Redis would
+    cut off the sockets while Redis is down, although the rows contain all that is needed.
+    """
+
+    def __init__(self) -> None:
+        self._subscribers: WeakSet[Subscriber] = WeakSet()
+
+    def subscribe(self, subscriber: Subscriber) -> None:
+        self._subscribers.add(subscriber)
+
+    def unsubscribe(self, subscriber: Subscriber) -> None:
+        self._subscribers.discard(subscriber)
+
+    @property
+    def has_subscribers(self) -> bool:
+        return bool(self._subscribers)
+
+    def publish(self, updates: Sequence[TaskUpdate]) -> None:
+        if updates:
+            for subscriber in list(self._subscribers):
+                subscriber.receive_updates(updates)
+
+
+broadcaster = Broadcaster()
+
+
+#: Rows read at a time.
+PAGE = 5_000
+
+#: A browser that missed more changes than this is told to fetch everything again.
+REPLAY_LIMIT = 2_000
+
+#: How far below a known id a row may still have been uncommitted when that id was announced.
+LATE = 100
+
+
+def newest_change_id() -> int:
+    """Return the id of the newest change; 0 if there is none."""
+    return Change.objects.aggregate(newest=Max("pk"))["newest"] or 0
+
+
+def read_changes(last: int, gaps: Sequence[int] = (), *, limit: int = PAGE) -> list[ChangeRow]:
+    """Return the changes after `last`, and those of `gaps` that were committed since, ordered by id."""
+    wanted = Q(pk__gt=last)
+    if gaps:
+        wanted |= Q(pk__in=gaps)
+    rows = Change.objects.filter(wanted).order_by("pk")
+    return [ChangeRow(*row) for row in rows.values_list("pk", "task_id", "task__project_id", "kind")[:limit]]
+
+
+def missed_changes(after: int) -> list[ChangeRow] | None:
+    """Return what a browser missed that knows the changes up to `after`; None if that is no longer known.
+
+    It may contain changes that the browser knows, but never too few.
+    """
+    oldest = Change.objects.order_by("pk").values_list("pk", flat=True).first() or 0
+    if after > newest_change_id() or after + 1 < oldest:
+        return None
+    # SQLite has one writer at a time, so that ids become visible in their order.
+    late = 0 if connection.vendor == "sqlite" else LATE
+    changes = read_changes(after - late, limit=REPLAY_LIMIT + 1)
+    return None if len(changes) > REPLAY_LIMIT else changes

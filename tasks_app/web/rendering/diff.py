@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 from django.utils.html import escape, format_html
 from django.utils.safestring import SafeString
 
-from tasks_app.core.control_characters import visible
+from tasks_app.core.control_characters import in_one_line, visible
 from tasks_app.web.rendering.syntax_program import Run
 
 #: Lines of one file that are shown; the page refers to git for more.
@@ -101,11 +101,6 @@ def line_html(text: str, parts: Sequence[Part], colours: Sequence[Run]) -> SafeS
         joined = SafeString("".join(inner))
         pieces.append(format_html("<mark>{}</mark>", joined) if changed else joined)
     return SafeString("".join(pieces))
-
-
-def in_one_line(path: str) -> str:
-    """Return the path in one line, with invisible characters made visible."""
-    return visible(path).replace("\n", "␊").replace("\t", "␉")
 
 
 @dataclass

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from tasks_app.agent.tools import was_refused, without_hook_name
 from tasks_app.core.control_characters import strip_controls
 from tasks_app.history.events.tools import summarise
-from tasks_app.models import Event, EventKind, Run
+from tasks_app.models import KIND_NAMES, Event, EventKind, QuestionKind, Review, Run
 from tasks_app.web.rendering.diff import DiffLine
 from tasks_app.web.rendering.tools import edit_lines, shown_input
 from tasks_app.web.rendering.words import headline
@@ -107,6 +108,10 @@ class Entry:
     output: Output | None = None
     prose: Prose | None = None
     results: list[Entry] = field(default_factory=list)
+    #: The call of a result that stands alone, in one line.
+    of_call: str = ""
+    #: The reviews that were handed to the run which starts here.
+    reviews: list[Review] = field(default_factory=list)
 
     @property
     def failed(self) -> bool:
@@ -121,6 +126,23 @@ class Entry:
         items = [_dict(item) for item in _list(self.payload.get("items"))]
         texts = [str(item.get("question", "")) for item in items] or [str(self.payload.get("question", ""))]
         return texts if len(texts) == 1 else [headline(text) for text in texts]
+
+    @property
+    def answers(self) -> list[tuple[str, str]]:
+        """Each question of a card with several, in short, and its answer."""
+        pairs = [pair for pair in _list(self.payload.get("answers")) if isinstance(pair, list | tuple)]
+        return [(headline(str(pair[0])), str(pair[-1])) for pair in pairs if pair]
+
+    @property
+    def kind_name(self) -> str:
+        """What a question is called, such as “Plan”."""
+        return KIND_NAMES[str(self.payload.get("kind") or QuestionKind.CLARIFICATION)]
+
+    @property
+    def said_outcome(self) -> str:
+        """The outcome’s label if the question was not answered, such as “Sent back” or “Skipped”."""
+        said = str(self.payload.get("outcome") or "Answered")
+        return "" if said == "Answered" else "Skipped" if said == "Dismissed" else said
 
     @property
     def turned_down(self) -> str:
@@ -138,8 +160,10 @@ class Entry:
         if self.turned_down:
             return self.turned_down
         if self.failed:
-            code = _EXIT.match(str(self.payload.get("text", "")))
-            return f"exit {code[1]}" if code else "failed"
+            text = str(self.payload.get("text", ""))
+            if code := _EXIT.match(text):
+                return f"exit {code[1]}"
+            return "refused" if was_refused(text) else "failed"
         return f"{self.output.lines} line{'' if self.output.lines == 1 else 's'}"
 
     @property
@@ -152,12 +176,16 @@ class Entry:
         return self.call is not None and self.call.name in _READING
 
 
-def entries_of(events: Iterable[Event], *, last_run: int | None = None) -> list[Entry]:
+def entries_of(
+    events: Iterable[Event], *, last_run: int | None = None, earlier_calls: Iterable[Event] = ()
+) -> list[Entry]:
     """Return the entries of events in order, without UNSEEN kinds. A result joins its call.
 
-    `last_run` is the run of the event before them: where the run changes, the entry says so.
+    `last_run` is the run of the event before them: where the run changes, the entry says so. A result of one
+    of the `earlier_calls` names its call.
     """
     entries: list[Entry] = []
+    summaries = {str(event.payload.get("id")): event_summary(event) for event in earlier_calls}
     calls: dict[str, Entry] = {}
     for event in events:
         if event.kind in UNSEEN:
@@ -169,6 +197,7 @@ def entries_of(events: Iterable[Event], *, last_run: int | None = None) -> list[
         if owner is not None and owner.call is not None:
             owner.results.append(entry)
             continue
+        entry.of_call = summaries.get(str(event.payload.get("tool_use_id")), "")
         if entry.call is not None:
             calls[entry.call.id] = entry
         entries.append(entry)
@@ -176,8 +205,10 @@ def entries_of(events: Iterable[Event], *, last_run: int | None = None) -> list[
 
 
 def event_summary(event: Event) -> str:
-    """Return an event in one line, for lists of current events."""
+    """Return an event in one line, for lists of current events; empty for what people do not see."""
     payload = event.payload
+    if event.kind in UNSEEN:
+        return ""
     if event.kind == EventKind.TOOL_USE:
         return summarise(str(payload.get("name", "")), _dict(payload.get("input")))
     if event.kind == EventKind.CHECK:
@@ -192,11 +223,11 @@ def event_summary(event: Event) -> str:
 def entry_of(event: Event, *, whole: bool = False) -> Entry:
     """Return the entry of one event; `whole` if it is shown completely."""
     entry = Entry(event.pk, event.kind, event.at, _dict(event.payload), event.run)
-    text = str(entry.payload.get("text", ""))
+    text = str(entry.payload.get("notes" if entry.said_outcome else "text", ""))
     if event.kind == EventKind.TOOL_USE:
         entry.call = _call(entry.payload, whole=whole)
     elif event.kind == EventKind.TOOL_RESULT:
-        entry.output = Output.of(text, whole=whole)
+        entry.output = Output.of(without_hook_name(text), whole=whole)
     elif event.kind == EventKind.CHECK:
         entry.output = Output.of(str(entry.payload.get("output", "")), whole=whole)
     else:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from tasks_app.web.rendering.diff import in_one_line
+from tasks_app.core.control_characters import in_one_line
 
 File = TypeVar("File")
 

@@ -9,12 +9,25 @@ import nh3
 from django.utils.html import escape
 from django.utils.safestring import SafeString, mark_safe
 from markdown_it import MarkdownIt
+from markdown_it.rules_inline import StateInline
 from markdown_it.token import Token
 
 from tasks_app.core.control_characters import strip_controls
 
+
+def _underscores(state: StateInline, silent: bool) -> bool:
+    """Take underscores for text: `pkg/__main__.py` is a name and not emphasis. Asterisks emphasise."""
+    if state.src[state.pos] != "_":
+        return False
+    if not silent:
+        state.pending += "_"
+    state.pos += 1
+    return True
+
+
 # Pictures are left out: a picture from elsewhere tells its host who reads the log, and when.
 _parser = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"]).disable("image")
+_parser.inline.ruler.before("emphasis", "underscores", _underscores)
 _TAGS = {
     *("a", "blockquote", "br", "code", "del", "em", "hr", "li", "ol", "p", "pre", "s", "strong", "ul"),
     *("h3", "h4", "h5", "h6", "table", "tbody", "td", "th", "thead", "tr"),

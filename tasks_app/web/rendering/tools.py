@@ -27,6 +27,8 @@ def shown_input(name: str, given: dict[str, Any]) -> str:
     """Return the input as text: a command as it is, short values as lines, the rest as JSON."""
     if name == "Bash":
         return str(given.get("command", ""))
+    if name == "ExitPlanMode":  # the path in it is that of a file that only the agent sees
+        return str(given.get("plan", ""))
     if name == "TodoWrite" and (steps := _steps(given.get("todos"))):
         return steps
     if all(isinstance(value, str | int | float) for value in given.values()):

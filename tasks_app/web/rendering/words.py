@@ -7,6 +7,7 @@ from datetime import datetime
 
 from django.utils import timezone
 
+from tasks_app.core.asked_items import question_and_reasons
 from tasks_app.core.dollars import dollars
 from tasks_app.models import Question, QuestionState
 
@@ -47,13 +48,19 @@ def outcome(question: Question) -> str:
 
 
 def headline(question: str) -> str:
-    """Return a question's first paragraph; the rest is context."""
-    return question.strip().partition("\n\n")[0]
+    """Return the sentence of a question that asks; the rest is context."""
+    return question_and_reasons(question)[0]
 
 
 def context(question: str) -> str:
-    """Return what follows a question's first paragraph."""
-    return question.strip().partition("\n\n")[2].strip()
+    """Return the reasons of a question, and all else that does not ask."""
+    return question_and_reasons(question)[1]
+
+
+def without_title(body: str, title: str) -> str:
+    """Return the text of a task without the heading from which its title was taken, if that is first."""
+    first, _, rest = body.lstrip().partition("\n")
+    return rest.lstrip() if first.startswith("#") and first.strip("# \r") == title else body
 
 
 def count(number: int) -> str:

@@ -9,6 +9,7 @@ import time
 from tests.bench import processes
 from tests.forkserver import PATIENCE, REPOSITORY
 from tests.portal import UpPortal
+from tests.processes import start_process
 
 WITH_DJANGO = "import django; django.setup()"
 ALONE = "pass"
@@ -24,7 +25,7 @@ def import_ms(portal: UpPortal) -> float:
 def memory(portal: UpPortal, code: str) -> float:
     """Return the MB that a Python process has for itself after it ran the code."""
     waiting = f"{code}\nimport sys; print(flush=True); sys.stdin.read()"
-    process = subprocess.Popen(
+    process = start_process(
         [sys.executable, "-c", waiting],
         cwd=REPOSITORY,
         env=portal.env(),

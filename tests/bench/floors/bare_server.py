@@ -11,6 +11,7 @@ from typing import Self
 
 from tests.bench.floors.bare_application import DATABASE, ROWS, TASK
 from tests.forkserver import PATIENCE, REPOSITORY
+from tests.processes import start_process
 
 #: uvicorn's own protocols, of which the portal's are subclasses.
 _OPTIONS = (
@@ -32,7 +33,7 @@ class BareServer:
     def __init__(self, **variables: str) -> None:
         command = [sys.executable, "-m", "uvicorn", "--factory", "tests.bench.floors.bare_application:make"]
         env = {"PATH": os.environ["PATH"], **variables}
-        self._process = subprocess.Popen(
+        self._process = start_process(
             [*command, *_OPTIONS], cwd=REPOSITORY, env=env, stderr=subprocess.PIPE, text=True
         )
         self.address = self._listening()

@@ -1,0 +1,72 @@
+"""What the agent's program reports beside its work, in words for people: limits, retries, other models."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+Message = Mapping[str, Any]
+
+LIMITS = {
+    "five_hour": "5-hour usage limit",
+    "seven_day": "weekly usage limit",
+    "seven_day_opus": "weekly usage limit for Opus",
+    "seven_day_sonnet": "weekly usage limit for Sonnet",
+    "seven_day_overage_included": "weekly usage limit for this model",
+    "overage": "limit of the extra usage",
+}
+#: Messages that say in `content` that another model goes on.
+FALLBACKS = ("model_fallback", "model_refusal_fallback", "model_consent_fallback")
+
+
+def notice_words(message: Message) -> str:
+    """Return what people should know of a system message, "" if it is only bookkeeping."""
+    content = str(message.get("content") or "")
+    match message.get("subtype"):
+        case "api_retry":
+            return _retry_words(message)
+        case "model_refusal_no_fallback":
+            return content or _refusal_words(message)
+        case subtype if subtype in FALLBACKS:
+            models = f"{message.get('original_model')} was replaced by {message.get('fallback_model')}"
+            return content or f"The model {models} ({message.get('trigger') or subtype})."
+        case "informational" if message.get("level") != "info":
+            return content
+        case "compact_boundary":
+            return "The session became long, so Claude Code replaced its beginning by a summary."
+        case "status" if message.get("compact_result") == "failed":
+            return f"The session could not be shortened by a summary: {message.get('compact_error')}"
+    return ""
+
+
+def limit_words(info: Message, resets_at: datetime | None) -> str:
+    """Return what a `rate_limit_event` says about the subscription's limits, "" if all is well."""
+    kind = str(info.get("rateLimitType") or info.get("rate_limit_type") or "")
+    name = LIMITS.get(kind, f"usage limit {kind}".rstrip())
+    resets = f" It resets at {resets_at:%Y-%m-%d %H:%M} UTC." if resets_at else ""
+    if info.get("isUsingOverage") is True or info.get("overageInUse") is True:
+        return f"The {name} is used up. Extra usage is being charged.{resets}"
+    if info.get("status") == "rejected":
+        return f"The {name} is used up.{resets}"
+    if info.get("status") == "allowed_warning":
+        used = info.get("utilization")
+        share = f"{used:.0%} of" if isinstance(used, int | float) and 0 <= used <= 10 else "Most of"
+        return f"{share} the {name} is used.{resets}"
+    return ""
+
+
+def _retry_words(message: Message) -> str:
+    status = message.get("error_status")
+    why = f"with {status} ({message.get('error')})" if status else "with no response"
+    delay = message.get("retry_delay_ms")
+    soon = f" in {delay / 1000:.0f} s" if isinstance(delay, int) and delay >= 500 else ""
+    attempts = f"{message.get('attempt')} of {message.get('max_retries')}"
+    return f"The model's API failed {why}. Retry {attempts} follows{soon}."
+
+
+def _refusal_words(message: Message) -> str:
+    category = message.get("api_refusal_category")
+    why = str(message.get("api_refusal_explanation") or "")
+    about = f" (category: {category})" if category else ""
+    return f"The model {message.get('original_model')} refused to answer{about}. {why}".rstrip()

@@ -1,0 +1,1 @@
+"""Operations on questions and on the decisions that answers become."""

@@ -1,0 +1,175 @@
+"""JSON models of usage, forecasts and budgets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import date
+
+from pydantic import Field
+
+from tasks_app.core.types import Usage
+from tasks_app.history.statistics import By
+from tasks_app.models import Project, Task, User
+from tasks_app.schemas.base import HasUsage, Out, Seconds, UsageOut
+from tasks_app.services.costs.budgets import budgets_of
+from tasks_app.services.usage.forecast import FEWEST, Forecast, forecasts
+from tasks_app.services.usage.question_figures import QuestionFigures
+from tasks_app.services.usage.usage import Period, UsageInPeriod, WaitingTimes
+
+
+class Part(UsageOut):
+    name: str = Field(description="The model, project or login; empty if it is not known.")
+
+
+class DayPart(Part):
+    day: date = Field(description="The day, in UTC, as in 2026-03-01.")
+
+
+class Waited(Out):
+    """Waiting times of tasks that were created and questions that were asked in the period."""
+
+    tasks: int = Field(description="Tasks that were begun.")
+    working_seconds: Seconds = Field(validation_alias="working", description="Agents and checks at work.")
+    paused_seconds: Seconds = Field(
+        validation_alias="paused", description="Waiting for people and for usage limits."
+    )
+    questions: int = Field(description="Questions that were asked.")
+    answered: int = Field(description="Those that were answered, dismissed or decided.")
+    median_seconds: Seconds | None = Field(
+        validation_alias="median",
+        description="How soon half of them were, of the newest 1,000; null if none was.",
+    )
+
+
+class TimingOut(Out):
+    """Questions of done tasks that were asked in one share of the task's working time."""
+
+    share: str = Field(description="The share, such as “First 10 %”.")
+    before_work: int = Field(description="In the questions before work.")
+    late: int = Field(description="About the goal, after work had begun.")
+    others: int = Field(description="All others.")
+
+
+class QuestionsAsked(Out):
+    """When agents asked in the period, and what it brought: clarifications, one for each card."""
+
+    questions: int = Field(description="Questions that were asked.")
+    before_work: int = Field(description="Those before work.")
+    tasks_before_work: int = Field(description="The tasks of those before work.")
+    late: int = Field(description="Those about the goal, after work had begun.")
+    timings: list[TimingOut] = Field(description="When those of done tasks were asked.")
+    recommended: int = Field(description="Answered items that recommended an option.")
+    recommended_taken: int = Field(description="Those answered with it.")
+    compared: int = Field(description="Questions that were compared with earlier ones of their project.")
+    asked_before: int = Field(description="Those of which an item had been asked before.")
+
+
+class UsageReport(HasUsage):
+    """Usage in a period. `since` and `until` are days in UTC, both included."""
+
+    since: date = Field(description="The first day.")
+    until: date = Field(description="The last day.")
+    before: UsageOut = Field(description="The same of the period of that length before it.")
+    models: list[Part] = Field(description="By model.")
+    projects: list[Part] = Field(description="By project.")
+    people: list[Part] = Field(description="By the user who created the task.")
+    days: list[DayPart] = Field(description="By day and by `by`; days without usage are left out.")
+    waited: Waited = Field(description="How long was worked and waited.")
+    asked: QuestionsAsked = Field(description="When questions came, and what they brought.")
+
+
+def usage_report(
+    period: Period, spent: UsageInPeriod, waited: WaitingTimes, asked: QuestionFigures
+) -> UsageReport:
+    """Return the report of a period."""
+    parts = {
+        by: [Part.of(usage, name=name) for name, usage in most_expensive_first(of)]
+        for by, of in spent.parts.items()
+    }
+    return UsageReport.of(
+        period,
+        **dict(UsageOut.of(spent.total)),
+        before=spent.before,
+        models=parts[By.MODEL],
+        projects=parts[By.PROJECT],
+        people=parts[By.USER],
+        days=[
+            DayPart.of(usage, name=name, day=day)
+            for day, of_day in sorted(spent.by_day.items())
+            for name, usage in sorted(of_day.items())
+        ],
+        waited=waited,
+        asked=asked,
+    )
+
+
+def most_expensive_first(parts: Mapping[str, Usage]) -> list[tuple[str, Usage]]:
+    return sorted(parts.items(), key=lambda part: (-part[1].cost_usd, part[0]))
+
+
+class UsageOfAllRuns(Out):
+    """Output of `manage.py stats --json`."""
+
+    by: str = Field(description="model, user or project.")
+    total: UsageOut = Field(description="All together.")
+    parts: dict[str, UsageOut] = Field(description="By name, the most expensive first.")
+
+
+class SpreadOut(Out):
+    """A median, and what nine of ten values do not exceed."""
+
+    median: float = Field(description="The median.")
+    p90: float = Field(description="What nine of ten do not exceed.")
+
+
+class ForecastOut(Out):
+    """What done tasks of the same pipeline in this project have cost, and how long they have worked."""
+
+    tasks: int = Field(description="The number of done tasks that were looked at.")
+    cost_usd: SpreadOut | None = Field(
+        validation_alias="cost", description=f"US dollars of each; null with fewer than {FEWEST} done tasks."
+    )
+    working_seconds: SpreadOut | None = Field(
+        validation_alias="working",
+        description=f"Seconds from start to end without pauses; null with fewer than {FEWEST} done tasks.",
+    )
+
+
+class BudgetOut(Out):
+    """A budget for this calendar month in UTC."""
+
+    budget_usd: float = Field(validation_alias="dollars", description="US dollars that the month may cost.")
+    spent_usd: float = Field(validation_alias="spent", description="US dollars that it has cost.")
+    left_usd: float = Field(
+        validation_alias="left", description="US dollars that are left; negative if more was spent."
+    )
+    used_up: bool = Field(
+        validation_alias="is_used_up",
+        description="Whether no run may begin until next month or a higher budget.",
+    )
+
+
+class BudgetsOut(Out):
+    """The budgets that limit the task."""
+
+    project: BudgetOut | None = Field(description="That of its project; null without one.")
+    person: BudgetOut | None = Field(description="That of the person who creates it; null without one.")
+
+
+class HasForecast(Out):
+    """What is known of a task's cost before its first run."""
+
+    forecast: ForecastOut = Field(description="What done tasks of the same pipeline have cost and taken.")
+    budgets: BudgetsOut = Field(description="What is left of the budgets that limit the task.")
+
+
+def forecast_for(project: Project, *, pipeline: str, user: User | None) -> HasForecast:
+    """Return what is known of the cost of a task that this person creates in the project."""
+    budgets = BudgetsOut.of(budgets_of(project, user))
+    forecast = ForecastOut.of(forecasts(project).get(pipeline, Forecast()))
+    return HasForecast(forecast=forecast, budgets=budgets)
+
+
+def forecast_of(task: Task) -> HasForecast:
+    """Return what is known of the cost of a task that was just created."""
+    return forecast_for(task.project, pipeline=task.pipeline, user=task.created_by)

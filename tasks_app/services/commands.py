@@ -1,0 +1,44 @@
+"""Commands and URLs that are shown to people: how to fetch a branch and where to answer a question."""
+
+from __future__ import annotations
+
+import shlex
+
+from django.conf import settings
+from django.urls import reverse
+
+from tasks_app.models import Decision, Project, Question, QuestionKind, Task, paths
+
+
+def fetch_command_for(task: Task) -> str | None:
+    """Return the git command that fetches the task's branch into a clone, or None if nothing has changed."""
+    changed = task.head_commit and task.head_commit != task.base_commit
+    return fetch_command(task.project, task.branch) if changed else None
+
+
+def fetch_command(project: Project, branch: str) -> str:
+    """Return the git command that fetches a branch and also creates it in the clone, not only FETCH_HEAD."""
+    return shlex.join(["git", "fetch", str(paths.repository(project).path), f"{branch}:{branch}"])
+
+
+def answer_command(question: Question) -> str:
+    """Return the command that answers the question, with “…” as placeholders."""
+    if other := {QuestionKind.APPROVAL: "--deny", QuestionKind.PLAN: "--send-back"}.get(
+        QuestionKind(question.kind)
+    ):
+        return f'manage.py answer {question.pk} --approve    (or {other} "…")'
+    if len(question.items) == 1:
+        return f'manage.py answer {question.pk} "…"'
+    items = " ".join(f'--item {number}="…"' for number in range(1, len(question.items) + 1))
+    return f"manage.py answer {question.pk} {items}"
+
+
+def question_url(question: Question) -> str:
+    """Return the URL at which the question can be answered."""
+    return f"{settings.ENVIRONMENT.address}{reverse('question', args=[question.pk])}"
+
+
+def decision_url(decision: Decision) -> str:
+    """Return the URL of the decision's page. Its project must be loaded."""
+    page = reverse("decision", args=[decision.project_id, decision.number])
+    return f"{settings.ENVIRONMENT.address}{page}"

@@ -1,0 +1,298 @@
+"""Usage and waiting times in a period, summed by the database.
+
+Days are in UTC on every page and in every file, so that everybody sees the same numbers. Each function makes
+a fixed number of queries. Days that were added up are read from their sums, the others from their rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import date, datetime, timedelta
+from enum import StrEnum
+from statistics import median
+from typing import Any
+
+from django.db.models import Count, F, Max, Min, QuerySet, Sum
+from django.db.models.functions import Now
+from django.utils import timezone
+
+from tasks_app.core.phases import ENDED, Phase
+from tasks_app.core.types import Usage
+from tasks_app.history.day_figures import BY_PEOPLE, OF_ANSWERS, OF_TASKS
+from tasks_app.history.day_sums import SUMS
+from tasks_app.history.days import DAY, Days, SplitDays, split_days
+from tasks_app.history.sql_functions import Day, Seconds
+from tasks_app.history.statistics import PAUSES, By, divided
+from tasks_app.models import DayFigures, ModelUsage, PersonUsage, Question, Run, Task, Transition, User
+from tasks_app.permissions import Principal, projects_visible_to
+
+#: The longest period that can be requested.
+MAX_PERIOD = timedelta(days=3660)
+#: The newest answers of a period, of which the median time is taken: medians of days cannot be added up.
+MOST_TIMED = 1_000
+_UNFINISHED = [phase for phase in Phase if phase not in ENDED]
+#: A day, or None for the whole period; a name; and what was used.
+_Used = tuple[date | None, str, Usage]
+
+
+class Bucket(StrEnum):
+    """The unit in which days are grouped."""
+
+    DAY = "day"
+    WEEK = "week"
+    MONTH = "month"
+
+    def start(self, day: date) -> date:
+        """Return the first day of the bucket that contains the day; weeks begin on Monday."""
+        if self is Bucket.WEEK:
+            return day - timedelta(days=day.weekday())
+        return day.replace(day=1) if self is Bucket.MONTH else day
+
+    def next(self, start: date) -> date:
+        """Return the first day of the next bucket."""
+        if self is Bucket.MONTH:
+            return (start + timedelta(days=31)).replace(day=1)
+        return start + (timedelta(days=7) if self is Bucket.WEEK else DAY)
+
+
+@dataclass(frozen=True)
+class Period(Days):
+    """A range of days in UTC, both included, as people choose it."""
+
+    @property
+    def days(self) -> int:
+        return (self.until - self.since).days + 1
+
+    @property
+    def before(self) -> Period:
+        """The preceding period of the same length."""
+        return Period(self.since - self.days * DAY, self.since - DAY)
+
+    def buckets(self, bucket: Bucket) -> list[date]:
+        """Return the first days of all buckets in order."""
+        starts, start = [], bucket.start(self.since)
+        while start <= self.until:
+            starts.append(start)
+            start = bucket.next(start)
+        return starts
+
+
+@dataclass(frozen=True)
+class WaitingTimes:
+    """Working and waiting seconds of the tasks that were created in the period.
+
+    `median` is the median time to an answer, of the newest `timed` answers, or None if there were none.
+    """
+
+    tasks: int = 0
+    working: float = 0.0
+    paused: float = 0.0
+    questions: int = 0
+    answered: int = 0
+    median: float | None = None
+
+    @property
+    def timed(self) -> int:
+        return min(self.answered, MOST_TIMED)
+
+
+@dataclass(frozen=True)
+class UsageInPeriod:
+    """Usage of runs that started in the period: total, in the period before, by day, and by dimension."""
+
+    total: Usage
+    before: Usage
+    by_day: Mapping[date, Mapping[str, Usage]]
+    parts: Mapping[By, Mapping[str, Usage]] = field(default_factory=dict)
+
+
+def first_day(principal: Principal, project: str = "") -> date | None:
+    """Return the day on which the first run that the principal may see started."""
+    days = split_days()
+    first: datetime | None = _runs(principal, project, days).aggregate(first=Min("started_at"))["first"]
+    sums: date | None = sums_of(ModelUsage, principal, project, days).aggregate(first=Min("day"))["first"]
+    return min((day for day in (sums, first.date() if first else None) if day), default=None)
+
+
+def usage_in_period(principal: Principal, period: Period, project: str, by: By) -> UsageInPeriod:
+    split = split_days(period.before.since, period.until)
+    days = split.within(period)
+    daily = _usage(principal, days, project, by, daily=True)
+    parts = {
+        one: _by_name(daily if one is by else _usage(principal, days, project, one, daily=False))
+        for one in By
+    }
+    before = _by_name(_usage(principal, split.within(period.before), project, By.MODEL, daily=False))
+    return UsageInPeriod(
+        sum(parts[By.MODEL].values(), Usage()),
+        sum(before.values(), Usage()),
+        _by_day(daily),
+        {one: _without_unused(part) for one, part in parts.items()},
+    )
+
+
+def usage_by_day(principal: Principal, period: Period, project: str, by: By) -> dict[date, dict[str, Usage]]:
+    """Return usage by day and dimension, without days that have none."""
+    days = split_days(period.since, period.until)
+    return _by_day(_usage(principal, days, project, by, daily=True))
+
+
+def usage_of_all_time(by: By) -> dict[str, Usage]:
+    """Return the usage of all runs by dimension; "" is for unknown models and removed users."""
+    days = split_days()
+    sums: QuerySet[Any] = _sums(by)._default_manager.filter(days.with_sums())
+    if by is By.USER:
+        sums = sums.filter(project=None)
+    return _by_name(_merged(sums, Run.objects.filter(days.without_sums("started_at")), by, daily=False))
+
+
+def _usage(principal: Principal, days: SplitDays, project: str, by: By, *, daily: bool) -> list[_Used]:
+    """Return usage by dimension, and by day if `daily`. A name and a day may come twice."""
+    sums = sums_of(_sums(by), principal, project, days)
+    return _merged(sums, _runs(principal, project, days) if days.open else None, by, daily=daily)
+
+
+def _sums(by: By) -> type[ModelUsage | PersonUsage]:
+    return PersonUsage if by is By.USER else ModelUsage
+
+
+def _merged(sums: QuerySet[Any], runs: QuerySet[Run] | None, by: By, *, daily: bool) -> list[_Used]:
+    """Return the usage of days with sums and of the runs of other days."""
+    # Users are named afterwards: their table, joined to each of many rows, takes longer.
+    column = {By.MODEL: "model", By.PROJECT: "project__name", By.USER: "user"}[by]
+    found = _grouped(sums, column, daily=daily)
+    if by is By.USER:
+        ids = {user for _, user, _ in found if user}
+        names = dict(User.objects.filter(pk__in=ids).values_list("pk", "username"))
+        found = [(day, names.get(user, ""), used) for day, user, used in found]
+    if runs is not None and by is By.MODEL:
+        found += _by_model_used(runs, daily=daily)
+    elif runs is not None:
+        found += _grouped(runs.annotate(day=Day("started_at")), by.value, daily=daily)
+    return found
+
+
+def _by_model_used(runs: QuerySet[Run], *, daily: bool) -> Iterator[_Used]:
+    groups = runs.annotate(day=Day("started_at")).order_by().values("day", "model", "by_model")
+    for row in groups.annotate(**SUMS, runs=Count("pk")):
+        total = Usage(*(row[name] or 0 for name in SUMS))  # type: ignore[literal-required]
+        for model, usage in divided(row["model"], row["by_model"], total, runs=row["runs"]):
+            yield (row["day"] if daily else None, model, usage)
+
+
+def _grouped(rows: QuerySet[Any], column: str, *, daily: bool) -> list[tuple[date | None, Any, Usage]]:
+    groups = rows.order_by().values_list(*(["day"] if daily else []), column).annotate(**SUMS)
+    return [
+        (row[0] if daily else None, row[daily] or "", Usage(*(amount or 0 for amount in row[daily + 1 :])))
+        for row in groups
+    ]
+
+
+def _runs(principal: Principal, project: str, days: SplitDays) -> QuerySet[Run]:
+    """Return the runs of the days without sums."""
+    runs = Run.objects.filter(days.without_sums("started_at"))
+    return in_visible_projects(runs, principal, project, "step__task__project__in")
+
+
+def sums_of(model: type[Any], principal: Principal, project: str, days: SplitDays) -> QuerySet[Any]:
+    """Return the sums of the days that have them, of the projects that the principal may see."""
+    rows: QuerySet[Any] = model._default_manager.filter(days.with_sums())
+    if model is PersonUsage and principal.is_site_admin and not project:
+        return rows.filter(project=None)
+    return in_visible_projects(rows, principal, project, "project__in")
+
+
+def _by_name(found: Iterable[_Used]) -> dict[str, Usage]:
+    parts: dict[str, Usage] = {}
+    for _, name, used in found:
+        parts[name] = parts[name] + used if name in parts else used
+    return parts
+
+
+def _by_day(found: Iterable[_Used]) -> dict[date, dict[str, Usage]]:
+    days: dict[date, dict[str, Usage]] = {}
+    for day, name, used in found:
+        if day is not None:
+            of_day = days.setdefault(day, {})
+            of_day[name] = of_day.get(name, Usage()) + used
+    return days
+
+
+def _without_unused(parts: Mapping[str, Usage]) -> dict[str, Usage]:
+    """Drop names without usage: the CLI reports the model `<synthetic>` for runs without a response."""
+    return {name: used for name, used in parts.items() if used.any or used.cost_usd}
+
+
+def waiting_times(principal: Principal, period: Period, project: str) -> WaitingTimes:
+    days = split_days(period.since, period.until)
+    tasks = in_visible_projects(Task.objects.all(), principal, project, "project__in")
+    questions = in_visible_projects(Question.objects.all(), principal, project, "task__project__in")
+    of_tasks = {name: OF_TASKS[name] for name in ("tasks_ended", "task_seconds", "paused_seconds")}
+    sums = sums_of(DayFigures, principal, project, days)
+    found = figures_of_days(sums, [*of_tasks, *OF_ANSWERS])
+    add_figures(found, tasks.filter(days.without_sums("created_at")), of_tasks)
+    add_figures(found, questions.filter(days.without_sums("asked_at")), OF_ANSWERS)
+    count, total, paused = _unfinished(tasks.filter(**period.conditions("created_at")))
+    paused += found["paused_seconds"]
+    working = max(0.0, total + found["task_seconds"] - paused)
+    answered = questions.filter(BY_PEOPLE, **period.conditions("asked_at"))
+    half = _median(answered, int(found["answered"]))
+    return WaitingTimes(
+        count + int(found["tasks_ended"]),
+        working,
+        paused,
+        int(found["asked"]),
+        int(found["answered"]),
+        half,
+    )
+
+
+def figures_of_days(rows: QuerySet[DayFigures], names: Iterable[str]) -> dict[str, float]:
+    """Return these figures of days with sums."""
+    found = rows.aggregate(**{name: Sum(name) for name in names})
+    return {name: value or 0 for name, value in found.items()}
+
+
+def add_figures(found: dict[str, float], rows: QuerySet[Any], figures: Mapping[str, Any]) -> None:
+    """Add figures of the days without sums."""
+    for name, value in rows.order_by().aggregate(**figures).items():
+        found[name] += value or 0
+
+
+def in_visible_projects(
+    rows: QuerySet[Any], principal: Principal, project: str, lookup: str
+) -> QuerySet[Any]:
+    """Filter by ids of projects, as the history does: a join over memberships would read far more."""
+    projects = projects_visible_to(principal).order_by()
+    if project:
+        projects = projects.filter(name=project)
+    elif principal.is_site_admin:
+        return rows
+    return rows.filter(**{lookup: projects.values("pk")})
+
+
+def _unfinished(tasks: QuerySet[Task]) -> tuple[int, float, float]:
+    """Return the number of begun tasks without an end, their seconds until now, and those of their pauses."""
+    begun = tasks.filter(phase__in=_UNFINISHED, ended_at=None, started_at__isnull=False).order_by()
+    length = Seconds(Now(), "started_at")
+    row = begun.aggregate(count=Count("pk"), total=Sum(length), paused=Sum("paused_seconds"))
+    return row["count"], row["total"] or 0.0, (row["paused"] or 0.0) + _current_pauses(tasks)
+
+
+def _current_pauses(tasks: QuerySet[Task]) -> float:
+    """Return the seconds of current pauses, which are not stored yet."""
+    paused = tasks.filter(phase__in=PAUSES, started_at__isnull=False).order_by()
+    moves = Transition.objects.filter(task__in=paused.values("pk"), step=None, target=F("task__phase"))
+    began = moves.order_by().values("task").annotate(began=Max("at"))
+    now = timezone.now()
+    return float(sum((now - row["began"]).total_seconds() for row in began))
+
+
+def _median(answered: QuerySet[Question], count: int) -> float | None:
+    """Return the median of the waiting times of the newest answers, or None."""
+    if not count:
+        return None
+    newest = answered.order_by("-asked_at").annotate(took=Seconds("answered_at", "asked_at"))[:MOST_TIMED]
+    times = list(newest.values_list("took", flat=True))
+    return median(times) if times else None

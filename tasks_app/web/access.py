@@ -1,0 +1,130 @@
+"""Who looks, which rows this user may see, and running the actions of buttons and forms."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple, cast
+
+from allauth.account import app_settings
+from allauth.account.internal.flows.login import get_authentication_records
+from allauth.account.internal.flows.reauthentication import raise_if_reauthentication_required
+from django import forms
+from django.contrib import messages
+from django.core.exceptions import PermissionDenied
+from django.db.models import Exists, OuterRef
+from django.http import HttpRequest
+
+from tasks_app import permissions
+from tasks_app.core.errors import CatHerderError, NotAllowed
+from tasks_app.models import Project, Question, Sequence, Step, Task, User
+from tasks_app.permissions import Principal
+
+
+def current_user(request: HttpRequest) -> User:
+    """Return the user. Only for pages behind the login."""
+    return cast(User, request.user)
+
+
+def principal_of(request: HttpRequest) -> Principal:
+    """Return the user as an unrestricted principal: no token limits a browser."""
+    return Principal.unrestricted(current_user(request))
+
+
+class VisibleProject(NamedTuple):
+    """A project that the user may see, and whether they may create tasks and answer questions in it."""
+
+    id: int
+    name: str
+    may_act: bool
+
+
+def visible_projects(request: HttpRequest) -> list[VisibleProject]:
+    """Return the projects that the user may see, by name; one query per request."""
+    if not hasattr(request, "_visible_projects"):
+        principal = principal_of(request)
+        actable = permissions.projects_actable_by(principal).filter(pk=OuterRef("pk"))
+        rows = permissions.projects_visible_to(principal).annotate(may_act=Exists(actable))
+        found = [VisibleProject(*row) for row in rows.order_by("name").values_list("pk", "name", "may_act")]
+        request._visible_projects = found  # type: ignore[attr-defined]
+    return request._visible_projects  # type: ignore[attr-defined, no-any-return]
+
+
+def actable_projects(request: HttpRequest) -> frozenset[int]:
+    """Return the ids of the projects in which the user may create tasks and answer."""
+    return frozenset(project.id for project in visible_projects(request) if project.may_act)
+
+
+def may_act(request: HttpRequest, project: Project) -> bool:
+    """Return whether the user may create tasks, answer, start and cancel in the project."""
+    return project.pk in actable_projects(request)
+
+
+def task_or_404(request: HttpRequest, task_id: int) -> Task:
+    return permissions.task_or_404(principal_of(request), task_id)
+
+
+def project_or_404(request: HttpRequest, project_id: int) -> Project:
+    return permissions.project_or_404(principal_of(request), project_id)
+
+
+def sequence_or_404(request: HttpRequest, sequence_id: int) -> Sequence:
+    return permissions.sequence_or_404(principal_of(request), sequence_id)
+
+
+def step_or_404(request: HttpRequest, task_id: int, position: int) -> Step:
+    return permissions.step_or_404(principal_of(request), task_id, position)
+
+
+def question_or_404(request: HttpRequest, question_id: int) -> Question:
+    return permissions.question_or_404(principal_of(request), question_id)
+
+
+def is_htmx(request: HttpRequest) -> bool:
+    """Return whether HTMX requested a part of a page."""
+    return request.headers.get("HX-Request") == "true"
+
+
+def require_recent_login(request: HttpRequest) -> None:
+    """Raise ReauthenticationRequired, which asks for the password and then repeats the request.
+
+    Unlike allauth's own, a login counts as well, and so does one through somebody who vouches.
+    """
+    records = get_authentication_records(request, current_user(request))
+    newest = max((record["at"] for record in records), default=0)
+    if time.time() - newest >= app_settings.REAUTHENTICATION_TIMEOUT:
+        raise_if_reauthentication_required(request, app="allauth.account")
+
+
+def run_action(request: HttpRequest, thing: Task | Sequence, action: Callable[..., object]) -> None:
+    """Run the action. If somebody else was first, the page shows the current state."""
+    try:
+        run_if_allowed(lambda: action(thing, by=principal_of(request)))
+    except CatHerderError as error:
+        messages.error(request, str(error))
+
+
+def run_if_allowed(action: Callable[[], object]) -> None:
+    """Run the action. If the user may not do it, the answer is 403 with the reason."""
+    try:
+        action()
+    except NotAllowed as error:
+        raise PermissionDenied(str(error)) from error
+
+
+#: Digits of a number that every database can look up.
+_MAX_DIGITS = 18
+
+
+class ProjectsField(forms.ModelMultipleChoiceField):  # type: ignore[type-arg]
+    """Rejects ids that are too large for the database, for which Django would fail."""
+
+    def clean(self, value: Any) -> Any:
+        for one in value or ():
+            if len(str(one)) > _MAX_DIGITS:
+                raise forms.ValidationError(
+                    self.error_messages["invalid_choice"],
+                    code="invalid_choice",
+                    params={"value": str(one)[:40]},
+                )
+        return super().clean(value)

@@ -1,0 +1,140 @@
+"""What surrounds each page: the state of the installation and the counts beside the navigation. Lazy."""
+
+from __future__ import annotations
+
+from functools import cache, cached_property
+from typing import Any, NamedTuple
+
+from django.conf import settings
+from django.db.models import Count, Exists, IntegerField, Max, QuerySet, Subquery
+from django.db.models.functions import Coalesce
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+
+from tasks_app.core.errors import SandboxUnavailable
+from tasks_app.models import Notice, User, WorkerBeat
+from tasks_app.permissions import (
+    Principal,
+    notices_visible_to,
+    projects_maintained_by,
+    questions_answerable_by,
+)
+from tasks_app.sandbox import Sandbox, SandboxMode, detect
+from tasks_app.web.notifications import fresh
+
+
+@cache
+def sandbox() -> Sandbox:
+    """Return the sandbox, detected once per process, because this starts a subprocess."""
+    try:
+        return detect(SandboxMode(settings.ENVIRONMENT.sandbox))
+    except SandboxUnavailable as error:
+        return Sandbox(None, str(error))
+
+
+class State(NamedTuple):
+    """Values of every page; those of an anonymous user are the defaults."""
+
+    open_questions: int = 0
+    some_worker_takes_tasks: bool = True
+    unread_notices: int = 0
+    newest_notice: int = 0
+    maintains_projects: bool = False
+    has_idle_workers: bool = False
+    has_unsandboxed_workers: bool = False
+
+
+class Installation:
+    """The state of the portal as the user may see it."""
+
+    def __init__(self, request: HttpRequest) -> None:
+        self._user = getattr(request, "user", None)
+
+    @property
+    def rehearsal(self) -> bool:
+        return bool(settings.ENVIRONMENT.rehearsal)
+
+    @property
+    def sandboxed(self) -> bool:
+        return sandbox().active
+
+    @property
+    def sandbox_reason(self) -> str:
+        return sandbox().reason
+
+    @property
+    def open_questions(self) -> int:
+        """The number of open questions that the user may answer."""
+        return self._state.open_questions
+
+    @property
+    def unread_notices(self) -> int:
+        return self._state.unread_notices
+
+    @property
+    def newest_notice(self) -> int:
+        """The newest notice that the page knows: only later ones become toasts."""
+        return self._state.newest_notice
+
+    @property
+    def without_worker(self) -> bool:
+        """Whether no worker takes tasks. Not shown to anonymous users."""
+        return not self._state.some_worker_takes_tasks
+
+    @cached_property
+    def idle_workers(self) -> list[WorkerBeat]:
+        """Workers that run but take no tasks, with the reason; asked for only if no other does."""
+        return list(WorkerBeat.objects.idle()) if self._state.has_idle_workers else []
+
+    @cached_property
+    def unsandboxed_workers(self) -> list[WorkerBeat]:
+        """Workers without a sandbox, with the reason. If this machine has none, every page says so anyway."""
+        shown = self.sandboxed and self._state.has_unsandboxed_workers
+        return list(WorkerBeat.objects.unsandboxed()) if shown else []
+
+    @property
+    def reads_audit_log(self) -> bool:
+        """Whether the user may read entries of others: site admins and maintainers."""
+        user = self._user
+        return isinstance(user, User) and (user.is_superuser or self._state.maintains_projects)
+
+    @cached_property
+    def _state(self) -> State:
+        """Read it in one query."""
+        if not isinstance(self._user, User):
+            return State()
+        principal = Principal.unrestricted(self._user)
+        answerable = questions_answerable_by(principal).open().order_by()
+        counted = answerable.values("state").annotate(number=Count("pk", distinct=True)).values("number")
+        unread = notices_visible_to(principal).unread().order_by().values("user")
+        newest = Notice.objects.filter(user=self._user).order_by().values("user")
+        values = {
+            "open_questions": _number_or_zero(counted),
+            "some_worker_takes_tasks": WorkerBeat.objects.some_takes_tasks(),
+            "unread_notices": _number_or_zero(
+                unread.annotate(number=Count("pk", distinct=True)).values("number")
+            ),
+            "newest_notice": _number_or_zero(newest.annotate(number=Max("pk")).values("number")),
+            "maintains_projects": Exists(projects_maintained_by(principal).order_by()),
+            "has_idle_workers": Exists(WorkerBeat.objects.idle().order_by()),
+            "has_unsandboxed_workers": Exists(WorkerBeat.objects.unsandboxed().order_by()),
+        }
+        return State(**User.objects.filter(pk=self._user.pk).annotate(**values).values(*values).get())
+
+
+def _number_or_zero(query: QuerySet[Any, Any]) -> Coalesce:
+    return Coalesce(Subquery(query, output_field=IntegerField()), 0)
+
+
+def installation(request: HttpRequest) -> dict[str, Any]:
+    return {"installation": Installation(request)}
+
+
+def navigation(request: HttpRequest) -> HttpResponse:
+    """Render the updates; with `?after=N` also notices of later questions."""
+    return render(request, "_navigation_counts.html", {"fresh": fresh(request)})
+
+
+def workers(request: HttpRequest) -> HttpResponse:
+    """Render the banner that no worker is running; it polls by itself."""
+    return render(request, "_workers.html")

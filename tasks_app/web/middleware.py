@@ -1,0 +1,159 @@
+"""What happens to each response: caching headers, stored drafts, the reader's time zone, text directions.
+
+Names, options, commands and log lines of agents stand in many templates. With a character that changes the
+direction of text, it looks like another one, so each page shows it by its number. In tags and fields it
+stays: forms send back what they got.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from inspect import iscoroutinefunction
+from typing import Any
+from urllib.parse import unquote, urlsplit
+from zoneinfo import ZoneInfo
+
+from asgiref.sync import sync_to_async
+from django.conf import settings
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.shortcuts import render
+from django.utils import timezone
+from django.utils.decorators import sync_and_async_middleware
+from django.utils.deprecation import MiddlewareMixin
+
+from tasks_app.core.control_characters import show_directions
+from tasks_app.notifications.timing import time_zone_names
+
+
+class NoStore(MiddlewareMixin):
+    """Forbid caching unless a response says otherwise: after a logout, Back must not show a task."""
+
+    def process_response(self, request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
+        response.headers.setdefault("Cache-Control", "private, no-store")
+        return response
+
+
+#: The field in which `drafts.js` sends the mark of a draft, and the cookie that names the stored ones.
+DRAFT_FIELD = STORED_DRAFTS = "stored_draft"
+_MARK_LENGTH, _MOST_MARKS, _COOKIE_SECONDS = 32, 20, 24 * 3600
+_FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
+
+GetResponse = Callable[[HttpRequest], HttpResponseBase]
+
+
+def confirm_stored_drafts(get_response: GetResponse) -> GetResponse:
+    """Name the draft of a form in a cookie once the form was accepted; the browser then removes the draft."""
+
+    def respond(request: HttpRequest) -> HttpResponseBase:
+        response = get_response(request)
+        if request.method != "POST" or request.content_type not in _FORMS:
+            return response
+        if not request.user.is_authenticated or not _is_accepted(request, response):
+            return response
+        mark = request.POST.get(DRAFT_FIELD, "")
+        if len(mark) == _MARK_LENGTH and mark.isalnum():
+            earlier = request.COOKIES.get(STORED_DRAFTS, "").split(".")[1 - _MOST_MARKS :]
+            response.set_cookie(
+                STORED_DRAFTS, ".".join(filter(None, [*earlier, mark])),
+                max_age=_COOKIE_SECONDS, secure=settings.SESSION_COOKIE_SECURE, samesite="Lax",
+            )  # fmt: skip
+        return response
+
+    return respond
+
+
+def _is_accepted(request: HttpRequest, response: HttpResponseBase) -> bool:
+    """Return whether the form was accepted: not refused, and not held up by a login or a password."""
+    if not 300 <= response.status_code < 400:  # Django's admin shows a refused form with 200
+        return response.status_code < 300 and not request.path.startswith("/admin/")
+    if urlsplit(response.headers["Location"]).path.startswith("/login/"):
+        return False
+    # Those of this request. Reading them as documented would count them as shown.
+    queued = getattr(messages.get_messages(request), "_queued_messages", [])
+    return not any(message.level >= messages.ERROR for message in queued)
+
+
+_ZONE_COOKIE = "time_zone"
+#: The API and its files are in UTC, whoever asks.
+_ALWAYS_UTC = "/api/"
+
+
+def reader_time_zone(get_response: GetResponse) -> GetResponse:
+    """Render pages in the time zone of the browser, else of the user's profile, else in UTC."""
+    known = frozenset(time_zone_names())
+
+    def respond(request: HttpRequest) -> HttpResponseBase:
+        if request.path.startswith(_ALWAYS_UTC):
+            return get_response(request)
+        name = unquote(request.COOKIES.get(_ZONE_COOKIE, ""))
+        if name not in known:
+            name = getattr(request.user, "time_zone", "")  # a stranger has none
+        if name not in known:
+            return get_response(request)
+        with timezone.override(ZoneInfo(name)):
+            return get_response(request)
+
+    return respond
+
+
+#: U+202A to U+202E and U+2066 to U+2069 in UTF-8.
+_BYTES = re.compile(rb"\xe2\x80[\xaa-\xae]|\xe2\x81[\xa6-\xa9]")
+_KEPT = re.compile(r"<(textarea|script|style)\b[^>]*>.*?</\1\s*>|<[^>]*>", re.DOTALL | re.IGNORECASE)
+
+
+def visible_directions(
+    get_response: Callable[[HttpRequest], HttpResponseBase],
+) -> Callable[[HttpRequest], HttpResponseBase]:
+    def respond(request: HttpRequest) -> HttpResponseBase:
+        response = get_response(request)
+        is_page = str(response.headers.get("Content-Type", "")).startswith("text/html")
+        if is_page and isinstance(response, HttpResponse) and _BYTES.search(response.content):
+            response.content = in_page(response.text).encode()
+        return response
+
+    return respond
+
+
+def in_page(html: str) -> str:
+    """Return the page with these characters shown, except in tags, fields and scripts."""
+    shown, end = [], 0
+    for kept in _KEPT.finditer(html):
+        shown += [show_directions(html[end : kept.start()]), kept[0]]
+        end = kept.end()
+    return "".join([*shown, show_directions(html[end:])])
+
+
+@sync_and_async_middleware
+def method_not_allowed_page(get_response: Callable[[HttpRequest], Any]) -> Callable[[HttpRequest], Any]:
+    """Replace Django's empty 405 by a page.
+
+    Sync and async, because a middleware of one kind costs every request a thread switch.
+    """
+    if iscoroutinefunction(get_response):
+
+        async def async_middleware(request: HttpRequest) -> Any:
+            response = await get_response(request)
+            if not _is_empty_405(request, response):
+                return response
+            return await sync_to_async(_render_405)(request, response)
+
+        return async_middleware
+
+    def middleware(request: HttpRequest) -> Any:
+        response = get_response(request)
+        return _render_405(request, response) if _is_empty_405(request, response) else response
+
+    return middleware
+
+
+def _is_empty_405(request: HttpRequest, response: HttpResponseBase) -> bool:
+    """Return whether this is Django's empty 405; the API has its own."""
+    return response.status_code == 405 and not request.path.startswith("/api/")
+
+
+def _render_405(request: HttpRequest, response: HttpResponseBase) -> HttpResponse:
+    page = render(request, "405.html", status=405)
+    page["Allow"] = response.headers.get("Allow", "")
+    return page

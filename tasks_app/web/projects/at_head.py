@@ -1,0 +1,309 @@
+"""Settings, pipelines and problems of a repository at the newest fetched commit."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+from django.conf import settings
+
+from tasks_app.config.check import Check, FileExistsCheck, ShellCheck
+from tasks_app.config.faults import ConfigInvalid
+from tasks_app.config.pipeline import ProjectConfig, StepConfig, choose_pipeline, load_project_config
+from tasks_app.config.planning import clarified_from
+from tasks_app.config.project_settings import SETTINGS, Overrides, effective, file_key, is_set
+from tasks_app.config.starter import settings_text
+from tasks_app.config.validation import Finding, Report, Severity, laid_out, validate_commit
+from tasks_app.config.yaml_text import read_yaml
+from tasks_app.core.durations import duration_in_words
+from tasks_app.core.errors import BadInput, CatHerderError, WorkspaceError
+from tasks_app.core.types import Network, least_network
+from tasks_app.engine.workers.toolchains import toolchains_of_machine
+from tasks_app.git import CommitSummary, Repository, TreeFile, committed_text, committed_tree
+from tasks_app.models import Project, paths
+from tasks_app.prompting import SHIPPED_PROMPTS
+from tasks_app.prompting.instructions import SELF, repository_path
+from tasks_app.services.projects.settings import CONFIG_FILE, overrides_of
+from tasks_app.services.publishing.publications import publishing_findings
+from tasks_app.web.frame import sandbox
+from tasks_app.web.publishing import publishing_in_words
+
+_SHOWN_LINES = 2000
+_SHOWN_COLUMNS = 400
+#: What is installed on the machine may change while the commit does not.
+_REMEMBERED_SECONDS = 300
+
+_WORDS = {"error": ("cross", "Error"), "warning": ("warning", "Warning"), "note": ("note", "Note")}
+
+
+@dataclass(frozen=True)
+class ShownFinding:
+    """A shown finding. `line` is one of cat-herder.yaml, else `place` says where it is."""
+
+    tone: str
+    sentence: str
+    place: str = ""
+    line: int | None = None
+
+    @property
+    def icon(self) -> str:
+        return _WORDS[self.tone][0]
+
+    @property
+    def word(self) -> str:
+        return _WORDS[self.tone][1]
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of cat-herder.yaml with its findings."""
+
+    number: int
+    text: str
+    findings: tuple[ShownFinding, ...]
+
+
+@dataclass(frozen=True)
+class ShownCheck:
+    """A check as icon, code and text."""
+
+    icon: str
+    code: str
+    words: str
+
+
+@dataclass(frozen=True)
+class ShownStep:
+    """A step of a pipeline with its checks and guards, as text."""
+
+    step: StepConfig
+    prompt: str
+    model: str
+    checks: tuple[ShownCheck, ...]
+    plan_approval: bool
+    ask_before: tuple[str, ...]
+    network: Network
+    network_fault: str
+
+
+@dataclass(frozen=True)
+class ShownPipeline:
+    """A pipeline; `is_default`: whether tasks use it by default; `publishing`: what it does with results.
+
+    `clarified_from` is the threshold from which on its tasks begin with questions; None: they never do.
+    """
+
+    name: str
+    steps: tuple[ShownStep, ...]
+    is_default: bool
+    publishing: str
+    clarified_from: int | None
+
+
+@dataclass(frozen=True)
+class ProjectAtHead:
+    """A project's repository at the newest commit of its branch, as last fetched."""
+
+    project: Project
+    commit: CommitSummary
+
+    @property
+    def repository(self) -> Repository:
+        return paths.repository(self.project)
+
+    @cached_property
+    def text(self) -> str | None:
+        """The text of cat-herder.yaml; None if it is missing, "" if it is too large."""
+        return self._content[0]
+
+    @cached_property
+    def _content(self) -> tuple[str | None, bool]:
+        """The text, and whether it is readable."""
+        try:
+            return committed_text(self.repository, commit=self.commit.commit, path=CONFIG_FILE), True
+        except WorkspaceError:
+            return "", False
+
+    @cached_property
+    def files(self) -> tuple[TreeFile, ...]:
+        return committed_tree(self.repository, commit=self.commit.commit)
+
+    @cached_property
+    def file_config(self) -> ProjectConfig | None:
+        """The settings of the file; None if it has errors."""
+        try:
+            return load_project_config(self.text, where=CONFIG_FILE) if self._content[1] else None
+        except ConfigInvalid:
+            return None
+
+    @cached_property
+    def overrides(self) -> Overrides:
+        return overrides_of(self.project)
+
+    @cached_property
+    def config(self) -> ProjectConfig | None:
+        """The effective settings; None if the file has errors."""
+        return effective(self.file_config, self.overrides) if self.file_config else None
+
+    @cached_property
+    def default_pipeline(self) -> str:
+        """The default pipeline; "" if it does not exist."""
+        try:
+            return choose_pipeline(self.config, explicit=None, task=None).name if self.config else ""
+        except BadInput:
+            return ""
+
+    @cached_property
+    def pipelines(self) -> list[ShownPipeline]:
+        if self.config is None:
+            return []
+        own = {file.path for file in self.files}
+        config = self.config
+        return [
+            ShownPipeline(
+                one.name,
+                tuple(_shown(step, config, own) for step in one.steps),
+                one.name == self.default_pipeline,
+                publishing_in_words(one.publish),
+                clarified_from(one),
+            )
+            for one in config.pipelines
+        ]
+
+    @cached_property
+    def report(self) -> Report:
+        return _report(self.repository, self.commit.commit, int(time.time() // _REMEMBERED_SECONDS))
+
+    @cached_property
+    def findings(self) -> list[ShownFinding]:
+        """All findings, the most severe first."""
+        found = [_shown_finding(one) for one in self.report.findings]
+        order = list(_WORDS)
+        return sorted([*found, *self._notes()], key=lambda one: order.index(one.tone))
+
+    @cached_property
+    def lines(self) -> list[Line]:
+        """The lines of cat-herder.yaml with their findings, up to a limit."""
+        at: dict[int, list[ShownFinding]] = {}
+        for one in self.findings:
+            if one.line:
+                at.setdefault(one.line, []).append(one)
+        shown = (self.text or "").splitlines()[:_SHOWN_LINES]
+        return [
+            Line(number, _cut(line), tuple(at.get(number, ()))) for number, line in enumerate(shown, start=1)
+        ]
+
+    @property
+    def lines_left_out(self) -> int:
+        return max(0, len((self.text or "").splitlines()) - _SHOWN_LINES)
+
+    @cached_property
+    def starter(self) -> str:
+        """A first cat-herder.yaml for a repository that has none."""
+        return _starter(self.repository, self.commit.commit)
+
+    def _notes(self) -> Iterable[ShownFinding]:
+        yield from map(_shown_finding, publishing_findings(self.project, self.text))
+        if self.config and not self.default_pipeline:
+            name = self.config.default_pipeline
+            yield ShownFinding(
+                "error",
+                f"The override sets the default pipeline “{name}”, which is not in the file.",
+                "settings",
+            )
+        if self.text is not None and self.file_config is not None:
+            yield from _overridden(self.text, self.overrides)
+
+
+def at_head(project: Project) -> ProjectAtHead:
+    """Return the repository at its newest commit. Raises CatHerderError if nothing was fetched."""
+    repository = paths.repository(project)
+    if not repository.path.exists():
+        raise CatHerderError("The source has not been fetched yet.")
+    return ProjectAtHead(project, repository.summary(repository.head(project.branch)))
+
+
+def _overridden(text: str, overrides: Overrides) -> Iterable[ShownFinding]:
+    lines = read_yaml(text, where=CONFIG_FILE).lines
+    for name, setting in SETTINGS.items():
+        key = file_key(setting)
+        if key and is_set(getattr(overrides, name)) and (line := lines.get(key)):
+            sentence = f"{'.'.join(key)} is overridden in the portal’s settings."
+            yield ShownFinding("note", sentence, CONFIG_FILE, line)
+
+
+_TONES = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.HINT: "note"}
+
+
+def _shown_finding(finding: Finding) -> ShownFinding:
+    problem = finding.problem
+    tone = _TONES[finding.severity]
+    here = finding.file == CONFIG_FILE
+    place = finding.file.removeprefix(f"{settings.BASE_DIR}/")
+    if problem.line and not here:
+        place += f":{problem.line}"
+    sentence = problem.sentence.replace(f"{settings.BASE_DIR}/", "")  # not for everybody to know
+    return ShownFinding(tone, sentence, place, problem.line if here else None)
+
+
+def _cut(line: str) -> str:
+    return line if len(line) <= _SHOWN_COLUMNS else line[:_SHOWN_COLUMNS] + " …"
+
+
+def _shown(step: StepConfig, config: ProjectConfig, own: set[str]) -> ShownStep:
+    network = least_network(config.network_of(step), settings.ENVIRONMENT.network)
+    return ShownStep(
+        step,
+        prompt=_prompt(step.command, own),
+        model=step.model or config.model or "",
+        checks=tuple(_shown_check(check) for check in step.checks),
+        plan_approval=step.plan_approval,
+        ask_before=(*config.ask_before, *step.ask_before),
+        network=network,
+        network_fault="" if network == "full" else _network_fault(),
+    )
+
+
+def _network_fault() -> str:
+    """Return why the network cannot be blocked on this machine, or ""."""
+    found = sandbox()
+    return "" if found.keeps_network_out else found.reason or found.network_reason
+
+
+def _prompt(command: str, own: set[str]) -> str:
+    if command == SELF:
+        return "Prompt: the task’s own text"
+    place = repository_path(command)
+    return f"Prompt: {place}" if place in own else f"Built-in prompt: {command}"
+
+
+def _shown_check(check: Check) -> ShownCheck:
+    match check:
+        case FileExistsCheck():
+            return ShownCheck("file", check.path, "exists")
+        case ShellCheck():
+            within = f" within {duration_in_words(check.timeout)}" if check.timeout else ""
+            return ShownCheck(
+                "terminal", check.command, f"{check.expect}{'es' if check.expect == 'pass' else 's'}{within}"
+            )
+    return ShownCheck("check", "", "No check: done when the agent stops")
+
+
+@lru_cache(maxsize=64)
+def _report(repository: Repository, commit: str, moment: int) -> Report:
+    threshold = settings.ENVIRONMENT.threshold
+    return validate_commit(
+        repository,
+        commit,
+        prompts=SHIPPED_PROMPTS,
+        threshold=threshold,
+        toolchains=toolchains_of_machine(),
+    )
+
+
+@lru_cache(maxsize=16)
+def _starter(repository: Repository, commit: str) -> str:
+    with laid_out(repository, commit, prompts=SHIPPED_PROMPTS) as context:
+        return settings_text(context, alone=True)

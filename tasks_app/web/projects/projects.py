@@ -1,0 +1,247 @@
+"""The list of projects, adding one, and the page of a project."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import chain
+from typing import Any
+
+from django import forms
+from django.contrib import messages
+from django.core.exceptions import PermissionDenied
+from django.core.paginator import Paginator
+from django.db.models import Count, F, Max, Q, Sum
+from django.db.models.functions import Coalesce
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_http_methods, require_POST
+
+from tasks_app.core.errors import BadInput, BranchMissing, CatHerderError, NotAllowed, SandboxUnavailable
+from tasks_app.core.phases import ENDED, Phase
+from tasks_app.history.days import split_days
+from tasks_app.models import DayFigures, Membership, Project, Role, Task, User
+from tasks_app.models.phased import shown_in
+from tasks_app.models.project import NAME
+from tasks_app.models.task import lost_its_worker
+from tasks_app.operations import local_sandbox
+from tasks_app.permissions import may_maintain, projects_visible_to
+from tasks_app.sandbox import EnforcedLimit
+from tasks_app.services.costs.budgets import budget_of
+from tasks_app.services.projects.projects import add_project_meanwhile, fetch_meanwhile
+from tasks_app.web.access import may_act, principal_of, project_or_404
+from tasks_app.web.projects.at_head import ProjectAtHead, at_head
+from tasks_app.web.rendering.activity import shown_steps
+
+
+class AddProjectForm(forms.Form):
+    """A name and a source. The service checks whether there is a repository at the source."""
+
+    name = forms.CharField(
+        max_length=60,
+        validators=[NAME],
+        widget=forms.TextInput(attrs={"placeholder": "billing", "autocomplete": "off"}),
+        error_messages={"required": "Enter a name."},
+    )
+    source = forms.CharField(
+        max_length=500,
+        widget=forms.TextInput(
+            attrs={
+                "placeholder": "/srv/git/billing or git@example.org:team/billing.git",
+                "autocomplete": "off",
+                "spellcheck": "false",
+            }
+        ),
+        error_messages={"required": "Enter a folder, or an https or ssh URL."},
+    )
+
+    def clean_name(self) -> str:
+        name = str(self.cleaned_data["name"])
+        if Project.objects.filter(name=name).exists():
+            raise forms.ValidationError("There is already a project with this name.")
+        return name
+
+
+PAGE = 100
+_ENDED_TASKS = F("tasks_done") + F("tasks_finished_early") + F("tasks_failed") + F("tasks_cancelled")
+
+
+@dataclass(frozen=True)
+class ProjectRow:
+    """A project in the list, with its tasks by state."""
+
+    project: Project
+    role: str
+    waiting: int = 0
+    running: int = 0
+    failed: int = 0
+    total: int = 0
+    last: datetime | None = None
+
+
+@require_http_methods(["GET", "POST"])
+def projects(request: HttpRequest) -> HttpResponse:
+    if request.method == "GET":
+        return _render_page(request, AddProjectForm())
+    form = AddProjectForm(request.POST)
+    project = _add(request, form)
+    return _render_page(request, form, status=400) if project is None else redirect("project", project.pk)
+
+
+def _add(request: HttpRequest, form: AddProjectForm) -> Project | None:
+    """Add the project; return None and add a form error if it was refused."""
+    if not principal_of(request).is_site_admin:
+        raise PermissionDenied("Only a site admin can add a project.")
+    if not form.is_valid():
+        return None
+    given = form.cleaned_data
+    try:
+        return add_project_meanwhile(given["name"], given["source"], by=principal_of(request))
+    except NotAllowed as error:
+        raise PermissionDenied(str(error)) from error
+    except CatHerderError as error:
+        form.add_error(
+            "name" if isinstance(error, BadInput) and error.where == "project" else "source", str(error)
+        )
+        return None
+
+
+def _render_page(request: HttpRequest, form: AddProjectForm, *, status: int = 200) -> HttpResponse:
+    principal = principal_of(request)
+    page = Paginator(projects_visible_to(principal), PAGE).get_page(request.GET.get("page"))
+    context = {"rows": _project_rows(list(page), principal.user), "page": page, "form": form}
+    return render(request, "projects/list.html", context, status=status)
+
+
+def _project_rows(found: list[Project], user: User) -> list[ProjectRow]:
+    roles = dict(Membership.objects.filter(user=user, project__in=found).values_list("project", "role"))
+    metrics = _task_counts(found)
+    other = "site admin" if user.is_superuser else ""
+    return [
+        ProjectRow(one, Role(roles[one.pk]).value if one.pk in roles else other, **metrics.get(one.pk, {}))
+        for one in found
+    ]
+
+
+def _task_counts(found: list[Project]) -> dict[int, dict[str, Any]]:
+    """Return numbers of tasks and the last change by project id: three counts that are added up."""
+    days = split_days()
+    sums = DayFigures.objects.filter(days.with_sums(), project__in=found).order_by().values("project")
+    of_days = sums.annotate(failed=Sum("tasks_failed"), total=Sum(_ENDED_TASKS), last=Max("last_end"))
+    # Of all projects: with a list of them SQLite would read all of their tasks, not those of a few days.
+    recent = Task.objects.filter(days.without_sums("created_at"), ended_at__isnull=False)
+    ended = (
+        recent.order_by()
+        .values("project")
+        .annotate(failed=_number_in(Phase.FAILED), total=Count("pk"), last=Max("ended_at"))
+    )
+    tasks = Task.objects.filter(project__in=found).order_by().values("project")
+    unfinished = tasks.filter(phase__in=[phase for phase in Phase if phase not in ENDED]).annotate(
+        waiting=_number_in(Phase.WAITING_FOR_INPUT),
+        running=_number_in(Phase.RUNNING, Phase.WAITING_FOR_RESET),
+        failed=_number_in(Phase.INTERRUPTED),
+        total=Count("pk"),
+        last=Max(Coalesce("started_at", "created_at")),
+    )
+    counts: dict[int, dict[str, Any]] = defaultdict(dict)
+    rows: Iterable[Any] = chain(of_days, ended, unfinished)
+    for row in rows:
+        _include(counts[row["project"]], row)
+    return counts
+
+
+def _number_in(*phases: Phase) -> Count:
+    return Count("pk", filter=shown_in(phases, lost=lost_its_worker()))
+
+
+def _include(counts: dict[str, Any], more: dict[str, Any]) -> None:
+    """Add numbers to numbers; of the last changes keep the latest."""
+    for name, value in more.items():
+        if name == "last":
+            counts[name] = max(filter(None, (value, counts.get(name))), default=None)
+        elif name != "project":
+            counts[name] = counts.get(name, 0) + value
+
+
+_RECENT = 8
+
+
+def project(request: HttpRequest, project_id: int) -> HttpResponse:
+    """The repository is read as the portal last fetched it: a page must not wait for a network."""
+    found = project_or_404(request, project_id)
+    head, trouble, lacks_branch = _head(found)
+    context = {
+        "project": found,
+        "head": head,
+        "trouble": trouble,
+        "lacks_branch": lacks_branch,
+        "may_maintain": lacks_branch and may_maintain(principal_of(request), found),
+        "may_act": may_act(request, found),
+        "limits": _limits(),
+        "budget": budget_of(found),
+        "decisions_active": found.decisions.active().count(),
+        "decisions_to_review": found.decisions.to_review().count(),
+        **_tasks_context(found),
+    }
+    return render(request, "projects/page.html", context)
+
+
+@require_POST
+def project_fetch(request: HttpRequest, project_id: int) -> HttpResponse:
+    found = project_or_404(request, project_id)
+    try:
+        fetch_meanwhile(found, by=principal_of(request))
+    except NotAllowed as error:
+        raise PermissionDenied(str(error)) from error
+    found.refresh_from_db()
+    if not found.is_fetching and not found.fetch_fault:
+        messages.success(request, "Fetched.")
+    return redirect("project", project_id)
+
+
+def _head(found: Project) -> tuple[ProjectAtHead | None, str, bool]:
+    """Return the project at its newest commit, or why it cannot be read; and whether it lacks its branch."""
+    try:
+        return at_head(found), "", False
+    except CatHerderError as error:
+        trouble = str(error)
+        # The last fetch said the same, and which branch is the default one.
+        said = found.fetch_fault if found.fetch_fault.startswith(trouble) else trouble
+        return None, said, isinstance(error, BranchMissing)
+
+
+def _limits() -> tuple[EnforcedLimit, ...]:
+    """Return how limits are enforced here; empty if nothing may run."""
+    try:
+        return local_sandbox.enforced_limits()
+    except SandboxUnavailable:
+        return ()
+
+
+def _tasks_context(found: Project) -> dict[str, Any]:
+    """Return the number of tasks by phase, and the newest tasks."""
+    counts = _tasks_by_phase(found)
+    recent = found.tasks.select_related("project", "created_by").defer("text", "body")
+    recent = recent.prefetch_related(shown_steps())
+    return {
+        "phases": [(Task(project=found, phase=one), counts[one]) for one in Phase if counts.get(one)],
+        "recent": list(recent[:_RECENT]),
+    }
+
+
+def _tasks_by_phase(found: Project) -> dict[str, int]:
+    """Count those that have ended from the sums of days, and the others one by one."""
+    days = split_days()
+    unfinished = Q(phase__in=[phase for phase in Phase if phase not in ENDED])
+    tasks = found.tasks.filter(unfinished | days.without_sums("created_at"))
+    counts = defaultdict(int, tasks.count_by_phase())
+    sums = DayFigures.objects.filter(days.with_sums(), project=found).aggregate(
+        done=Sum(F("tasks_done") + F("tasks_finished_early")),
+        failed=Sum("tasks_failed"),
+        cancelled=Sum("tasks_cancelled"),
+    )
+    for phase, number in sums.items():
+        counts[phase] += number or 0
+    return counts

@@ -1,0 +1,380 @@
+"""Publishing a result from its page, the settings of it in a project, and the webhook of a forge."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from allauth.core import ratelimit
+from django import forms
+from django.contrib import messages
+from django.contrib.auth.decorators import login_not_required
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.csrf import csrf_exempt
+from django.views.decorators.debug import sensitive_post_parameters
+from django.views.decorators.http import require_http_methods, require_POST
+
+from tasks_app.config.publish import PublishConfig, publish_from_json
+from tasks_app.core.errors import BadInput
+from tasks_app.core.phases import Phase
+from tasks_app.forges.port import ForgeKind
+from tasks_app.models import (
+    Channel,
+    CredentialKind,
+    Project,
+    Publication,
+    PublicationState,
+    PullRequest,
+    Task,
+)
+from tasks_app.permissions import may_maintain, require_maintainer
+from tasks_app.services.publishing.publications import publication_hindrances, publish
+from tasks_app.services.publishing.pull_requests import let_agent_merge, newest_pull_request, why_not_merge
+from tasks_app.services.publishing.settings import (
+    MANAGE_PUBLISHING,
+    NewCredential,
+    called_project,
+    change_publishing,
+    create_webhook_secret,
+    credential_fault,
+    credential_kind_for,
+    forge_address_of,
+    pull_request_hindrance,
+    receive_call,
+    remove_credential,
+    remove_webhook_secret,
+    store_credential,
+    stored_credential,
+    target_of,
+    webhook_url,
+)
+from tasks_app.web.access import principal_of, project_or_404, run_action, run_if_allowed, task_or_404
+
+_MACHINE = {"autocomplete": "off", "spellcheck": "false", "class": "machine"}
+
+
+class _WriteOnlyText(forms.Textarea):
+    """Never shows what was entered, also not after an error. The browser keeps no draft of it."""
+
+    def __init__(self) -> None:
+        super().__init__(_MACHINE | {"rows": "5", "data-secret": "true"})
+
+    def format_value(self, value: Any) -> str:
+        return ""
+
+
+class PublishingForm(forms.Form):
+    """The repository, protected branches, author and required approvals. The service checks the values."""
+
+    url = forms.CharField(required=False, max_length=500, widget=forms.TextInput(_MACHINE))
+    protected_branches = forms.CharField(
+        required=False, max_length=2000, widget=forms.Textarea(_MACHINE | {"rows": "5"})
+    )
+    author = forms.CharField(
+        required=False,
+        max_length=200,
+        widget=forms.TextInput({"autocomplete": "off", "placeholder": "Name <address@example.org>"}),
+    )
+
+    forge = forms.ChoiceField(
+        required=False,
+        choices=[("", "Detect from the host"), *((kind.value, kind.label) for kind in ForgeKind)],
+    )
+    forge_api_url = forms.CharField(required=False, max_length=500, widget=forms.TextInput(_MACHINE))
+    pull_request_repository = forms.CharField(
+        required=False, max_length=200, widget=forms.TextInput(_MACHINE | {"placeholder": "owner/name"})
+    )
+    required_approvals = forms.IntegerField(min_value=0, max_value=20, initial=0)
+
+    @staticmethod
+    def initial_values(project: Project) -> dict[str, str | int]:
+        return {
+            "url": project.publish_url,
+            "protected_branches": project.protected_branches,
+            "author": project.publish_author,
+            "forge": project.forge,
+            "forge_api_url": project.forge_api_url,
+            "pull_request_repository": project.pull_request_repository,
+            "required_approvals": project.required_approvals,
+        }
+
+
+class TokenForm(forms.Form):
+    """A token for an https URL."""
+
+    username = forms.CharField(max_length=200, widget=forms.TextInput(_MACHINE))
+    secret = forms.CharField(
+        max_length=20_000, widget=forms.PasswordInput({"autocomplete": "new-password"}, render_value=False)
+    )
+
+    def credential(self) -> NewCredential:
+        return NewCredential(CredentialKind.TOKEN, **self.cleaned_data)
+
+
+class AppForm(forms.Form):
+    """The private key of a GitHub app, for an https URL."""
+
+    username = forms.CharField(max_length=200, widget=forms.TextInput(_MACHINE | {"inputmode": "numeric"}))
+    secret = forms.CharField(max_length=20_000, widget=_WriteOnlyText())
+
+    def credential(self) -> NewCredential:
+        return NewCredential(CredentialKind.GITHUB_APP, **self.cleaned_data)
+
+
+class KeyForm(forms.Form):
+    """A private key for an ssh URL, and a token for pull requests."""
+
+    secret = forms.CharField(max_length=20_000, widget=_WriteOnlyText())
+    known_hosts = forms.CharField(max_length=20_000, widget=forms.Textarea(_MACHINE | {"rows": "3"}))
+    api_token = forms.CharField(
+        required=False,
+        max_length=20_000,
+        widget=forms.PasswordInput({"autocomplete": "new-password"}, render_value=False),
+    )
+
+    def credential(self) -> NewCredential:
+        return NewCredential(CredentialKind.SSH_KEY, **self.cleaned_data)
+
+
+CREDENTIAL_FORMS: dict[CredentialKind, type[TokenForm | AppForm | KeyForm]] = {
+    CredentialKind.TOKEN: TokenForm,
+    CredentialKind.GITHUB_APP: AppForm,
+    CredentialKind.SSH_KEY: KeyForm,
+}
+
+
+def publishing_in_words(publish: PublishConfig | None) -> str:
+    """Return what happens, to end a sentence: “the branch is pushed as one commit”; "" if nothing."""
+    if publish is None:
+        return ""
+    squashed = " as one commit" if publish.squash else ""
+    updated = " updated with the newest commits of the project’s branch and" if publish.update else ""
+    parts = [f"the branch is{updated} pushed{squashed}"]
+    if publish.pull_request:
+        parts.append(f"a {'draft ' if publish.draft else ''}pull request is opened or updated")
+    if publish.reviewers:
+        names = ", ".join(publish.reviewers)
+        parts.append(f"{names} {'is' if len(publish.reviewers) == 1 else 'are'} asked for a review")
+    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
+
+
+@dataclass(frozen=True)
+class PublishingDetails:
+    """Where the result of a task goes, its last publication, and why it cannot be published now.
+
+    `by_pipeline`: what its pipeline does with the result, "" if nothing; `is_due`: it has not done that yet.
+    `is_published`: whether the last publication was one of the present result, and arrived. `forge`: the
+    name of the forge at which pull requests can be opened, "" if they cannot. `can_merge`: whether the
+    present result could not be updated, and its agent can be asked to merge.
+    """
+
+    target: str
+    last: Publication | None
+    hindrances: list[str]
+    is_published: bool
+    forge: str
+    pull_request: PullRequest | None
+    by_pipeline: str
+    is_due: bool
+    can_merge: bool
+
+    @property
+    def can_publish(self) -> bool:
+        return not self.hindrances and not (self.last and self.last.is_pending)
+
+
+def publishing_details(task: Task) -> PublishingDetails | None:
+    """Return what the page says of publishing, or None if nothing was published and the task is not done."""
+    last = task.publications.select_related("by", "opened").first()
+    address = forge_address_of(task.project)
+    if last is None and (task.phase != Phase.DONE or not task.head_commit):
+        return None
+    return PublishingDetails(
+        target_of(task.project),
+        last,
+        publication_hindrances(task, task.head_commit),
+        is_published=last is not None
+        and (last.commit, last.state) == (task.head_commit, PublicationState.PUSHED),
+        forge=address.kind.label if address and not pull_request_hindrance(task.project) else "",
+        pull_request=newest_pull_request(task),
+        by_pipeline=publishing_in_words(publish_from_json(task.publish) if task.publish else None),
+        is_due=task.publish_due and task.phase == Phase.DONE,
+        can_merge=last is not None
+        and bool(last.conflicts)
+        and last.commit == task.head_commit
+        and why_not_merge(task) is None,
+    )
+
+
+@require_POST
+def task_publish(request: HttpRequest, task_id: int) -> HttpResponse:
+    """Publish the result of a task, with the options of the form."""
+    run_action(request, task_or_404(request, task_id), partial(publish, **asked_options(request)))
+    return redirect("task", task_id)
+
+
+@require_POST
+def task_merge(request: HttpRequest, task_id: int) -> HttpResponse:
+    """Let the agent merge the project's branch, with which the result conflicts."""
+    run_action(request, task_or_404(request, task_id), partial(let_agent_merge, via=Channel.WEB))
+    return redirect("task", task_id)
+
+
+def asked_options(request: HttpRequest) -> dict[str, Any]:
+    """Return the options of the form for publishing: `squash`, `update`, `pull_request`, `draft` if `yes`.
+
+    `reviewers` are names, separated by commas or blanks; they and `draft` count with a pull request only.
+    """
+    names = ("squash", "update", "pull_request", "draft")
+    options: dict[str, Any] = {name: request.POST.get(name) == "yes" for name in names}
+    with_pull_request = options["pull_request"]
+    options["draft"] &= with_pull_request
+    reviewers = request.POST.get("reviewers", "").replace(",", " ").split()
+    return {**options, "reviewers": reviewers if with_pull_request else []}
+
+
+#: Ids of the fields of a second form on the page.
+_APP_IDS = "app_%s"
+
+
+@sensitive_post_parameters("secret", "api_token")
+@require_http_methods(["GET", "POST"])
+def project_publishing(request: HttpRequest, project_id: int) -> HttpResponse:
+    """A POST with a secret stores the credential, any other changes the settings."""
+    project = project_or_404(request, project_id)
+    if request.method == "GET":
+        return _render_page(request, project)
+    run_if_allowed(lambda: require_maintainer(principal_of(request), project, MANAGE_PUBLISHING))
+    return (
+        _post_credential(request, project) if "secret" in request.POST else _post_settings(request, project)
+    )
+
+
+@require_POST
+def project_credential_remove(request: HttpRequest, project_id: int) -> HttpResponse:
+    project = project_or_404(request, project_id)
+    run_if_allowed(lambda: remove_credential(project, by=principal_of(request)))
+    messages.success(request, "Credential removed.")
+    return redirect("project_publishing", project.pk)
+
+
+@require_POST
+def project_webhook_create(request: HttpRequest, project_id: int) -> HttpResponse:
+    """Make the secret and show it on this page: a redirect would have to store it."""
+    project = project_or_404(request, project_id)
+    made: list[str] = []
+    run_if_allowed(lambda: made.append(create_webhook_secret(project, by=principal_of(request))))
+    return _render_page(request, project, webhook_secret=made[0])
+
+
+@require_POST
+def project_webhook_remove(request: HttpRequest, project_id: int) -> HttpResponse:
+    project = project_or_404(request, project_id)
+    run_if_allowed(lambda: remove_webhook_secret(project, by=principal_of(request)))
+    messages.success(request, "Webhook removed.")
+    return redirect("project_publishing", project.pk)
+
+
+def _post_settings(request: HttpRequest, project: Project) -> HttpResponse:
+    # Whoever may not change the repository does not send the field.
+    form = PublishingForm({**PublishingForm.initial_values(project), **request.POST.dict()})
+    if form.is_valid() and _try(
+        form, partial(change_publishing, project, **form.cleaned_data, by=principal_of(request))
+    ):
+        messages.success(request, "Saved.")
+        return redirect("project_publishing", project.pk)
+    return _render_page(request, Project.objects.get(pk=project.pk), status=400, form=form)
+
+
+def _post_credential(request: HttpRequest, project: Project) -> HttpResponse:
+    is_app = request.POST.get("kind") == CredentialKind.GITHUB_APP
+    form = _credential_form(project, request.POST, is_app=is_app)
+    if form is None:
+        return redirect("project_publishing", project.pk)  # the repository was changed meanwhile
+    if form.is_valid() and _try(
+        form, partial(store_credential, project, form.credential(), by=principal_of(request))
+    ):
+        messages.success(request, "Credential stored.")
+        return redirect("project_publishing", project.pk)
+    given = {"app_form" if is_app else "credential_form": form}
+    return _render_page(request, project, status=400, **given)
+
+
+def _credential_form(
+    project: Project, given: Any = None, *, is_app: bool = False
+) -> TokenForm | AppForm | KeyForm | None:
+    """Return the form for the kind of credential that the repository takes; None for a folder."""
+    kind = credential_kind_for(target_of(project))
+    if is_app and kind:
+        return AppForm(given, auto_id=_APP_IDS)
+    return CREDENTIAL_FORMS[kind](given) if kind else None
+
+
+def _try(form: forms.Form, action: Callable[[], object]) -> bool:
+    """Run the action; return False and add an error to the form, at its field, if the input is refused."""
+    try:
+        run_if_allowed(action)
+    except BadInput as error:
+        field = error.where if error.where in form.fields else None
+        form.add_error(field, error.message if field else str(error))
+        return False
+    return True
+
+
+def _render_page(request: HttpRequest, project: Project, *, status: int = 200, **given: Any) -> HttpResponse:
+    """Render the page; `given` are submitted forms with errors."""
+    address = forge_address_of(project)
+    is_https = credential_kind_for(target_of(project)) is CredentialKind.TOKEN
+    takes_app = address is not None and address.kind == ForgeKind.GITHUB
+    context = {
+        "project": project,
+        "address": address,
+        "app_form": AppForm(auto_id=_APP_IDS) if takes_app and is_https else None,
+        "target": target_of(project),
+        "stored": stored_credential(project),
+        "fault": credential_fault(project),
+        "may_change": may_maintain(principal_of(request), project),
+        "may_move": principal_of(request).is_site_admin,
+        "webhook_url": request.build_absolute_uri(webhook_url(project)),
+        "form": PublishingForm(initial=PublishingForm.initial_values(project)),
+        "credential_form": _credential_form(project),
+        **given,
+    }
+    return render(request, "projects/publishing.html", context, status=status)
+
+
+#: Bytes of a call.
+LONGEST_CALL = 2 * 2**20
+_PLAIN_TEXT = "text/plain; charset=utf-8"
+
+
+@csrf_exempt  # the signature stands in for the token
+@login_not_required
+@require_POST
+def forge_webhook(request: HttpRequest, project_id: int) -> HttpResponse:
+    """Check the signature and let the pull request be looked at. Nothing else of the call is used."""
+    body = request.read(LONGEST_CALL + 1)
+    if len(body) > LONGEST_CALL:
+        return _counted(request, "refused", HttpResponse("The call is too long.\n", _PLAIN_TEXT, status=413))
+    project = called_project(project_id, body, request.headers)
+    if project is None:
+        answer = HttpResponse(
+            "There is no such webhook, or the secret is another.\n", _PLAIN_TEXT, status=404
+        )
+        return _counted(request, "refused", answer)
+    answer = _counted(
+        request, "signed", HttpResponse("Accepted.\n", _PLAIN_TEXT, status=202), key=str(project.pk)
+    )
+    if answer.status_code == 202:
+        receive_call(project, body)
+    return answer
+
+
+def _counted(request: HttpRequest, action: str, answer: HttpResponse, *, key: str = "") -> HttpResponse:
+    """Return the answer, or another one if there were too many such calls."""
+    if ratelimit.consume(request, action=f"webhook_{action}", key=key):
+        return answer
+    return HttpResponse("Too many calls.\n", _PLAIN_TEXT, status=429, headers={"Retry-After": "60"})

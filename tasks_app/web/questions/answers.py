@@ -1,0 +1,174 @@
+"""Answering and claiming questions, undo, and the page of a question.
+
+The response to an answer is 200, or 400, 403, 409, 413, 415 with the reason and everything that was entered:
+as a page, or as the part of a page that HTMX asks for. Scripts use the API.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from django.core.exceptions import PermissionDenied, RequestDataTooBig
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.views.decorators.csrf import csrf_exempt, csrf_protect
+from django.views.decorators.http import require_http_methods, require_POST
+
+from tasks_app.core.errors import (
+    AnswerTooLong,
+    BadInput,
+    CatHerderError,
+    NotAllowed,
+    NotOpen,
+)
+from tasks_app.models import SHOWN_WITH, Channel, Question
+from tasks_app.services.questions.answers import (
+    answer_question,
+    claim_question,
+    decide,
+    dismiss_question,
+    release_question,
+    undo_answer,
+)
+from tasks_app.services.questions.question_outcomes import Answered
+from tasks_app.web.access import is_htmx, principal_of, question_or_404, task_or_404
+from tasks_app.web.questions.answer_form import CardInput
+from tasks_app.web.questions.cards import card_of, cards_of, filled_in, show, unknown_cards
+
+_STATUS: dict[type[CatHerderError], int] = {NotAllowed: 403, NotOpen: 409, AnswerTooLong: 413}
+_FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
+
+Act = Callable[[HttpRequest, Question, CardInput], Answered]
+
+
+# CSRF protection reads the form. It is applied inside, so that a form that is too large gets a readable page.
+@csrf_exempt
+@require_POST
+def question_answer(request: HttpRequest, question_id: int) -> HttpResponse:
+    return _respond(request, question_id, _submit)
+
+
+@csrf_exempt
+@require_POST
+def question_dismiss(request: HttpRequest, question_id: int) -> HttpResponse:
+    return _respond(request, question_id, _dismiss)
+
+
+@csrf_exempt
+@require_POST
+def question_decide(request: HttpRequest, question_id: int) -> HttpResponse:
+    return _respond(request, question_id, _decide)
+
+
+@require_POST
+def question_undo(request: HttpRequest, question_id: int) -> HttpResponse:
+    """Take the answer back and show the card with it, to be changed. If it is too late, the card says so."""
+    question = question_or_404(request, question_id)
+    entered = CardInput.from_outcome(question)
+    try:
+        opened = undo_answer(question, by=principal_of(request))
+    except NotAllowed as error:
+        raise PermissionDenied(str(error)) from error
+    except CatHerderError as error:
+        return show(request, card_of(request, question, not_undone=str(error)), status=409)
+    if opened.pk != question.pk:  # asked anew: this card says so, and the other one arrives by itself
+        return show(request, card_of(request, question_or_404(request, question_id)))
+    return show(request, card_of(request, opened, typed=entered))
+
+
+def _submit(request: HttpRequest, question: Question, entered: CardInput) -> Answered:
+    return answer_question(question, entered.reply(question), by=principal_of(request), via=Channel.WEB)
+
+
+def _dismiss(request: HttpRequest, question: Question, entered: CardInput) -> Answered:
+    return dismiss_question(question, by=principal_of(request), via=Channel.WEB, notes=entered.notes)
+
+
+def _decide(request: HttpRequest, question: Question, entered: CardInput) -> Answered:
+    by = principal_of(request)
+    return decide(question, entered.verdict, by=by, via=Channel.WEB, notes=entered.notes)
+
+
+def _respond(request: HttpRequest, question_id: int, act: Act) -> HttpResponse:
+    try:
+        return _protected_response(request, question_id, act)
+    except RequestDataTooBig:
+        message = "The answer is too long and was not read. Shorten it and send it again."
+        return _refusal(request, question_id, message, 413)
+
+
+@csrf_protect
+def _protected_response(request: HttpRequest, question_id: int, act: Act) -> HttpResponse:
+    question = question_or_404(request, question_id)
+    if request.content_type not in _FORMS:
+        message = "This address only accepts form submissions. Scripts can use the API."
+        return _refusal(request, question_id, message, 415)
+    entered = CardInput.from_post(question, request.POST)
+    try:
+        done = act(request, question, entered)
+    except NotOpen as error:
+        return show(request, card_of(request, question, message=str(error), kept=entered.text), status=409)
+    except NotAllowed as error:
+        if not is_htmx(request):
+            raise PermissionDenied(str(error)) from error
+        return _refusal(request, question.pk, str(error), 403)
+    except CatHerderError as error:
+        status, place = _STATUS.get(type(error), 400), entered.place_of(error)
+        message = _message_at_field(error, place)
+        if is_htmx(request):
+            return _refusal(request, question.pk, message, status, place=place)
+        card = card_of(request, question, typed=entered, message=message, place=place)
+        return show(request, card, status=status)
+    return show(request, card_of(request, done.question, repeated=done.repeated))
+
+
+def _message_at_field(error: CatHerderError, place: str) -> str:
+    """Return the message. What is said about decisions stands at its field, which it need not name."""
+    if place in ("remember", "decisions") and isinstance(error, BadInput):
+        return error.message[:1].upper() + error.message[1:]
+    return str(error)
+
+
+def _refusal(
+    request: HttpRequest, question_id: int, message: str, status: int, *, place: str = ""
+) -> HttpResponse:
+    """Return the reason. HTMX puts it at its field and leaves everything that was entered."""
+    template = "questions/_refusal.html" if is_htmx(request) else "questions/refused.html"
+    response = render(request, template, {"message": message}, status=status)
+    if is_htmx(request):
+        response["HX-Retarget"] = f"#question-{question_id}-refusal{place and f'-{place}'}"
+        response["HX-Reswap"] = "innerHTML"
+    return response
+
+
+def question(request: HttpRequest, question_id: int) -> HttpResponse:
+    """Render the card; 204 if the page shows the same, so that a form in use is not replaced.
+
+    `?use=N` fills the form with the earlier answer N, for browsers without scripts.
+    """
+    found = question_or_404(request, question_id)
+    card = card_of(request, found, typed=filled_in(found, request.GET.get("use", "")))
+    if is_htmx(request) and request.GET.get("shown") == card.shown:
+        return HttpResponse(status=204)
+    return show(request, card)
+
+
+def task_questions(request: HttpRequest, task_id: int) -> HttpResponse:
+    """Render open questions of a task that are not among `?known=N`."""
+    questions = task_or_404(request, task_id).questions.open()
+    related = questions.select_related(*SHOWN_WITH)
+    return unknown_cards(request, cards_of(request, related))
+
+
+@require_http_methods(["GET", "POST"])
+def question_claim(request: HttpRequest, question_id: int) -> HttpResponse:
+    """Show who is answering; a POST says that the user is, or with `release=yes` that they no longer are."""
+    found = question_or_404(request, question_id)
+    if request.method == "POST":
+        change = release_question if request.POST.get("release") == "yes" else claim_question
+        try:
+            change(found, by=principal_of(request))
+        except NotAllowed as error:
+            raise PermissionDenied(str(error)) from error
+        found = question_or_404(request, question_id)
+    return render(request, "questions/_claim.html", {"question": found})

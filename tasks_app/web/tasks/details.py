@@ -1,0 +1,352 @@
+"""Values of a task's page, computed from its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+from typing import Any
+
+from django.db.models import Prefetch, prefetch_related_objects
+from django.utils import timezone
+
+from tasks_app.config.pipeline import step_from_json
+from tasks_app.config.planning import writes_plan
+from tasks_app.core.phases import CANCELLABLE, RETRYABLE, Phase
+from tasks_app.core.types import Usage
+from tasks_app.history import statistics
+from tasks_app.history.transitions import cancellation_of
+from tasks_app.models import (
+    Outcome,
+    PullRequest,
+    Question,
+    QuestionKind,
+    Run,
+    Setup,
+    SetupOutcome,
+    Step,
+    Task,
+    Transition,
+)
+from tasks_app.permissions import Principal
+from tasks_app.prompting.feedback import NOT_DONE
+from tasks_app.services.commands import fetch_command
+from tasks_app.services.costs.budgets import budgets_of_task
+from tasks_app.services.publishing.pull_requests import newest_pull_request
+from tasks_app.services.tasks import has_successor, why_not_resume
+from tasks_app.services.wait_sentences import fault_words, phase_sentence, reset_words
+from tasks_app.services.workers.queue import queue_sentence
+
+#: Outcomes after which nothing runs until somebody, or a limit, lets it go on.
+_WAITS = {Outcome.LIMIT: "at a limit", Outcome.INTERRUPTED: ""}
+#: What a run that asked did, and what it waits for, by the kind of its question.
+_ASKED: dict[str, tuple[str, str]] = {
+    QuestionKind.CLARIFICATION: ("the agent asked and stopped", "for an answer"),
+    QuestionKind.APPROVAL: ("the agent needs an approval", "for an approval"),
+    QuestionKind.PLAN: ("the agent showed its plan", "for a review of the plan"),
+}
+_ICONS = {
+    Outcome.FINISHED: "check",
+    Outcome.ASKED: "ask",
+    Outcome.FAILED: "cross",
+    Outcome.LIMIT: "clock",
+    Outcome.INTERRUPTED: "pause",
+    Outcome.CRASHED: "cross",
+    Outcome.LOST: "cross",
+    Outcome.UNDELIVERED: "cross",
+}
+_TONES = {"cross": "bad", "check": "good", "play": "active"}
+_TAIL_LINES = 12
+_TAIL_LENGTH = 2_000
+
+
+@dataclass(frozen=True)
+class RunDetails:
+    """A run. `reason` and `ending`: why it began, and how it ended.
+
+    `waited`: seconds from its end to the next run; `waits_for` says for what.
+    `failed_check` is the check that its work did not pass.
+    """
+
+    run: Run
+    spent: Usage
+    seconds: float
+    reason: str
+    ending: str
+    waited: float | None = None
+    waits_for: str = ""
+    still: bool = False
+
+    @property
+    def runs_now(self) -> bool:
+        return self.run.ended_at is None
+
+    @property
+    def failed_check(self) -> dict[str, Any] | None:
+        return next((report for report in self.run.checks or [] if not report.get("passed")), None)
+
+    @property
+    def tail(self) -> str:
+        """The last lines of the failed check's output."""
+        return _tail(self.failed_check or {})
+
+    @property
+    def icon(self) -> str:
+        if self.failed_check:
+            return "cross"
+        return _ICONS[Outcome(self.run.outcome)] if self.run.outcome else "play"
+
+    @property
+    def tone(self) -> str:
+        return _TONES.get(self.icon, "quiet")
+
+
+@dataclass(frozen=True)
+class StepDetails:
+    """A step. `history`: runs before the last retry; `current`: whether it is the current step.
+
+    `note` says of the clarifying pass what came of it.
+    """
+
+    step: Step
+    runs: list[RunDetails]
+    history: list[RunDetails]
+    spent: Usage
+    seconds: float | None
+    current: bool = False
+    can_retry: bool = False
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class SetupDetails:
+    """A setup of the task's workspace."""
+
+    setup: Setup
+    now: datetime
+
+    @property
+    def title(self) -> str:
+        return "Workspace made ready" if self.setup.outcome == SetupOutcome.DONE else "Setup of the workspace"
+
+    @property
+    def seconds_so_far(self) -> float:
+        return (self.now - self.setup.started_at).total_seconds()
+
+    @property
+    def reports(self) -> list[dict[str, Any]]:
+        """The commands that have ended, each with the last lines of its output."""
+        return [{**report, "tail": _tail(report)} for report in self.setup.reports]
+
+    @property
+    def icon(self) -> str:
+        icons = {"": "play", SetupOutcome.DONE: "check", SetupOutcome.STOPPED: "pause"}
+        return icons.get(self.setup.outcome, "cross")
+
+    @property
+    def tone(self) -> str:
+        return _TONES.get(self.icon, "quiet")
+
+
+@dataclass(frozen=True)
+class TaskDetails:
+    """A task, for a viewer. Each value is computed when a part of the page first needs it."""
+
+    task: Task
+    viewer: Principal
+
+    @cached_property
+    def step_rows(self) -> list[Step]:
+        return list(self.task.steps.all())
+
+    @cached_property
+    def steps(self) -> list[StepDetails]:
+        return _step_details(self.task, self.step_rows, self.current_step)
+
+    @cached_property
+    def setups(self) -> list[SetupDetails]:
+        """The setups of the workspace; none are looked up for a project without."""
+        now = timezone.now()
+        return [] if self.task.setup is None else [SetupDetails(one, now) for one in self.task.setups.all()]
+
+    @property
+    def setup_failed(self) -> bool:
+        """Whether the last setup failed, so that no agent has worked since."""
+        return bool(self.setups) and self.setups[-1].setup.outcome == SetupOutcome.FAILED
+
+    @property
+    def step_began(self) -> bool:
+        """Whether an agent has worked on the current step; a workspace may fail before that."""
+        return self.current_step is not None and self.current_step.current_runs.exists()
+
+    @cached_property
+    def _metrics(self) -> statistics.Metrics:
+        return statistics.of_task(self.task)
+
+    @property
+    def spent(self) -> Usage:
+        return self._metrics.usage
+
+    @property
+    def working(self) -> float | None:
+        """Seconds without those of `waiting` for people and limits."""
+        return self._metrics.duration.working
+
+    @property
+    def waiting(self) -> float:
+        return self._metrics.duration.paused
+
+    @property
+    def fetch(self) -> str:
+        return fetch_command(self.task.project, self.task.branch)
+
+    @property
+    def phase(self) -> Phase:
+        return Phase(self.task.phase)
+
+    @property
+    def pauses(self) -> bool:
+        """Whether the task waits now, so that its waiting time grows."""
+        return self.phase in statistics.PAUSES
+
+    @property
+    def can_cancel(self) -> bool:
+        return self.phase in CANCELLABLE and not self.task.not_started
+
+    @property
+    def can_resume(self) -> bool:
+        return why_not_resume(self.task) is None
+
+    @cached_property
+    def cancelled(self) -> Transition | None:
+        """Return who cancelled the task and when, or None."""
+        return cancellation_of(self.task)
+
+    @cached_property
+    def ended_pull_request(self) -> PullRequest | None:
+        """Return the pull request with which the result was merged or turned down, or None."""
+        newest = newest_pull_request(self.task) if self.phase is Phase.DONE else None
+        return newest if newest and not newest.is_open else None
+
+    @cached_property
+    def sentence(self) -> str:
+        """Return what the phase means; of a task that waits for people, what kind of question is open."""
+        return phase_sentence(self.task)
+
+    @cached_property
+    def is_continued(self) -> bool:
+        """Whether a later task of its sequence works on the same branch, and publishes it."""
+        return has_successor(self.task)
+
+    @property
+    def limit(self) -> str:
+        """Return the usage limit, budget or temporary fault that the task waits for."""
+        if fault := fault_words(self.task):
+            return fault
+        if self.phase is not Phase.WAITING_FOR_RESET:
+            return ""
+        if self.task.waits_for_budget:
+            return budgets_of_task(self.task.pk).problem(self.viewer)
+        return reset_words(self.task.resets_at, now=timezone.now())
+
+    @cached_property
+    def queue(self) -> str:
+        """Return where the task stands in the queue and what it waits for; "" if it does not wait there."""
+        waits = (self.phase is Phase.PENDING and not self.task.waits_for_retry) or self.task.lost_its_worker
+        return queue_sentence(self.task, self.viewer) if waits else ""
+
+    @property
+    def planned(self) -> Step | None:
+        """Return the step with the current plan: the last that wrote or changed it."""
+        return next((step for step in reversed(self.step_rows) if step.plan), None)
+
+    @property
+    def has_worked(self) -> bool:
+        """Whether a step was recorded that may change files; the questions before work do not."""
+        return any(step.head_commit and not step.is_clarifying for step in self.step_rows)
+
+    @property
+    def awaits_plan(self) -> bool:
+        """Whether a step of the task may still write a plan."""
+        steps = () if self.task.is_ended else self.step_rows
+        return any(writes_plan(step_from_json(step.config)) for step in steps)
+
+    @property
+    def steps_not_done(self) -> list[Step]:
+        return [step for step in self.step_rows if step.phase != Phase.DONE]
+
+    @property
+    def current_step(self) -> Step | None:
+        return None if self.task.finished_early else next(iter(self.steps_not_done), None)
+
+
+def _tail(report: Mapping[str, Any]) -> str:
+    """Return the last lines of a command's output."""
+    output = str(report.get("output", "")).strip()
+    return "\n".join(output[-_TAIL_LENGTH:].split("\n")[-_TAIL_LINES:])
+
+
+def _step_details(task: Task, steps: list[Step], current: Step | None) -> list[StepDetails]:
+    asked = Prefetch("runs__questions", Question.objects.of_agents().only("run", "kind"))
+    prefetch_related_objects(steps, "runs", asked)
+    metrics = statistics.of_steps(steps)
+    retryable = task.phase in RETRYABLE and not has_successor(task)
+    found = []
+    for step in steps:
+        rows = list(step.runs.all())
+        runs = [_run_details(step, run, after) for run, after in zip(rows, [*rows[1:], None], strict=False)]
+        found.append(
+            StepDetails(
+                step,
+                [one for one in runs if one.run.number >= step.first_run],
+                [one for one in runs if one.run.number < step.first_run],
+                metrics[step.pk].usage,
+                metrics[step.pk].duration.working,
+                current=step == current,
+                can_retry=retryable and bool(runs),
+                note=_note_on_pass(step) if step.is_clarifying else "",
+            )
+        )
+        retryable = retryable and step.phase == Phase.DONE
+    return found
+
+
+def _note_on_pass(step: Step) -> str:
+    """Return what the clarifying pass is for, or what came of it."""
+    asked = sum(len(items) for items in step.questions.of_agents().values_list("items", flat=True))
+    if asked:
+        return f"{asked} question{'' if asked == 1 else 's'} about the goal, before the work."
+    if step.phase != Phase.DONE:
+        return "Asks what is unclear about the goal, before the work."
+    if not step.runs.all():
+        return "Skipped: the threshold was 0, so nobody could be asked."
+    return "Ended without a question." if step.runs.all()[0].error else "Nothing was unclear."
+
+
+def _run_details(step: Step, run: Run, after: Run | None) -> RunDetails:
+    reason, ending, waits_for = run.get_reason_display(), run.get_outcome_display(), ""
+    if run.outcome == Outcome.ASKED:
+        ending, waits_for = _ASKED[_kind_asked(run)]
+    elif run.error.startswith(NOT_DONE):
+        ending = "the agent says that the task is not done"
+    elif run.outcome:
+        waits_for = _WAITS.get(Outcome(run.outcome), "")
+    waited = _waited(step, run, after)
+    return RunDetails(
+        run, run.usage, statistics.run_seconds(run), reason, ending, waited, waits_for, still=after is None
+    )
+
+
+def _kind_asked(run: Run) -> str:
+    """Return the kind of what the agent asked in a run that was fetched with its questions."""
+    return next((question.kind for question in run.questions.all()), QuestionKind.CLARIFICATION)
+
+
+def _waited(step: Step, run: Run, after: Run | None) -> float | None:
+    """Return the seconds from the run's end until the next one or now."""
+    goes_on = after is None and Phase(step.phase) in statistics.PAUSES
+    if run.outcome not in (Outcome.ASKED, *_WAITS) or run.ended_at is None or not (after or goes_on):
+        return None
+    until = after.started_at if after else timezone.now()
+    return (until - run.ended_at).total_seconds()

@@ -1,0 +1,227 @@
+"""The history: all tasks and questions, with search, filters, pages and exports."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlencode
+
+from django.db.models.functions import Substr
+from django.http import Http404, HttpRequest, HttpResponse, StreamingHttpResponse
+from django.shortcuts import render
+
+from tasks_app.core.phases import PHASE_DISPLAYS
+from tasks_app.history import statistics
+from tasks_app.history.audit import record, truncated_query
+from tasks_app.history.statistics import Metrics
+from tasks_app.models import Action, Channel, Question, Run, Task
+from tasks_app.permissions import Principal, projects_visible_to, sequences_visible_to
+from tasks_app.services import downloads
+from tasks_app.services.exports import QUESTION_COLUMNS, TASK_COLUMNS, question_rows, task_rows
+from tasks_app.services.search.filters import HistoryFilters
+from tasks_app.services.search.finding import (
+    PageCursor,
+    PageOfIds,
+    Query,
+    TextPart,
+    lines_around_hit,
+    mark_hits,
+    page_of_ids,
+    questions_with,
+    rows_in_order,
+    snippet,
+)
+from tasks_app.web.access import is_htmx, principal_of
+from tasks_app.web.rendering.activity import activities, shown_steps
+from tasks_app.web.rendering.markdown import plain_text
+from tasks_app.web.rendering.words import STATE_LABELS
+
+PER_PAGE = 40
+#: Characters of a task's text in which the words that were found are looked for, to show them.
+_SHOWN = 20_000
+#: Of an answer without them.
+_ANSWER = 300
+#: The newest rows, whose pipelines, people and models are offered to choose from.
+_RECENT = 300
+
+TASKS, QUESTIONS = "tasks", "questions"
+
+
+@dataclass(frozen=True)
+class TaskResult:
+    """A task in the results, with matching texts. `asked` is its first matching question."""
+
+    task: Task
+    metrics: Metrics
+    title: list[TextPart]
+    words: list[TextPart]
+    asked: Question | None
+    asked_words: list[TextPart]
+
+
+@dataclass(frozen=True)
+class QuestionResult:
+    """A question in the results, with matching texts."""
+
+    question: Question
+    headline: list[TextPart]
+    answer: list[TextPart]
+
+
+def history(request: HttpRequest) -> HttpResponse:
+    """List tasks, or with `?kind=questions` questions. HTMX gets only the list."""
+    principal, filters = principal_of(request), HistoryFilters.of(request.GET)
+    kind = QUESTIONS if request.GET.get("kind") == QUESTIONS else TASKS
+    place = PageCursor.of(request.GET)
+    context = (
+        _found_tasks(principal, filters, place) if kind == TASKS else _questions(principal, filters, place)
+    )
+    context |= {"filters": filters, "kind": kind, "place": place, **_urls(filters, kind, place)}
+    if is_htmx(request):
+        return render(request, "history/_results.html", {**context, "alone": True})
+    context |= _filter_values(principal, filters, kind)
+    return render(request, "history/page.html", context)
+
+
+def history_export(request: HttpRequest, form: str) -> StreamingHttpResponse:
+    """Export all filtered rows as `csv` or `json`, and record the export."""
+    if form not in downloads.FORMATS:
+        raise Http404(f"There is no export as “{form}”.")
+    principal, filters = principal_of(request), HistoryFilters.of(request.GET)
+    kind = QUESTIONS if request.GET.get("kind") == QUESTIONS else TASKS
+    record(Action.EXPORTED, by=principal.user, subject=kind, form=form, filters=truncated_query(request.GET))
+    if kind == QUESTIONS:
+        rows, columns = question_rows(filters.matching_questions(principal)), QUESTION_COLUMNS
+    else:
+        rows, columns = task_rows(filters.matching_tasks(principal)), TASK_COLUMNS
+    return downloads.export_rows(columns, rows, name=kind, file_format=form)
+
+
+def _found_tasks(principal: Principal, filters: HistoryFilters, place: PageCursor) -> dict[str, Any]:
+    part = page_of_ids(filters.matching_tasks(principal), place, PER_PAGE)
+    found = Task.objects.select_related("project", "sequence", "created_by").defer("text", "body")
+    if filters.words:
+        found = found.annotate(shown_body=Substr("body", 1, _SHOWN))
+    tasks = rows_in_order(found.prefetch_related(shown_steps()), part.ids)
+    metrics = statistics.of_tasks(tasks)
+    asked = _matching_question_of(filters, part) if filters.words else {}
+    rows = [_task_result(filters, task, metrics[task.pk], asked.get(task.pk)) for task in tasks]
+    return {"rows": rows, "slice": part, "activities": activities(tasks)}
+
+
+def _matching_question_of(filters: HistoryFilters, part: PageOfIds) -> dict[int, Question]:
+    """Return the first matching question of each task, by task id."""
+    found: dict[int, Question] = {}
+    questions = Question.objects.filter(task__in=part.ids).order_by("pk")
+    for question in questions_with(questions, filters.words):
+        found.setdefault(question.task_id, question)
+    return found
+
+
+def _task_result(filters: HistoryFilters, task: Task, metrics: Metrics, asked: Question | None) -> TaskResult:
+    query = filters.words
+    if not query:
+        return TaskResult(task, metrics, [TextPart(task.title)], [], asked, [])
+    title = mark_hits(_without_code(task.title), query)
+    words = snippet(_without_code(task.failure), query) or _snippet(getattr(task, "shown_body", ""), query)
+    return TaskResult(task, metrics, title, words, asked, _question_snippet(filters, asked))
+
+
+def _without_code(text: str) -> str:
+    """Remove the backticks of code: marking a word within it would split the markup."""
+    return text.replace("`", "")
+
+
+def _snippet(markdown: str, query: Query) -> list[TextPart]:
+    """Return a snippet of the rendered text, or of the source if only that matches, as in a link's URL."""
+    return snippet(plain_text(lines_around_hit(markdown, query)), query) or snippet(markdown, query)
+
+
+def _question_snippet(filters: HistoryFilters, question: Question | None) -> list[TextPart]:
+    """Return the question's first line, or the answer if only that matches."""
+    if question is None:
+        return []
+    texts = (question.headline, question.answer_text, _all_text(question))
+    found = (_snippet(text, filters.words) for text in texts)
+    return next(filter(None, found), [TextPart(plain_text(str(question.title)))])
+
+
+def _all_text(question: Question) -> str:
+    options = (option for item in question.items for option in item.get("options", ()))
+    shown = [f"{option.get('label', '')}: {option.get('description', '')}" for option in options]
+    return " · ".join([*shown, *(str(piece.get("text", "")) for piece in question.evidence)])[:_SHOWN]
+
+
+def _questions(principal: Principal, filters: HistoryFilters, place: PageCursor) -> dict[str, Any]:
+    part = page_of_ids(filters.matching_questions(principal), place, PER_PAGE)
+    related = Question.objects.select_related("task__project", "step", "answered_by", "applied").defer(
+        "task__text", "task__body", "tool_input"
+    )
+    rows = [_question_result(filters, question) for question in rows_in_order(related, part.ids)]
+    return {"rows": rows, "slice": part}
+
+
+def _question_result(filters: HistoryFilters, question: Question) -> QuestionResult:
+    """Return a result with the answer, or with the context if only that matches."""
+    line, answer = plain_text(question.title.asked), question.answer_text[:_SHOWN]
+    words = _snippet(answer, filters.words)
+    if not words and not snippet(line, filters.words):
+        words = _snippet(question.headline[:_SHOWN], filters.words)
+    if answer and not words:
+        words = [TextPart(plain_text(answer[:_ANSWER]))]
+    return QuestionResult(question, mark_hits(line, filters.words), words)
+
+
+def _urls(filters: HistoryFilters, kind: str, place: PageCursor) -> dict[str, str]:
+    """Return the URLs of exports and of the other order with the same filters."""
+    same: dict[str, Any] = filters.url_parameters()
+    if kind == QUESTIONS:
+        same["kind"] = kind
+    order = {"sort": "oldest"} if place.oldest_first else {}
+    return {"filtered": _query(same), "ordered": _query({**same, **order})}
+
+
+def _query(parameters: dict[str, Any]) -> str:
+    return urlencode(parameters, doseq=True)
+
+
+def _filter_values(principal: Principal, filters: HistoryFilters, kind: str) -> dict[str, Any]:
+    """Return the values of the filters; of free names, only recent ones."""
+    projects = projects_visible_to(principal).order_by("name")
+    context: dict[str, Any] = {"projects": projects, "channels": Channel.choices}
+    context |= {
+        "states": STATE_LABELS.items(),
+        "phases": [(one.value, display) for one, display in PHASE_DISPLAYS.items()],
+    }
+    if kind == TASKS:
+        context |= _recent(principal)
+        context["sequences"] = sequences_visible_to(principal).order_by("-pk")[:50]
+    else:
+        context["people"] = _recent_answerers(principal)
+    return context
+
+
+def _recent(principal: Principal) -> dict[str, list[str]]:
+    """Return values of the newest rows; ids first, because an index has them."""
+    ids = page_of_ids(HistoryFilters().matching_tasks(principal), PageCursor(), _RECENT).ids
+    tasks, runs = (
+        Task.objects.filter(pk__in=ids).order_by(),
+        Run.objects.filter(step__task__in=ids).order_by(),
+    )
+    rows = list(tasks.values_list("pipeline", "created_by__username").distinct())
+    return {
+        "pipelines": _sorted_names(pipeline for pipeline, _ in rows),
+        "people": _sorted_names(username for _, username in rows),
+        "models": _sorted_names(runs.values_list("model", flat=True).distinct()),
+    }
+
+
+def _recent_answerers(principal: Principal) -> list[str]:
+    ids = page_of_ids(HistoryFilters().matching_questions(principal), PageCursor(), _RECENT).ids
+    questions = Question.objects.filter(pk__in=ids).order_by()
+    return _sorted_names(questions.values_list("answered_by__username", flat=True).distinct())
+
+
+def _sorted_names(found: Iterable[str | None]) -> list[str]:
+    return sorted({name for name in found if name})

@@ -1,0 +1,43 @@
+"""What a terminal prints of a task's events."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import pytest
+
+from tasks_app.cli.event_printer import EventPrinter
+from tasks_app.cli.screen import Screen
+from tasks_app.history.events.append import NewEvent, append
+from tasks_app.models import EventKind, Reason, Run
+from tests.factories import RunFactory
+
+pytestmark = pytest.mark.django_db
+
+DENIED = "PreToolUse:Bash hook error: It was not made."
+
+
+def printed(run: Run, *events: tuple[EventKind, dict[str, Any]]) -> tuple[list[str], EventPrinter]:
+    out = io.StringIO()
+    append(run, [NewEvent(kind, payload, raw=payload) for kind, payload in events], seq=run.next_seq())
+    printer = EventPrinter(run.step.task, Screen(out), from_start=True)
+    printer.print_new()
+    return out.getvalue().splitlines(), printer
+
+
+def call(name: str) -> tuple[EventKind, dict[str, Any]]:
+    return EventKind.TOOL_USE, {"id": name, "name": "Bash", "input": {"command": name}}
+
+
+def test_a_failure_names_its_call_if_another_one_stands_above_it() -> None:
+    failures = [(EventKind.TOOL_RESULT, {"tool_use_id": of, "text": DENIED, "is_error": True}) for of in "ba"]
+    lines, _ = printed(RunFactory.create(), call("a"), call("b"), *failures)
+    assert lines[2:] == ["  › $ a", "  › $ b", "    It was not made.", "    $ a:", "    It was not made."]
+
+
+def test_an_answer_begins_no_run_and_what_people_do_not_see_is_no_action() -> None:
+    run = RunFactory.create(number=2, reason=Reason.ANSWER)
+    answer = {"number": 1, "question": "Which?", "text": "Red", "by": "Ann", "via": "web"}
+    lines, printer = printed(run, (EventKind.ANSWER, answer), (EventKind.SYSTEM, {"subtype": "init"}))
+    assert lines[0].strip() == "? Which?" and printer.last_action == "Red"

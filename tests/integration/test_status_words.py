@@ -1,0 +1,47 @@
+"""What `status` and a result say of tasks: what they wait for, and no more than there is."""
+
+from __future__ import annotations
+
+from io import StringIO
+
+import pytest
+from django.core.management import call_command
+
+from tasks_app.core.phases import Phase
+from tasks_app.models import QuestionKind, Task
+from tasks_app.web.tasks.details import TaskDetails
+from tests.factories import QuestionFactory, SequenceFactory, TaskFactory, UserFactory
+from tests.people import acting
+
+pytestmark = pytest.mark.django_db
+
+
+def status(*of: str) -> str:
+    out = StringIO()
+    call_command("status", *of, stdout=out)
+    return out.getvalue()
+
+
+def test_a_task_that_waits_says_for_what_and_offers_no_empty_result() -> None:
+    task = QuestionFactory.create(kind=QuestionKind.APPROVAL).task
+    Task.objects.filter(pk=task.pk).update(base_commit="a" * 40, head_commit="a" * 40)
+    said = status(str(task.pk))
+    assert "A tool call needs an approval. The task waits for it." in said
+    assert "Fetch the result" not in said
+    Task.objects.filter(pk=task.pk).update(head_commit="b" * 40)
+    assert "Fetch the result" in status(str(task.pk))
+
+
+def test_lists_tell_what_was_not_started() -> None:
+    sequence = SequenceFactory.create(phase=Phase.RUNNING)
+    TaskFactory.create(sequence=sequence, phase=Phase.PENDING, queued_at=None)
+    said = status()
+    assert "0 of 1 started" in said and "not started" in said
+
+
+def test_an_earlier_task_of_a_sequence_offers_nothing_to_publish() -> None:
+    sequence = SequenceFactory.create()
+    tasks = [TaskFactory.create(sequence=sequence, project=sequence.project, file=name) for name in "ab"]
+    viewer = acting(UserFactory.create())
+    seen = [TaskDetails(task, viewer).is_continued for task in tasks]
+    assert seen == [True, False]
