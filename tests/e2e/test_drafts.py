@@ -26,7 +26,8 @@ made = make_decision(sample, DecisionContent("Money is stored in cents."), by=ad
 result = [made.project_id, made.number]
 """
 OTHER = f"""
-user = User.objects.create_superuser("other", password={PASSWORD!r})
+if not User.objects.filter(username="other").exists():
+    User.objects.create_superuser("other", password={PASSWORD!r})
 """
 REFUSALS = {
     "a fault": lambda route: route.fulfill(

@@ -96,9 +96,11 @@
   document.addEventListener("click", (event) => {
     const place = event.target.closest("[data-discard]")?.closest(".kept");
     if (!place) return;
-    drafts.remove(key(idOf(cardOf(place))));
+    const card = cardOf(place);
+    drafts.remove(key(idOf(card)));
+    carried.delete(idOf(card));
     place.hidden = true;
-    cardOf(place).focus({ preventScroll: true });
+    card.focus({ preventScroll: true });
   });
 
   // A card of somebody else's answer changes again: the agent gets the answer, or it is taken back. What was
@@ -251,7 +253,7 @@
     if (!card) return;
     if (!isAnswer(event)) {
       if (sending.has(idOf(card))) event.detail.shouldSwap = false;
-      else carry(card);
+      else if (card.isConnected && event.detail.target.contains(card)) carry(card); // not a part, nor one that was replaced
     } else if (event.detail.xhr.status === 200) {
       done = idOf(card);
     }
