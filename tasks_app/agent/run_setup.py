@@ -193,7 +193,8 @@ def _settings(order: RunOrder, inside: Path) -> str:
     """Return the CLI's settings as JSON: the gate is a command hook for the tools on which it decides."""
     asking = ["AskUserQuestion", "Bash"] if order.may_ask or order.asks_no_more else []
     every = ["*"] if order.ask_before or order.planning else []
-    settings: dict[str, object] = {}
+    # The portal makes the commits and the pull requests: without it the program tells the agent to sign them.
+    settings: dict[str, object] = {"attribution": {"commit": "", "pr": ""}}
     if order.planning:
         # Otherwise a classifier, which the portal does not offer, judges calls that do more than read, and
         # its absence ends the run.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -411,6 +412,14 @@ def test_the_agent_sees_no_secret_of_the_worker(real: Bench, monkeypatch: pytest
     assert "told-to-nobody" not in seen
     if real.agent.sandboxed:
         assert "the portal's own secret" not in seen
+
+
+def test_no_instruction_of_the_program_asks_for_a_trailer_in_commits(real: Bench) -> None:
+    """The portal makes the commits and the pull requests, in its own words."""
+    assert real.start("no-questions").ending is Ending.FINISHED
+    assert real.server is not None
+    sent = json.dumps(real.server.requests)
+    assert "Co-Authored-By" not in sent and "Generated with" not in sent
 
 
 def test_a_stop_that_comes_before_the_process_exists_counts(tmp_path: Path) -> None:
