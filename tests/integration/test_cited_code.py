@@ -113,6 +113,30 @@ def test_the_task_that_asked_may_change_what_its_decision_cites(
     assert review_of(decision) == "the code that it cites has changed: src/a.py"
 
 
+def test_an_earlier_result_of_the_task_that_asked_may_be_taken_over(
+    runner: Runner, project: Project, source: GitRepository
+) -> None:
+    """Such as while the task continues after a review."""
+    play = [
+        Turn("I change it.", (write("src/a.py", "a = 2\n"),)),
+        Turn("I ask.", (ask(ASKED),)),
+        Turn("I change it again.", (write("src/a.py", "a = 3\n"),)),
+        say("Done."),
+    ]
+    task = runner.advance(runner.task(play, project=project))
+    decision = answered(runner, task.questions.get())
+    runner.advance(task)
+    source.commit(**{"src/a.py": "a = 2\n"})
+    fetch(project)
+    assert not review_of(decision) and kinds(decision) == ["decided", "cited_anew"]
+    source.commit(**{"src/a.py": "a = 3\n"})
+    fetch(project)
+    assert not review_of(decision)
+    source.commit(**{"src/a.py": "a = 4\n"})
+    fetch(project)
+    assert review_of(decision) == "the code that it cites has changed: src/a.py"
+
+
 def test_a_lost_commit_hides_neither_its_decision_nor_others(
     runner: Runner, project: Project, source: GitRepository, caplog: pytest.LogCaptureFixture
 ) -> None:

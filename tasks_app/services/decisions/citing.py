@@ -27,6 +27,7 @@ from tasks_app.models import (
     Project,
     Question,
     ReviewReason,
+    Run,
     paths,
 )
 from tasks_app.models.decision import decisions_named_in
@@ -173,16 +174,30 @@ def _mark_if_stale(decision: Decision, blobs: Mapping[str, str], passages: State
 def _changed_by_its_task(
     decision: Decision, changed: Collection[str], blobs: Mapping[str, str]
 ) -> frozenset[str]:
-    """Return the files that are as the task left them that asked for the decision; none if that is lost."""
+    """Return the files that are as some run of the task left them that asked for the decision.
+
+    Not only the newest counts: the task may continue after an earlier result was taken over.
+    """
+    found: set[str] = set()
+    for commit in _results_of_its_task(decision):
+        if found.issuperset(changed):
+            break
+        try:
+            own = blobs_at(decision.project, commit, changed)
+        except WorkspaceError as error:
+            logger.warning("%s of project %s: %s", decision, decision.project_id, error)
+        else:
+            found.update(path for path in changed if own.get(path) == blobs.get(path))
+    return frozenset(found)
+
+
+def _results_of_its_task(decision: Decision) -> list[str]:
+    """Return the commits that the task which asked for the decision has recorded, the newest first."""
     task = decision.question.task if decision.question else None
     if task is None or not task.head_commit:
-        return frozenset()
-    try:
-        own = blobs_at(decision.project, task.head_commit, changed)
-    except WorkspaceError as error:
-        logger.warning("%s of project %s: %s", decision, decision.project_id, error)
-        return frozenset()
-    return frozenset(path for path in changed if own.get(path) == blobs.get(path))
+        return []
+    runs = Run.objects.filter(step__task=task).exclude(head_commit="").order_by("-pk")
+    return list(dict.fromkeys([task.head_commit, *runs.values_list("head_commit", flat=True)]))
 
 
 def _is_expected(cited: Citation, blobs: Mapping[str, str], passages: StatementIndex) -> bool:
