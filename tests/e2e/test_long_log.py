@@ -39,6 +39,18 @@ append(run, [NewEvent(EventKind.TEXT, {"text": f"More {n}."}) for n in range(%d,
 """
 
 
+#: A log with much of the first step and a little of the second.
+TWO_STEPS = """
+import uuid
+from tasks_app.history.events.append import NewEvent, append
+task = Task.objects.get(pk=%d)
+for step, lines in zip(task.steps.order_by("position"), (60, 2), strict=True):
+    made = Run.objects.create(step=step, number=1, reason="first", session_id=uuid.uuid4())
+    append(made, [NewEvent(EventKind.TEXT, {"text": f"Of {step.name}, line {n}."}) for n in range(lines)], seq=0)
+result = [step.name for step in task.steps.order_by("position")]
+"""
+
+
 class LongLog(NamedTuple):
     """A task with such a log, the number of its last run, and that of the event of line 5000."""
 
@@ -104,6 +116,19 @@ def test_one_scrolls_to_the_beginning_and_the_page_stays_small(page: Page) -> No
     page.keyboard.press("f")
     expect(line(page, LENGTH - 1)).to_be_in_viewport()
     assert nodes(page) < MOST
+
+
+def test_the_top_line_names_the_step_that_runs(portal: UpPortal, sign_in: SignIn) -> None:
+    task = portal.new_task("# Two steps\n", started=False)
+    first, second = portal.rows(TWO_STEPS % task)
+    page = sign_in(portal, viewport={"width": 1200, "height": 800})
+    page.goto(f"{portal.url}/tasks/{task}/")
+    where = page.locator("#log-where")
+    expect(page.get_by_text(f"Of {second}, line 1.")).to_be_in_viewport()
+    expect(page.get_by_text(f"Of {first}, line 59.")).to_be_in_viewport()
+    expect(where).to_have_text(f"{second} · run 1, first run · 100 % of the log")
+    scroll(page, "200")
+    expect(where).to_contain_text(re.compile(f"^{first} · .* · [1-9][0-9]? % of the log$"))
 
 
 def test_what_one_looks_at_stays_where_it_is_when_earlier_parts_come(page: Page) -> None:

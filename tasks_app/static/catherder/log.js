@@ -166,22 +166,22 @@
     });
   }
 
+  // Of what stands below the line; while the end is followed, of the newest entry: that of the step that runs.
   function showCurrentStep() {
     const where = byId("log-where");
-    const edge = topOf(box) + 20; // below what the line covers
-    const part = parts().find((one) => one.getBoundingClientRect().bottom > edge);
-    const begun = part && [...part.querySelectorAll(".run-start")].filter((one) => topOf(one) <= edge).at(-1);
+    const edge = state.following ? box.getBoundingClientRect().bottom : topOf(box) + 20;
+    const part = parts().findLast((one) => topOf(one) < edge) || parts()[0];
+    const begun = part && [...part.querySelectorAll(".run-start")].findLast((one) => topOf(one) < edge);
     const label = (begun || part)?.dataset.label || "";
-    const words = label && `${label} · ${percentOf(box.getBoundingClientRect().bottom)} % of the log`;
+    const words = label && `${label} · ${percentOf(part, edge)} % of the log`;
     if (where.textContent !== words) where.textContent = words;
     where.hidden = !words || box.scrollTop < 8;
   }
 
-  // How much of the whole log is above the lower edge: all of it at its end.
-  function percentOf(edge) {
-    const part = parts().findLast((one) => one.getBoundingClientRect().top < edge) || parts()[0];
+  // How much of the whole log is above the edge: all of it at its end.
+  function percentOf(part, edge) {
     const entries = [...part.children];
-    const seen = entries.filter((one) => one.getBoundingClientRect().top < edge).length;
+    const seen = entries.filter((one) => topOf(one) < edge).length;
     const [begins, ends] = [Number(part.dataset.begins), Number(part.dataset.ends)];
     return Math.round(begins + ((ends - begins) * seen) / Math.max(1, entries.length));
   }
