@@ -26,7 +26,7 @@ def summarise(name: str, given: Mapping[str, Any]) -> str:
     if name == "ExitPlanMode":
         return "Shows its plan"
     if name == "AskUserQuestion":
-        return _shorten(f"{name} {_first_question(given.get('questions'))}".strip())
+        return _shorten(f"Question {_first_question(given.get('questions'))}".strip())
     if path := next((given[key] for key in _PATH_KEYS if given.get(key)), None):
         return _shorten(f"{name} {short_path(path)}")
     return _shorten(f"{name} {_first_text(given)}".strip())
