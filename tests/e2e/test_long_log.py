@@ -46,7 +46,8 @@ from tasks_app.history.events.append import NewEvent, append
 task = Task.objects.get(pk=%d)
 for step, lines in zip(task.steps.order_by("position"), (60, 2), strict=True):
     made = Run.objects.create(step=step, number=1, reason="first", session_id=uuid.uuid4())
-    append(made, [NewEvent(EventKind.TEXT, {"text": f"Of {step.name}, line {n}."}) for n in range(lines)], seq=0)
+    texts = [f"Of {step.name}, line {n}." for n in range(lines)]
+    append(made, [NewEvent(EventKind.TEXT, {"text": text}) for text in texts], seq=0)
 result = [step.name for step in task.steps.order_by("position")]
 """
 
