@@ -31,9 +31,10 @@ reason.
 Do not expect anybody to read along while you work. A call that is refused was refused by a rule of this step
 or of the sandbox, unless the refusal names a person.
 
-Your last message is what people read as the result {readers}. It must
-stand by itself: what you changed and where, what you ran and what came of it, what you assumed, what is open.
-If you are sent back, say again first all that was changed, and then what you did since.
+Your last message is what people read as the result {readers}.
+It must stand by itself: what you changed and where, what you ran and what came of it, what you assumed, what
+is open. It covers the whole of your step, also what you did before a pause. If you are sent back, say again
+first all that you changed in your step, and then what you did since.
 
 {clone}
 
@@ -55,12 +56,13 @@ _PLAN_MODE = """\
 This step begins in plan mode, as a message of your program says. Until a human has approved your plan you
 only read; every call that does more, such as a test run, is refused. Write the plan to the file that the
 message names, although it lies outside the repository: how you will do this step, or, if the step is to write
-a plan such as PLAN.md, the whole text of that. Then call `ExitPlanMode`. A human reads it, and approves it or
-sends it back with comments. Once it is approved, do this step as you planned it, and no other, although your
-program then says to start coding. Of its message on plan mode two things do not hold here: there are no other
-agents to launch, so read yourself; and {asking}."""
-_PLAN_MODE_ASKING = "when to ask is said above"
-_PLAN_MODE_UNASKED = "what is open you decide by yourself, and say in the plan"
+a plan such as PLAN.md, the whole text of that. Then call `ExitPlanMode`, with nothing else in that message.
+Your work stops until a human has read the plan, and approved it or sent it back with comments. Once it is
+approved, do this step as you planned it, and no other, although your program then says to start coding. Two
+things in the message of your program do not hold here: what it says on other agents (there are none to
+launch, so read yourself), and on {asking}."""
+_PLAN_MODE_ASKING = "when to ask (that is said above)"
+_PLAN_MODE_UNASKED = "what is to be settled first (decide by yourself what is open, and say in the plan how)"
 #: What replaces the instructions on asking if nobody can be asked.
 UNASKED = (
     "What the task leaves open, decide by yourself, also where other texts of your program want it\n"
@@ -94,11 +96,12 @@ class HistoryEntry:
 
 @dataclass(frozen=True)
 class EarlierAccount:
-    """What the agent of an earlier run said at its end."""
+    """What the agent of an earlier run said at its end. `task` names an earlier task of the sequence."""
 
     step: str
     run: int
     text: str
+    task: str = ""
 
 
 @dataclass(frozen=True)
@@ -111,9 +114,9 @@ class PromptParts:
     has written one yet; the step `plan_step` writes it. `history` is in the order of asking. `base_commit` is
     where the task began. `project_instructions` is the repository's CLAUDE.md, `agents_instructions` its
     AGENTS.md, `more_instructions` are further files of that kind, `listed_instructions` those that agents
-    read themselves, with what they apply to. `accounts` are what the agents of earlier runs said at their
-    ends, the newest last. `decisions` are the project's, the most specific first; `more_decisions` are not
-    listed because they are too many.
+    read themselves, with what they apply to. `accounts` are what the agents of earlier runs, also of earlier
+    tasks of the sequence, said at their ends, the newest last. `decisions` are the project's, the most
+    specific first; `more_decisions` are not listed because they are too many.
     """
 
     step: str
@@ -148,12 +151,11 @@ def _opening(parts: PromptParts) -> Iterator[str]:
     alone = len(parts.steps) == 1
     owner = "this task and those before it in its sequence" if parts.sequence_folder else "this task"
     makers = "you" if alone and not parts.sequence_folder else "you or those before you"
-    readers = "of this task" if alone else "of your step, and what the agents of later steps read"
     clone = _CLONE.format(owner=owner, makers=makers)
     if parts.setup:
         commands = "\n".join(f"    {escaped_line(command)}" for command in parts.setup)
         clone = _CLONE_WITH_SETUP.format(owner=owner, makers=makers, setup=commands)
-    yield ROLE.format(clone=clone, readers=readers)
+    yield ROLE.format(clone=clone, readers=_readers(parts))
     yield parts.threshold_text or UNASKED
     if parts.sequence_folder:
         yield _sequence(parts.sequence_folder, may_add_tasks=parts.may_add_tasks)
@@ -167,8 +169,18 @@ def _opening(parts: PromptParts) -> Iterator[str]:
     if parts.plan_mode:
         asking = _PLAN_MODE_ASKING if parts.threshold_text else _PLAN_MODE_UNASKED
         yield _PLAN_MODE.format(asking=asking)
-    if parts.base_commit:
+    if parts.base_commit and parts.criteria.has_shell:
         yield _diff_command(parts)
+
+
+def _readers(parts: PromptParts) -> str:
+    """Return whose result the last message is, and which agents read it."""
+    result = "of this task" if len(parts.steps) == 1 else "of your step"
+    later = [
+        *(["steps"] if parts.step != parts.steps[-1] else []),
+        *(["tasks"] if parts.sequence_folder else []),
+    ]
+    return f"{result}, and what the agents of later {' and '.join(later)} read" if later else result
 
 
 def _diff_command(parts: PromptParts) -> str:
@@ -246,20 +258,25 @@ def _shows_plan(parts: PromptParts) -> bool:
 
 def _accounts(accounts: Sequence[EarlierAccount]) -> str:
     entries = [
-        f"The agent of step {one.step} wrote at the end of its run {one.run}:\n"
+        f"The agent of step {one.step}{_of_task(one.task)} wrote at the end of its run {one.run}:\n"
         f"{quote(head(one.text, limit=MAX_ACCOUNT))}"
         for one in accounts
     ]
     kept = newest_that_fit(entries, limit=MAX_ACCOUNTS)
     if left_out := len(entries) - len(kept):
         kept.insert(0, f"[… the first {left_out} of {len(entries)} accounts are left out …]")
-    return "\n\n".join([_WEIGHT_OF_ACCOUNTS, *kept])
+    others = " and of those before it in the sequence" if any(one.task for one in accounts) else ""
+    return "\n\n".join([_WEIGHT_OF_ACCOUNTS.format(others=others), *kept])
 
 
 _WEIGHT_OF_ACCOUNTS = """\
-What the agents of earlier runs of this task wrote at their ends, the newest last. Each is an agent's
-account of its own work: it may be wrong, or no longer true. The task definition, what humans decided, and
-the files as they are now weigh more. Check what you build on."""
+What the agents of earlier runs of this task{others} wrote at their ends, the newest last.
+Each is an agent's account of its own work: it may be wrong, or no longer true. The task definition, what
+humans decided, and the files as they are now weigh more. Check what you build on."""
+
+
+def _of_task(title: str) -> str:
+    return f" of task “{escaped_line(title)}”" if title else ""
 
 
 def _history(history: Sequence[HistoryEntry]) -> str:
@@ -302,11 +319,10 @@ def _chosen_descriptions(entry: HistoryEntry) -> str:
 
 def _verdict_entry(number: int, entry: HistoryEntry) -> str:
     """Return one line; the answer begins with the verdict."""
-    task = f"Task “{escaped_line(entry.task)}”, " if entry.task else ""
     question, answer, user = map(escaped_line, (entry.question, entry.answer, entry.answered_by))
     only = ", for that call alone" if entry.kind == "approval" and entry.outcome == "Approved" else ""
     verdict = f"{question} {answer} (by {user}{only})"
-    return f"{number}. {task}Step {entry.step}, {_utc(entry.answered_at)}: {verdict}"
+    return f"{number}. Step {entry.step}{_of_task(entry.task)}, {_utc(entry.answered_at)}: {verdict}"
 
 
 def _utc(time: datetime) -> str:

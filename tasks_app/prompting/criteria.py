@@ -27,8 +27,8 @@ class Criteria:
     """What the work of a step must fulfil, and the rules for how it is done.
 
     `allow_write` are globs (None: any file); `attempts` is the number of further attempts after a failure.
-    `shell_rules` are the step's permissions for the shell (None: any command), `ask_before` the patterns of
-    calls that wait for an approval.
+    `shell_rules` are the step's permissions for the shell (None: any command); without `has_shell` there is
+    none at all. `ask_before` are the patterns of calls that wait for an approval.
     """
 
     checks: tuple[DescribedCheck, ...] = ()
@@ -37,6 +37,7 @@ class Criteria:
     shell_rules: tuple[str, ...] | None = None
     ask_before: tuple[str, ...] = ()
     has_network: bool = True
+    has_shell: bool = True
 
 
 def criteria_text(criteria: Criteria) -> str:
@@ -53,7 +54,9 @@ def criteria_text(criteria: Criteria) -> str:
         parts.append(_writing_sentence(criteria.allow_write))
     if parts:
         parts.append(f"If your work does not pass, {after_failure(criteria.attempts)}")
-    if criteria.shell_rules is not None:
+    if not criteria.has_shell:
+        parts.append(_NO_SHELL)
+    elif criteria.shell_rules is not None:
         rules = "".join(f"{_as_code(_command_of(rule))}, " for rule in criteria.shell_rules)
         parts.append(
             f"In your shell you may run {rules}commands that only read, such as `git log`, and `cat-herder`. "
@@ -73,13 +76,16 @@ def criteria_text(criteria: Criteria) -> str:
     return "\n\n".join(parts)
 
 
+_NO_SHELL = """\
+This step has no shell, so no command that is named here can be run. If you cannot do your work, begin your
+last message with that and the reason."""
 _WRITING = ("Write", "Edit", "MultiEdit", "NotebookEdit")
 _WRITE_IS_ANY = "; `Write` is any tool that writes files"
 _APPROVALS = """\
 These calls wait until a human has approved them: {patterns}
 (`*` is any text; in a path, any characters of one name, and `**` crosses folders{writes}).
 Make each in a message of its own. Your work stops meanwhile, and goes on with the call's result, or with the
-reason why it was not made. Do not look for another way to the same end, unless they name one."""
+reason why it was not made. Do not look for another way to the same end, unless the reason names one."""
 
 
 def _writing_sentence(allow_write: tuple[str, ...]) -> str:
@@ -112,7 +118,7 @@ def after_failure(attempts: int) -> str:
     """Return the rest of a sentence about what happens after a failure."""
     if attempts == 0:
         return "there is no further attempt: the step has failed."
-    return f"you are told why and sent back, up to {attempts} {'time' if attempts == 1 else 'times'}."
+    return f"you are told why and sent back, {'once' if attempts == 1 else f'up to {attempts} times'}."
 
 
 def _as_code(text: str) -> str:

@@ -26,8 +26,9 @@ no longer true, do not work around it in silence: run
     cat-herder unfit D-17 "what it stands in the way of, or what is different now"
 """
 _OR_ASK = """\
-and, if you cannot go on without it, ask: write out what you want to know, as for somebody who does not know
-the decision, and name it in your question."""
+and, if you cannot go on without it, ask. In a question about a decision write out what the decision says and
+what you want to know, and name its label as well: "Does D-17 still hold?" alone says nothing to somebody who
+does not know D-17."""
 _OR_SAY = "and say in your last message what you did instead."
 _NAME_THEM = f"""\
 End your last message with one line that names the decisions that you followed, in this form:

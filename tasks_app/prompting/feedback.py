@@ -116,7 +116,7 @@ _VERDICTS = {
     (
         "approval",
         "Approved",
-    ): "The call was not made yet. Make it again if it is still needed; a human approves it then.",
+    ): "The call was not made yet. Make it again if it is still needed; a human is asked once more.",
     ("approval", "Denied"): (
         "The call was not made. Do what these words say; if they name no other way, go on without it."
     ),
@@ -163,13 +163,14 @@ def failed_check_feedback(
         parts.append(f"Its output:\n\n{fence(tail(output, limit=limit))}")
     parts += [_PASSED_ALREADY if passed_already else _REPAIR, SAY_AGAIN]
     if attempts is not None:
-        parts.append(f"If your work does not pass again, {after_failure(attempts)}")
+        parts.append(f"If your work does not pass then, {after_failure(attempts)}")
     return Feedback("\n\n".join(parts))
 
 
 #: Without it the account of the work ends with “nothing else was changed”.
 SAY_AGAIN = (
-    "In your last message say again first all that was changed since you began, and then what you did now."
+    "In your last message say again first all that you changed in your step, and then what you did in this "
+    "run."
 )
 _REPAIR = (
     "Find the cause and repair it in your work. Do not weaken the checks: change, skip or delete no "
@@ -181,7 +182,8 @@ _PASSED_ALREADY = (
     "anything is missing. Find out why: they may not be run by this command, may not test what the task "
     "demands, or may test what is there already. Write tests that fail because that behaviour is missing. Do "
     "not make them fail in any other way: break no code, and write no test that can never pass. If all that "
-    "the task demands is there already, say so in your last message, with the place."
+    'the task demands is there already, no such test can be written: run `cat-herder not-done "why"`, and '
+    "say in the reason where it is."
 )
 
 
@@ -189,12 +191,12 @@ def retry_feedback(*, steps_followed: bool = True, put_back: bool = False) -> Fe
     """Tell that a person retries the step from its beginning; with `put_back`, its changes are gone."""
     if put_back:
         return Feedback(
-            "A person has had this step started again, after the files were put back: what its earlier "
+            "A person restarted this step, after the files were put back: what its earlier "
             "attempts changed is gone. What humans have decided meanwhile holds."
         )
     others = ", and the steps that followed," if steps_followed else ""
     return Feedback(
-        f"A person has had this step started again. An earlier attempt at it{others} may have left work in "
+        f"A person restarted this step. An earlier attempt at it{others} may have left work in "
         "the files: look at what is there before you begin, and keep what is right."
     )
 
@@ -233,8 +235,8 @@ def usage_limit_feedback(*, reset_at: datetime | None) -> Feedback:
 def budget_feedback() -> Feedback:
     """Tell that the work stopped because the budget for the month was spent."""
     return Feedback(
-        "Your work stopped because the budget for the month was spent. There is some again. Nothing is wrong "
-        "with what you did, but your last action may be incomplete: look before you go on."
+        "Your work stopped because the budget for the month was spent. There is budget again. Nothing is "
+        "wrong with what you did, but your last action may be incomplete: look before you go on."
     )
 
 
@@ -286,7 +288,7 @@ def not_done_feedback(why: str) -> Feedback:
     """Tell that a person wants the task to go on although its agent had said that it is not done."""
     return Feedback(
         f"Your last run ended with `cat-herder not-done`, for this reason:\n\n{quote(why)}\n\nA human "
-        "has had the task resumed since. See whether what was missing is there now, and go on."
+        "has resumed the task since. See whether what was missing is there now, and go on."
     )
 
 

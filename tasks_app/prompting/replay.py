@@ -17,6 +17,11 @@ CLOSING = (
     "and finish what is not."
 )
 
+_WHAT_THE_LOG_IS = (
+    "What you did in this step so far, in earlier sessions, in order: your words, your calls of tools and "
+    "their results, your questions and the answers. What is long is cut."
+)
+
 
 @dataclass(frozen=True)
 class PastAction:
@@ -45,7 +50,7 @@ def replay(
     """
     parts = [original_prompt.rstrip("\n")]
     if log := _actions_text(actions, limit=limit):
-        parts.append(section("PREVIOUS ACTIONS LOG", log))
+        parts.append(section("PREVIOUS ACTIONS LOG", f"{_WHAT_THE_LOG_IS}\n\n{log}"))
     if feedback:
         parts.append(section("FEEDBACK", feedback))
     if len(parts) == 1:

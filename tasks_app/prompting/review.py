@@ -39,11 +39,12 @@ def review_feedback(
     threads: Sequence[OpenThread],
     *,
     may_ask: bool = True,
+    is_checked: bool = True,
     steps_follow: bool = True,
 ) -> Feedback:
     """Tell that reviewers request changes: what they wrote in general, then each open thread by number.
 
-    If the agent may not ask, no word says that it could (H13).
+    If the agent may not ask, no word says that it could (H13). `is_checked`: the step has checks.
     """
     names = " and ".join(dict.fromkeys(escaped_line(review.by) for review in reviews)) or "A reviewer"
     parts = [f"{names} reviewed your work and requests changes."]
@@ -54,8 +55,11 @@ def review_feedback(
         count = "1 thread is" if len(threads) == 1 else f"{len(threads)} threads are"
         parts.append(_REPLIES.format(count=count) + (_OR_ASK if may_ask else ""))
         parts += map(_thread_text, threads)
-    others = ", and the steps that follow run again" if steps_follow else ""
-    parts.append(f"Afterwards your work is checked again{others}. {SAY_AGAIN}")
+    then = [
+        *(["your work is checked again"] if is_checked else []),
+        *(["the steps that follow run again"] if steps_follow else []),
+    ]
+    parts.append(f"Afterwards {', and '.join(then)}. {SAY_AGAIN}" if then else SAY_AGAIN)
     return Feedback("\n\n".join(parts))
 
 
@@ -88,6 +92,6 @@ def rerun_feedback(reviews: Sequence[Remark], threads: Sequence[OpenThread]) -> 
 _RERUN = (
     "Reviewers requested changes, an earlier step has dealt with them, and this step runs again on what it "
     "left. What an earlier run of this step concluded no longer counts: look at the present files. What the "
-    "reviewers wrote stands below, with the replies. It is not for you to answer, but keep to it as to the "
-    "task itself."
+    "reviewers wrote stands below, with the replies. You need not reply to it, but keep to it as to the task "
+    "itself."
 )

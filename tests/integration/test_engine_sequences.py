@@ -192,6 +192,23 @@ def test_the_agent_is_told_of_the_folder(agents: FakeAgents) -> None:
     assert all(FOLDER in (order.prompt or "") for order in agents.agent.runs)
 
 
+def test_the_agent_of_a_later_task_reads_what_the_agents_before_it_said_at_their_ends(
+    agents: FakeAgents,
+) -> None:
+    """H10: as the agent of a later step does, with who said it and what it weighs."""
+    for word in ("first", "second"):
+        calls = (fake_script.write(f"{word}.txt", word),)
+        said = f"Mind the {word} importer.\n--- FEEDBACK ---\n" + "x" * 20_000
+        agents.acts[word] = [fake_script.Turn(calls=calls), fake_script.say(said)]
+    agents.start()
+    first, second, last = (order.prompt or "" for order in agents.agent.runs)
+    assert "ACCOUNTS" not in first
+    assert "step do of task “Task first” wrote at the end of its run 1:\n> Mind the first" in second
+    assert "it may be wrong" in second and "--- FEEDBACK ---" not in second.split("\n")
+    assert second.count("x" * 7_900) == 1 and len(second) < len(first) + 10_000, "bounded"
+    assert last.index("Mind the first importer.") < last.index("of task “Task second” wrote")
+
+
 def test_a_task_that_an_agent_wrote_is_picked_up(agents: FakeAgents) -> None:
     agents.acts["first"] = [
         fake_script.Turn(calls=(write_task("05-new.md", task_text("new")),)),

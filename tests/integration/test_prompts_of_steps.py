@@ -132,7 +132,7 @@ def test_checks_files_and_attempts_stand_in_the_first_prompt_and_what_is_left_in
     assert task.phase == Phase.DONE
     first, second = (run.prompt for run in runs(task))
     assert "`test ! -e right.txt` must run and must fail (within 90 seconds)" in first
-    assert "only these files: `*.txt`" in first and "sent back, up to 1 time." in first
+    assert "only these files: `*.txt`" in first and "sent back, once." in first
     assert "These tests pass already" in second and "Do not weaken" not in second
     assert "there is no further attempt" in second
 
@@ -295,6 +295,16 @@ def test_p4_a_prompt_says_what_holds_in_its_step_and_nothing_else(runner: Runner
     assert "ExitPlanMode" in planning and "ExitPlanMode" not in clarify + implement
     assert "`make …`, commands that only read" in implement
     assert "you may run commands that only read" in clarify
+
+
+@pytest.mark.parametrize(("threshold", "has_shell"), [(0, False), (3, True)])
+def test_p4_a_step_without_a_shell_is_told_so(runner: Runner, threshold: int, has_shell: bool) -> None:
+    """Where a person approves what is read, a step gets a shell only if it names one, or to ask with it."""
+    config = f"{ONE_STEP}      allowedTools: [Read]\n      askBefore: ['Read(secrets/**)']\n"
+    prompt = step_prompt(step(runner.task([], config=config, threshold=threshold)))
+    assert ("This step has no shell" in prompt) is not has_shell
+    assert ("In your shell you may run" in prompt) is has_shell
+    assert ("git diff" in prompt) is has_shell
 
 
 def test_p4_an_approval_of_a_file_that_the_step_may_not_write_is_not_announced(runner: Runner) -> None:

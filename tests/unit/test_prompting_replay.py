@@ -27,6 +27,7 @@ ACTIONS = (
     PastAction("tool", "shop/price.py", tool="Read"),
     PastAction("reasoning", "It cuts off.\nI will round."),
     PastAction("tool", "make test", tool="Bash"),
+    PastAction("tool", "1 failed", tool="result of Bash"),
 )
 ANSWER = answer_feedback([AnsweredQuestion("Half up, or half to even?", "Half to even.")], answered_by="ada")
 CHECK = failed_check_feedback(
@@ -98,8 +99,8 @@ def test_h9_one_huge_action_is_cut_and_does_not_push_out_the_others() -> None:
 
 def test_h9_the_last_action_stays_even_when_it_alone_is_over_the_limit() -> None:
     prompt = replay(ORIGINAL, actions=ACTIONS, feedback=None, limit=5)
-    assert "[Bash] make \n[… 4 more characters are left out …]" in prompt
-    assert "[… the first 3 of 4 actions are left out …]" in prompt
+    assert "[result of Bash] 1 fai\n[… 3 more characters are left out …]" in prompt
+    assert "[… the first 4 of 5 actions are left out …]" in prompt
 
 
 def test_r4_past_actions_cannot_forge_feedback_even_where_they_are_cut() -> None:

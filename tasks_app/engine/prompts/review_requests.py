@@ -8,6 +8,8 @@ from django.utils import timezone
 
 from tasks_app.agent.transcript_port import Transcript
 from tasks_app.agent.transcripts import has_prompt
+from tasks_app.config.check import NoCheck
+from tasks_app.config.pipeline import step_from_json
 from tasks_app.core.errors import WorkspaceError
 from tasks_app.git import committed_text
 from tasks_app.models import Review, ReviewThread, ReviewVerdict, Run, Step, paths
@@ -53,8 +55,14 @@ def request_text(step: Step, reviews: Sequence[Review]) -> Feedback:
         [Remark(review.author.shown_name, review.body) for review in reviews],
         [_open_thread(thread, places[thread.pk]) for thread in threads],
         may_ask=task.threshold > 0,
+        is_checked=_is_checked(step),
         steps_follow=not step.is_last,
     )
+
+
+def _is_checked(step: Step) -> bool:
+    config = step_from_json(step.config)
+    return config.allow_write is not None or any(not isinstance(one, NoCheck) for one in config.checks)
 
 
 def rerun_text(step: Step) -> Feedback:

@@ -15,7 +15,7 @@ from tasks_app.core.types import PLAN_FILE
 from tasks_app.engine.planning import clarifying
 from tasks_app.engine.planning.plan import is_plan_step, plan_before
 from tasks_app.git import Repository, committed_text_behind_links, linked_text, paths_named
-from tasks_app.models import Question, Step, Task, paths
+from tasks_app.models import Question, Run, Step, Task, paths
 from tasks_app.prompting import SHIPPED_PROMPTS
 from tasks_app.prompting.assembly import EarlierAccount, HistoryEntry, PromptParts, assemble
 from tasks_app.prompting.criteria import Criteria, DescribedCheck
@@ -66,16 +66,30 @@ def step_prompt(step: Step) -> str:
 
 
 def _earlier_accounts(step: Step) -> tuple[EarlierAccount, ...]:
-    """Return what agents said at their ends: of earlier steps, and of this one before it was retried."""
-    messages = [message for account in accounts_of([step.task]) for message in account.messages]
-    earlier = [
-        message
-        for message in messages
-        if message.run.step.position < step.position
-        or (message.run.step_id == step.pk and message.run.number < step.first_run)
-    ]
-    earlier.sort(key=lambda message: message.run.pk)
-    return tuple(EarlierAccount(one.run.step.name, one.run.number, one.text) for one in earlier)
+    """Return what agents said at their ends: of earlier steps, and of this one before it was retried.
+
+    The agents of all earlier tasks of the sequence are heard too, before those of this task.
+    """
+    task = step.task
+    before = list(task.sequence.tasks.filter(pk__lt=task.pk)) if task.sequence else []
+    messages = [message for account in accounts_of([*before, task]) for message in account.messages]
+    earlier = [message for message in messages if _is_before(message.run, step)]
+    earlier.sort(key=lambda message: (message.run.step.task_id, message.run.pk))
+    return tuple(
+        EarlierAccount(
+            one.run.step.name,
+            one.run.number,
+            one.text,
+            task="" if one.run.step.task_id == task.pk else one.run.step.task.title,
+        )
+        for one in earlier
+    )
+
+
+def _is_before(run: Run, step: Step) -> bool:
+    if run.step_id == step.pk:
+        return run.number < step.first_run
+    return run.step.task_id != step.task_id or run.step.position < step.position
 
 
 def plans_first(step: Step) -> bool:
@@ -97,6 +111,7 @@ def attempts_left_of(step: Step) -> int:
 def _criteria(step: Step) -> Criteria:
     config = step_from_json(step.config)
     writes_plan = is_plan_step(step)
+    ask_before, shell_rules = (*step.task.ask_before, *config.ask_before), _shell_rules(config.allowed_tools)
     checks = tuple(
         DescribedCheck(path=check.path, by_this_step=check.path == PLAN_FILE and writes_plan)
         if isinstance(check, FileExistsCheck)
@@ -108,13 +123,15 @@ def _criteria(step: Step) -> Criteria:
         checks,
         config.allow_write,
         attempts_left_of(step),
-        shell_rules=_shell_rules(config.allowed_tools),
+        shell_rules=shell_rules,
         ask_before=tuple(
-            pattern
-            for pattern in (*step.task.ask_before, *config.ask_before)
-            if not _names_other_file(pattern, config.allow_write)
+            pattern for pattern in ask_before if not _names_other_file(pattern, config.allow_write)
         ),
         has_network=network_of(step) == "full",
+        # As in `ClaudeAgent`: a shell that only reads would read what a person is to approve.
+        has_shell=shell_rules != ()
+        or step.task.threshold > 0
+        or not any(pattern.startswith("Read(") for pattern in ask_before),
     )
 
 
