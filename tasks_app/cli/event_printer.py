@@ -10,6 +10,7 @@ from django.db.models import Q
 
 from tasks_app.agent.tools import without_hook_name
 from tasks_app.cli.screen import Screen
+from tasks_app.cli.setup_printer import SetupPrinter
 from tasks_app.core.durations import duration_in_words
 from tasks_app.history import statistics
 from tasks_app.history.events.reading import Events
@@ -30,7 +31,7 @@ Payload = dict[str, Any]
 class EventPrinter:
     """Prints the events of a task that are new since the last call; older ones only with `from_start`.
 
-    `step_prefix` is printed before each step's name.
+    Also what its setups do, which have no events. `step_prefix` is printed before each step's name.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class EventPrinter:
         self._calls: dict[str, str] = {}
         self._last_call = ""
         self._steps = task.steps.count()
+        self._setups = SetupPrinter(task, screen, from_start=from_start)
         #: Numbers of the questions whose text, and of those whose answer, the person has already seen.
         self.asked: set[int] = set()
         self.answered: set[int] = set()
@@ -58,6 +60,8 @@ class EventPrinter:
         for event in self._events.all(after=self._last):
             self._print(event)
             self._last = event.pk
+        if current := self._setups.print_new():
+            self.step, self.last_action = f"Setup: {current}", ""
 
     def _print(self, event: Event) -> None:
         if event.run_id != self._run and event.kind != EventKind.ANSWER:  # its run is over
@@ -69,6 +73,7 @@ class EventPrinter:
             printer(self, event.payload)
 
     def _print_heading(self, run: Run) -> None:
+        self._setups.print_new()  # the one before this run has ended
         again = "" if run.number == 1 else f", run {run.number} {Reason(run.reason).label}"
         position = f"{run.step.position} of {self._steps}"
         self.step = f"{self._step_prefix}{run.step.name} ({position})"

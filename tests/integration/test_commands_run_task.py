@@ -21,7 +21,8 @@ import pytest
 from tasks_app.agent.leftover_processes import marked_processes
 from tasks_app.rehearsal.sample import SAMPLE_TASK_FILE
 from tests.forkserver import PATIENCE, REPOSITORY
-from tests.installation import Installation, answering
+from tests.installation import PLAIN_CONFIG, Installation, answering
+from tests.integration.git_repository import GitRepository
 
 ON_SAMPLE = ("run_task", SAMPLE_TASK_FILE, "--project", "sample")
 #: What the fake agent says once it has been given the answer “Go on”.
@@ -81,6 +82,22 @@ def test_the_sample_is_done_with_an_answer_from_a_pipe(installation: Installatio
     code = subprocess.run(shown, cwd=installation.data_dir / "sample", check=True, capture_output=True)
     assert b"[share + left_over]" in code.stdout
     assert "\x1b" not in done.stdout
+
+
+def test_the_commands_of_the_setup_are_printed_while_they_run(
+    plain: tuple[Installation, tuple[str, ...]],
+) -> None:
+    installation, command = plain
+    config = "setup: {run: ['echo one; sleep 1', 'true']}\n" + PLAIN_CONFIG
+    source = GitRepository.make(installation.data_dir / "ready", **{"cat-herder.yaml": config})
+    assert installation.manage("project", "add", "ready", str(source.path)).returncode == 0
+    terminal = installation.terminal(*command[:-1], "ready")
+    terminal.expect("Setup: $ echo one; sleep 1")
+    terminal.expect("Setup: $ true")
+    terminal.expect("✓ Setup: done (")
+    terminal.expect("do (1 of 1)")
+    terminal.expect("> ")
+    terminal.kill()
 
 
 def test_a_task_is_done_with_an_answer_at_the_prompt(plain: tuple[Installation, tuple[str, ...]]) -> None:

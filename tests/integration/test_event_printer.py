@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import io
+from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.utils import timezone
 
 from tasks_app.cli.event_printer import EventPrinter
 from tasks_app.cli.screen import Screen
 from tasks_app.history.events.append import NewEvent, append
-from tasks_app.models import EventKind, Reason, Run
+from tasks_app.models import EventKind, Reason, Run, Setup, SetupOutcome
 from tests.factories import RunFactory
 
 pytestmark = pytest.mark.django_db
@@ -41,3 +43,34 @@ def test_an_answer_begins_no_run_and_what_people_do_not_see_is_no_action() -> No
     answer = {"number": 1, "question": "Which?", "text": "Red", "by": "Ann", "via": "web"}
     lines, printer = printed(run, (EventKind.ANSWER, answer), (EventKind.SYSTEM, {"subtype": "init"}))
     assert lines[0].strip() == "? Which?" and printer.last_action == "Red"
+
+
+def test_a_setup_is_printed_while_it_runs_and_how_it_ended() -> None:
+    run, out = RunFactory.create(), io.StringIO()
+    task = run.step.task
+    task.setup = {"run": ["make deps", "make build"]}
+    task.save()
+    Setup.objects.create(task=task, number=1, outcome=SetupOutcome.CRASHED, ended_at=timezone.now())
+    printer = EventPrinter(task, Screen(out))
+
+    def news() -> list[str]:
+        out.seek(0)
+        out.truncate()
+        printer.print_new()
+        return out.getvalue().splitlines()
+
+    assert news() == []
+    setup = Setup.objects.create(task=task, number=2, current="make deps")
+    assert news() == ["  · Setup: $ make deps"] and printer.step == "Setup: $ make deps"
+    assert news() == []
+    setup.reports, setup.current = [{"command": "make deps"}], ""
+    setup.outcome, setup.ended_at = SetupOutcome.FAILED, setup.started_at + timedelta(seconds=80)
+    setup.save()
+    assert news() == ["  ✗ Setup: failed (1 min 20 s)"]
+    reports = [{"command": "make deps"}, {"command": "make build"}]
+    done = {"outcome": SetupOutcome.DONE, "ended_at": timezone.now(), "reports": reports}
+    Setup.objects.create(task=task, number=3, **done)
+    append(run, [NewEvent(EventKind.TEXT, {"text": "Hello."})], seq=run.next_seq())
+    lines = news()
+    assert lines[:3] == ["  · Setup: $ make deps", "  · Setup: $ make build", "  ✓ Setup: done (0 s)"]
+    assert lines[4].startswith(run.step.name) and printer.step.startswith(run.step.name)
