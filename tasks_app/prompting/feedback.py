@@ -39,10 +39,16 @@ def answer_feedback(answered: Sequence[AnsweredQuestion], *, answered_by: str) -
     """
     who = " ".join(escape(answered_by).split())
     all_answers = all(one.outcome == "Answered" for one in answered)
-    opening = f"You stopped to ask a human. {who} has {'answered' if all_answers else 'replied'}:"
-    return Feedback(
-        "\n\n".join([opening, *map(_answer_text, answered), "Take this as decided and act on it."])
-    )
+    asked = all(one.kind == "clarification" for one in answered)
+    stopped = "You stopped to ask a human." if asked else "Your work stopped until a human had replied."
+    opening = f"{stopped} {who} has {'answered' if all_answers else 'replied'}:"
+    return Feedback("\n\n".join([opening, *map(_answer_text, answered), *_decided(answered)]))
+
+
+def _decided(answered: Sequence[AnsweredQuestion]) -> list[str]:
+    """Return what an answer asks of the agent. A verdict or a dismissal says it itself."""
+    has_answer = any(one.outcome == "Answered" for one in answered)
+    return ["Take each answer as decided and act on it."] if has_answer else []
 
 
 def applied_feedback(decisions: Sequence[str]) -> Feedback:
@@ -83,7 +89,7 @@ def taken_back_feedback(answered: Sequence[AnsweredQuestion], *, decision: str, 
     return Feedback(
         f"[From the portal: {decision} answered a question of this task earlier. That answer was taken back "
         f"and does not hold any more. {who} has been asked instead.]\n\n{texts}\n\n"
-        f"Take this as decided. Change what you have done because of the earlier answer."
+        "This counts instead. Change what you have done because of the earlier answer."
     )
 
 
@@ -105,7 +111,7 @@ def _answer_text(one: AnsweredQuestion) -> str:
 
 _UNCERTAIN = (
     "The call may have been made, in part or as a whole: look at how things stand. If it is still to be "
-    "made, make it again; you are asked again."
+    "made, make it again; a human is asked once more."
 )
 
 
@@ -191,8 +197,8 @@ def retry_feedback(*, steps_followed: bool = True, put_back: bool = False) -> Fe
     """Tell that a person retries the step from its beginning; with `put_back`, its changes are gone."""
     if put_back:
         return Feedback(
-            "A person restarted this step, after the files were put back: what its earlier "
-            "attempts changed is gone. What humans have decided meanwhile holds."
+            "A person restarted this step after the files were put back to their state before it: what its "
+            "earlier attempts changed is gone. What humans have decided meanwhile holds."
         )
     others = ", and the steps that followed," if steps_followed else ""
     return Feedback(
@@ -213,7 +219,8 @@ def threshold_feedback(threshold: int, *, instructions: str, has_tool: bool = Tr
         )
     return (
         f"[From the portal: the interaction threshold is now {threshold}. From here on the following holds, "
-        f"in place of what you were told of it before.]\n\n{instructions}{'' if has_tool else _BY_COMMAND}"
+        "in place of what you were told before on deciding and asking.]\n\n"
+        f"{instructions}{'' if has_tool else _BY_COMMAND}"
     )
 
 

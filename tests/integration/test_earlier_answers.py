@@ -152,6 +152,23 @@ def test_d4_only_answers_of_people_in_the_same_project(project: Project, user: U
     assert not find_similar_answers(ask(project, *STORE))
 
 
+NAMES_A_DECISION = ("Does D-3 still hold?", "Yes", "No")
+
+
+def test_d4_a_label_of_another_project_means_another_decision(project: Project, user: User) -> None:
+    """D1: within a project a label means one decision for good, so there equal words ask the same."""
+    answered(TaskFactory.create().project, user, *NAMES_A_DECISION)
+    assert not find_similar_answers(ask(project, *NAMES_A_DECISION))
+    earlier = answered(project, user, *NAMES_A_DECISION)
+    one = only(ask(project, *NAMES_A_DECISION))
+    assert (one.question, one.same) == (earlier, True)
+
+
+def test_d4_questions_that_name_different_decisions_are_never_the_same(project: Project, user: User) -> None:
+    answered(project, user, "Does D-4 still hold?", *NAMES_A_DECISION[1:])
+    assert not any(one.same for one in find_similar_answers(ask(project, *NAMES_A_DECISION)))
+
+
 def test_d4_approvals_and_plans_have_no_earlier_answers(project: Project, user: User) -> None:
     answered(project, user, *STORE)
     for kind in (QuestionKind.APPROVAL, QuestionKind.PLAN, QuestionKind.COST):

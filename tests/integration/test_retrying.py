@@ -74,7 +74,7 @@ def test_the_files_can_be_put_back_and_nothing_is_lost(runner: Runner) -> None:
     assert "paint.txt" not in file_in(task, "seen.txt").read_text()
     assert "paint.txt" not in diff_of(task) and "PLAN.md" in diff_of(task)
     prompt = runs(task)[-1].prompt
-    assert "after the files were put back" in prompt and "may have left work" not in prompt
+    assert "after the files were put back to their state" in prompt and "may have left work" not in prompt
     assert "> Painted." not in prompt, "what it says is gone"
     assert [message.text for account in accounts_of([task]) for message in account.messages][1:] == [
         "Looked."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -11,11 +12,23 @@ from tasks_app.prompting.feedback import (
     AnsweredQuestion,
     Feedback,
     answer_feedback,
+    applied_feedback,
+    budget_feedback,
+    changed_decisions_feedback,
+    cost_answer_feedback,
     crash_feedback,
     failed_check_feedback,
     interruption_feedback,
+    lost_work_feedback,
+    not_done_feedback,
+    retry_feedback,
+    set_aside_feedback,
+    soft_limit_feedback,
+    taken_back_feedback,
+    threshold_feedback,
     usage_limit_feedback,
 )
+from tasks_app.prompting.merging import merge_request, unresolved_merge
 from tasks_app.prompting.replay import CLOSING, PastAction, replay
 from tests.unit.golden_files import assert_golden
 
@@ -48,6 +61,53 @@ LIMIT = usage_limit_feedback(reset_at=datetime(2025, 3, 1, 15, 0, tzinfo=UTC))
 )
 def test_h9_the_prompt_that_resumes_without_the_session(name: str, feedback: Feedback) -> None:
     assert_golden(f"replay-{name}", replay(ORIGINAL, actions=ACTIONS, feedback=feedback))
+
+
+TAG = AnsweredQuestion("May it run this command?", "Approved", "Approved", "approval", "git tag v1")
+DENIED = replace(TAG, answer="Denied: not before Monday", outcome="Denied")
+PLAN = AnsweredQuestion("Is the plan right?", "Sent back: where are the tests?", "Sent back", "plan")
+DISMISSED = AnsweredQuestion("Half up?", "You know best.", "Dismissed")
+FEEDBACK: dict[str, str] = {
+    "questions, one of them dismissed": answer_feedback(
+        [AnsweredQuestion("Which?", "The first."), DISMISSED], answered_by="ada"
+    ),
+    "an approval whose session is gone": answer_feedback([TAG], answered_by="ada"),
+    "an approval whose call may have been made": answer_feedback(
+        [replace(TAG, result="")], answered_by="ada"
+    ),
+    "an approval whose call was made": answer_feedback(
+        [replace(TAG, result="v1 was tagged")], answered_by="ada"
+    ),
+    "a denied call": answer_feedback([DENIED], answered_by="ada"),
+    "a plan that is sent back": answer_feedback([PLAN], answered_by="ada"),
+    "a decision that answered": applied_feedback(["D-17"]),
+    "decisions that have changed": changed_decisions_feedback(
+        ["D-1 does not hold any more. D-4 replaces it."], ["D-2"], ["* D-4 (Ada, 3 May 2026): Tabs."]
+    ),
+    "an answer of a decision that was taken back": taken_back_feedback(
+        [AnsweredQuestion("Tabs?", "No.")], decision="D-4", answered_by="ada"
+    ),
+    "several calls at once that wait": set_aside_feedback(),
+    "a lost host": lost_work_feedback("0123456789abcdef"),
+    "a retry": retry_feedback(),
+    "a retry with the files put back": retry_feedback(put_back=True),
+    "a threshold of 0 from now on": threshold_feedback(0, instructions=""),
+    "another threshold from now on": threshold_feedback(2, instructions="When to ask.", has_tool=False),
+    "a spent budget": budget_feedback(),
+    "the soft cost limit": soft_limit_feedback(),
+    "more money": cost_answer_feedback(decided_by="ada", answer="$5.00 more", notes=""),
+    "an early end": cost_answer_feedback(
+        decided_by="ada", answer="Finish early", notes="Leave the docs.", to_finish=0.5
+    ),
+    "a task that was not done": not_done_feedback("The importer is not in this repository."),
+    "a merge": merge_request("main", "0123456", ["a.py", "b.png"], ["b.png"]),
+    "a merge that is not resolved": unresolved_merge(["a.py"], ["b.png"]),
+}
+
+
+def test_h9_every_other_text_that_an_agent_is_told_when_it_goes_on() -> None:
+    texts = [f"=== {name} ===\n\n{text}\n" for name, text in FEEDBACK.items()]
+    assert_golden("told-when-it-goes-on", "\n".join(texts))
 
 
 def test_h9_original_log_feedback_and_closing_stand_in_this_order() -> None:
