@@ -180,10 +180,12 @@ class TestConditions:
         decided(project, [ROUNDING], {ASKED: "Half to even"})
         assert find_match(question) is None
 
+    @pytest.mark.parametrize("state", [DecisionState.ACTIVE, DecisionState.RETIRED, DecisionState.SUPERSEDED])
     def test_a_question_that_names_another_decision_is_for_a_human(
-        self, project: Project, decision: Decision
+        self, project: Project, decision: Decision, state: DecisionState
     ) -> None:
-        other = DecisionFactory.create(project=project)
+        """Also one that does not hold any more: what was said of it may be out of date."""
+        other = DecisionFactory.create(project=project, state=state)
         items = [{**ROUNDING, "question": f"{other.label} says otherwise. How?"}]
         decided(project, items, {items[0]["question"]: "Half up"})
         assert find_match(QuestionFactory.create(task__project=project, items=items)) is None

@@ -40,7 +40,13 @@ from tasks_app.models import (
     paths,
 )
 from tasks_app.services.decisions.changes import lock_decision, record_event
-from tasks_app.services.decisions.citing import UNREAD, blobs_at, related_decisions, texts_of
+from tasks_app.services.decisions.citing import (
+    UNREAD,
+    blobs_at,
+    decisions_named_in_question,
+    related_decisions,
+    texts_of,
+)
 from tasks_app.services.difference import base_of
 from tasks_app.services.questions.question_outcomes import store_outcome
 
@@ -114,11 +120,15 @@ def apply_decisions(task: Task) -> int:
 
 
 def _same_decision(question: Question) -> Decision | None:
-    """Return the one active decision that the question concerns, if it answered the same question."""
+    """Return the one decision that the question concerns, if it holds and answered the same question."""
     if question.kind != QuestionKind.CLARIFICATION or not question.is_open:
         return None
     related = related_decisions(question)
-    return related[0].decision if len(related) == 1 and related[0].same else None
+    if len(related) != 1 or not related[0].same:
+        return None
+    decision = related[0].decision
+    # Of a decision that it names and that does not hold any more, the answer may be out of date.
+    return decision if decisions_named_in_question(question) <= {decision.number} else None
 
 
 def _blocker(decision: Decision, question: Question, conditions: Sequence[Condition]) -> str:

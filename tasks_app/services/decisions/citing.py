@@ -382,6 +382,11 @@ class _Asked:
         return RelatedDecision(decision, self.question, items, bool(same), bool(named), self.find_files)
 
 
+def decisions_named_in_question(question: Question) -> set[int]:
+    """Return the numbers of all decisions that the question names, whether they hold or not."""
+    return set().union(*map(_decisions_named_in_item, question.items))
+
+
 def _decisions_named_in_item(item: Item) -> set[int]:
     texts = [str(item["question"])]
     texts += [f"{one.get('label')} {one.get('description')}" for one in item.get("options") or []]
