@@ -169,6 +169,11 @@ class ReviewState:
     approvals: list[Review]
     requested: bool
 
+    @property
+    def has_content(self) -> bool:
+        """Whether somebody has reviewed the task, or the reader is about to."""
+        return bool(self.reviews or self.drafted or self.open_threads)
+
 
 def review_state(request: HttpRequest, task: Task) -> ReviewState:
     reviews = list(task.reviews.sent().with_answers().select_related("author", "task").order_by("number"))

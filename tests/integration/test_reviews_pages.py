@@ -79,6 +79,23 @@ def test_v5_changes_are_requested_and_fetched_only_once_there_are_some(browser: 
     assert offered() == (False, False)
     Task.objects.update(phase=Phase.DONE)  # then a person may say that something is missing
     assert offered() == (True, False)
+    Task.objects.update(phase=Phase.CANCELLED)  # the service refuses it
+    assert offered() == (False, False)
+
+
+def test_v5_a_review_is_offered_only_once_there_is_something_to_review(browser: Client, task: Task) -> None:
+    def offered() -> tuple[bool, bool]:
+        link = f'<a href="{reverse("task_diff", args=[task.pk])}">'
+        shows = link in browser.get(reverse("task", args=[task.pk])).text
+        return 'id="review-form"' in diff_page(browser, task), shows
+
+    Task.objects.update(phase=Phase.WAITING_FOR_INPUT)
+    assert offered() == (True, True)
+    add(browser, task, "Why?")
+    Task.objects.update(head_commit=task.base_commit)
+    assert offered() == (True, False), "there is a draft to send"
+    ReviewThread.objects.all().delete()
+    assert offered() == (False, False)
 
 
 def test_a_draft_is_edited_removed_and_sent(browser: Client, task: Task) -> None:

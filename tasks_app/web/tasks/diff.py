@@ -21,6 +21,7 @@ from tasks_app.history.events.logs import LogKind, render_log, render_setup_log
 from tasks_app.models import Task
 from tasks_app.services.downloads import download, download_difference, download_patch, record_download
 from tasks_app.services.reviews.reviews import mark_viewed, viewed_key, viewed_keys
+from tasks_app.services.reviews.sending_back import why_not_change
 from tasks_app.web.access import (
     current_user,
     is_htmx,
@@ -33,7 +34,14 @@ from tasks_app.web.access import (
 from tasks_app.web.rendering.diff import FileDiff, Gap, shown_lines
 from tasks_app.web.rendering.file_tree import tree_rows
 from tasks_app.web.rendering.syntax import colours_of, language_of
-from tasks_app.web.reviews import ThreadsBeside, no_threads, own_last_review, review_state, threads_beside
+from tasks_app.web.reviews import (
+    ReviewState,
+    ThreadsBeside,
+    no_threads,
+    own_last_review,
+    review_state,
+    threads_beside,
+)
 from tasks_app.web.tasks.comparison import Comparison, chosen_comparison, chosen_file, number_in
 from tasks_app.web.tasks.diff_files import (
     FileList,
@@ -118,15 +126,24 @@ def _list_context(request: HttpRequest, compared: Comparison) -> dict[str, Any]:
         viewed = viewed_keys(compared.task, current_user(request))
         changes = file_list(compared, threads, viewed, split=_is_split(request))
     listed, task = changes.files if changes else [], compared.task
+    # While the first step waits, there is nothing yet that an agent could change.
+    has_result = bool(listed) or task.is_ended
     names = {name for one in listed for name in (one.file.path, one.file.old_path) if name}
     return {
         "changes": changes,
         "tree": tree_rows([(one.file.path, one) for one in listed]),
         "elsewhere": threads.elsewhere(names),
-        # While the first step waits, there is nothing yet that an agent could change.
-        "may_request_changes": not task.exports_decisions and (bool(listed) or task.is_ended),
-        "review": review_state(request, task) if task.head_commit else None,
+        "may_request_changes": has_result and why_not_change(task) is None,
+        "review": _review(request, compared, has_result=has_result),
     }
+
+
+def _review(request: HttpRequest, compared: Comparison, *, has_result: bool) -> ReviewState | None:
+    """Return what was said of the result; None while there is nothing to review and nothing was said."""
+    if not compared.task.head_commit:
+        return None
+    review = review_state(request, compared.task)
+    return review if has_result or compared.query or review.has_content else None
 
 
 def _file_context(request: HttpRequest, compared: Comparison) -> dict[str, Any]:
