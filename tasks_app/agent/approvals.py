@@ -11,11 +11,19 @@ from typing import Any
 
 from tasks_app.agent.plans import newest_plan
 from tasks_app.core.control_characters import visible
-from tasks_app.core.types import Ask, AskItem, Evidence, Option
+from tasks_app.core.types import (
+    ALLOW_CALL,
+    ALLOW_COMMAND,
+    REVIEW_PLAN,
+    Ask,
+    AskItem,
+    Evidence,
+    Option,
+)
 
 #: Maximum characters of one piece of evidence. The text says where it is cut.
 MAX_EVIDENCE = 40_000
-_MAX_HEADLINE = 200
+_MAX_CALL = 200
 #: What the shell replaces in a word by names of files or by several words. Bounded: an agent writes the word.
 _PATTERN_IN_WORD = re.compile(r"[*?]|\[[^\]]{1,200}\]|\{[^{}]{0,200}[,.][^{}]{0,200}\}")
 _MAX_UNKNOWN_PARTS = 20
@@ -51,27 +59,30 @@ def approval_of(
     """
     given = dict(tool_input)
     if name == "ExitPlanMode":
-        item = AskItem("Is this plan good?", "Plan", (_APPROVE_PLAN, _SEND_BACK))
+        item = AskItem(REVIEW_PLAN, "Plan", (_APPROVE_PLAN, _SEND_BACK))
         # The agent's program puts the plan into the input that the gate saw, which an approval is about. The
         # stream shows it as it was before other calls of the same message, such as the last edit of the plan.
         # Without a file, the only plan is that of the message; a file may be of an earlier plan.
         text = str(given.get("plan") or "") or planned or newest_plan(home) or "(The agent wrote no plan.)"
         plan = (Evidence("markdown", "Plan", visible(text)),)
         return Ask(call_id, "ExitPlanMode", (item,), given, "plan", plan)
-    item = AskItem(_headline(name, given, workspace), "Approval", (_APPROVE, _DENY))
+    item = AskItem(_question(name, given, workspace), "Approval", (_APPROVE, _DENY))
     because = [Evidence("rule", "Rule", rule)] if rule else []
     return Ask(call_id, "call", (item,), given, "approval", (*_evidence(name, given, workspace), *because))
 
 
-def _headline(name: str, given: Mapping[str, Any], workspace: Path) -> str:
+def _question(name: str, given: Mapping[str, Any], workspace: Path) -> str:
+    """Return what is asked about a call, with the call in its second paragraph."""
     if name == "Bash":
-        return f"May the agent run `{_as_headline(str(given.get('command', '')))}`?"
+        return f"{ALLOW_COMMAND}\n\n`{_in_one_line(str(given.get('command', '')))}`"
     if path := given.get("file_path") or given.get("notebook_path"):
-        does = "write" if name == "Write" else "edit" if "Edit" in name else f"use {name} on"
-        return f"May the agent {does} `{_as_headline(str(path).removeprefix(f'{workspace}/'))}`?"
-    if name == "WebFetch":
-        return f"May the agent fetch `{_as_headline(str(given.get('url', '')))}`?"
-    return f"May the agent use `{_as_headline(name)}`?"
+        does = "Write" if name == "Write" else "Edit" if "Edit" in name else f"Use {name} on"
+        call = f"{does} `{_in_one_line(str(path).removeprefix(f'{workspace}/'))}`"
+    elif name == "WebFetch":
+        call = f"Fetch `{_in_one_line(str(given.get('url', '')))}`"
+    else:
+        call = f"Use `{_in_one_line(name)}`"
+    return f"{ALLOW_CALL}\n\n{call}"
 
 
 def _evidence(name: str, given: Mapping[str, Any], workspace: Path) -> list[Evidence]:
@@ -145,6 +156,6 @@ def shorten(text: str) -> str:
     return f"{text[:half]}\n[… {len(text) - 2 * half:,} characters are not shown here …]\n{text[-half:]}"
 
 
-def _as_headline(text: str) -> str:
+def _in_one_line(text: str) -> str:
     line = " ".join(visible(text).replace("`", "'").split())
-    return line if len(line) <= _MAX_HEADLINE else f"{line[:_MAX_HEADLINE]}…"
+    return line if len(line) <= _MAX_CALL else f"{line[:_MAX_CALL]}…"

@@ -71,8 +71,13 @@ class Title:
     context: str = ""
     several: bool = False
 
+    @property
+    def sentence(self) -> str:
+        """What it asks, with its context."""
+        return f"{self.asked} {self.context}".strip()
+
     def __str__(self) -> str:
-        parts = [", ".join(self.headers), f"{self.asked} {self.context}".strip()]
+        parts = [", ".join(self.headers), self.sentence]
         return ": ".join(filter(None, reversed(parts) if self.several else parts))
 
 

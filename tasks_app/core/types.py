@@ -22,6 +22,11 @@ NETWORKS: tuple[Network, ...] = ("none", "model", "full")
 AskWay = Literal["AskUserQuestion", "command", "call", "ExitPlanMode"]
 AskKind = Literal["clarification", "approval", "plan"]
 
+#: What a human is asked about a plan, a command, and any other tool call. The call stands below it.
+REVIEW_PLAN = "Review the plan"
+ALLOW_COMMAND = "Allow this command?"
+ALLOW_CALL = "Allow this call?"
+
 
 def least_network(*networks: Network) -> Network:
     """Return the most restricted of the networks."""

@@ -13,6 +13,7 @@ from django.utils import timezone
 from django.utils.functional import cached_property
 
 from tasks_app.core.asked_items import Title, title_of
+from tasks_app.core.types import ALLOW_COMMAND
 from tasks_app.models.run import Run
 from tasks_app.models.step import Step
 from tasks_app.models.task import Task
@@ -329,7 +330,7 @@ class Question(models.Model):
     def headline_by_evidence(self) -> str:
         """The headline beside the evidence, which already shows the whole command."""
         if self.kind == QuestionKind.APPROVAL and self.evidence and self.evidence[0].get("kind") == "command":
-            return f"May the agent run this command in step “{self.step.name}”?"
+            return ALLOW_COMMAND
         return self.headline
 
     @property

@@ -21,6 +21,7 @@ from django.conf import settings
 
 from tasks_app.core.allowed_networks import Network
 from tasks_app.core.errors import BadInput
+from tasks_app.core.types import ALLOW_COMMAND
 from tasks_app.notifications.errors import NotSent
 from tasks_app.notifications.message import Message
 from tasks_app.notifications.plain_text import one_line
@@ -117,7 +118,7 @@ def payload(message: Message, approval: PushApproval | None = None) -> dict[str,
         "actions": _actions(open="Answer", inbox="Inbox") if message.questions else [],
     }
     if approval:
-        told["title"] = "May the agent run this command?"
+        told["title"] = ALLOW_COMMAND
         told["body"] = f"{approval.command}\n{told['body']}"
         told["actions"] = _actions(approved="Approve", denied="Deny")
         told["decide"] = {"url": approval.url, "signature": approval.signature}

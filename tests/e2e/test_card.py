@@ -45,7 +45,7 @@ result = [task.pk, question.pk]
 #: The question becomes the approval of a command.
 APPROVAL = """
 Question.objects.filter(pk={number}).update(
-    kind="approval", items=[{{"question": "May the agent run this?"}}],
+    kind="approval", items=[{{"question": "Allow this call?"}}],
     evidence=[{{"kind": "command", "title": "Bash", "text": "make deploy"}}],
 )
 """

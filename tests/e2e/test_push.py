@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, Worker, expect
 
+from tasks_app.core.types import ALLOW_COMMAND
 from tests.e2e.conftest import SignIn
 from tests.e2e.test_card import APPROVAL, ASK
 from tests.portal import UpPortal
@@ -74,7 +75,7 @@ def pushed(portal: UpPortal, page: Page) -> tuple[int, dict[str, Any]]:
 
 def test_a_command_is_approved_in_the_notification(portal: UpPortal, page: Page) -> None:
     number, shown = pushed(portal, page)
-    assert shown["title"] == "May the agent run this command?"
+    assert shown["title"] == ALLOW_COMMAND
     assert shown["body"].splitlines()[0] == "make deploy"
     assert shown["actions"] == ["approved", "denied"]
     shown = worker_of(page).evaluate(CLICK, "approved")

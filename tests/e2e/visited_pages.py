@@ -11,6 +11,7 @@ from django.test import Client
 from django.utils import timezone
 
 from tasks_app.core.phases import Phase
+from tasks_app.core.types import ALLOW_COMMAND
 from tasks_app.history.audit import record
 from tasks_app.history.events.append import append_one
 from tasks_app.models import (
@@ -249,7 +250,7 @@ UNBROKEN = {
     "header": "y" * 80,
     "options": [{"label": "z" * 300, "description": "w" * 300}, {"label": "No"}],
 }
-DEPLOY = {"question": "May the agent run this command?", "header": "Bash"}
+DEPLOY = {"question": ALLOW_COMMAND, "header": "Bash"}
 PLAN = {"question": "Is this plan right?", "header": "Plan"}
 FILE = {"kind": "file", "title": "shop/bill.py", "text": "def total(items):\n    return sum(items)\n"}
 COMMAND = {

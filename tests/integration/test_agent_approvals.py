@@ -13,6 +13,7 @@ import pytest
 
 from tasks_app.agent.call_permissions import AnswersFolder, GivenAnswer, permission_for, refuse_as_set_aside
 from tasks_app.agent.port import CallPermission, Ending, RunResult
+from tasks_app.core.types import ALLOW_CALL, ALLOW_COMMAND, REVIEW_PLAN
 from tasks_app.rehearsal.conversation import Conversation
 from tasks_app.rehearsal.script import Reply
 from tasks_app.rehearsal.server import _Handler
@@ -66,7 +67,7 @@ def test_an_approved_call_is_made_once_and_its_result_is_its_own(bench: Bench, m
     assert result.ending is Ending.ASKED
     (ask,) = result.asks
     assert (ask.kind, ask.tool_use_id) == ("approval", result.deferred)
-    assert ask.items[0].question == "May the agent run `echo guarded >> guarded.txt; exit 3`?"
+    assert ask.items[0].question == f"{ALLOW_COMMAND}\n\n`echo guarded >> guarded.txt; exit 3`"
     assert ask.evidence[0].text == "echo guarded >> guarded.txt; exit 3"
     assert lines(bench, "guarded.txt") == 0
     after = decided(bench, result, approved=True, may_ask=may_ask, notes="Mind the gap.")
@@ -132,7 +133,7 @@ def test_without_a_rule_nothing_is_asked(bench: Bench) -> None:
 
 def test_files_are_shown_as_they_would_be_written_and_edited(real: Bench) -> None:
     result = start(real, "approve-files")
-    assert result.asks[0].items[0].question == "May the agent write `guarded.sql`?"
+    assert result.asks[0].items[0].question == f"{ALLOW_CALL}\n\nWrite `guarded.sql`"
     assert [(one.kind, one.title, one.text) for one in result.asks[0].evidence if one.kind != "rule"] == [
         ("file", "guarded.sql", "select 1;\n")
     ]
@@ -174,7 +175,7 @@ def test_a_session_taken_up_without_a_decision_waits_at_the_same_call(bench: Ben
 def test_a_plan_is_reviewed_before_anything_is_written(bench: Bench) -> None:
     result = start(bench, "plan-too-early", planning=True)
     (ask,) = result.asks
-    assert (ask.kind, ask.items[0].question) == ("plan", "Is this plan good?")
+    assert (ask.kind, ask.items[0].question) == ("plan", REVIEW_PLAN)
     assert [(one.kind, one.text) for one in ask.evidence] == [("markdown", "# Plan\n")]
     assert lines(bench, "early.txt") == 0
     if bench.real:

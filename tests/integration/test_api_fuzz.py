@@ -194,7 +194,7 @@ def _special(project: Project) -> dict[str, dict[str, Any]]:
     sequence = SequenceFactory.create(project=project, phase=Phase.FAILED)
     _failed(project, sequence)
     asked = {
-        "question": "May the agent run `git push`?",
+        "question": "Allow this command?\n\n`git push`",
         "options": [{"label": "Approve"}, {"label": "Deny"}],
     }
     base = paths.repository(project).head("main")

@@ -177,7 +177,7 @@ def test_who_may_only_look_cannot_answer(answer: Callable[..., Outcome]) -> None
 
 
 PUSH = {
-    "question": "May the agent run `git push`?",
+    "question": "Allow this command?\n\n`git push`",
     "options": [{"label": "Approve", "description": ""}, {"label": "Deny", "description": ""}],
 }
 

@@ -13,7 +13,7 @@ from tasks_app.agent.fake_script import Act, End, Turn, ask, plan, say, shell, w
 from tasks_app.cli.questions import show_question
 from tasks_app.cli.screen import Screen
 from tasks_app.core.phases import Phase
-from tasks_app.core.types import Ask
+from tasks_app.core.types import ALLOW_COMMAND, Ask
 from tasks_app.engine.prompts.values import history
 from tasks_app.engine.runs.conclude import folder_of_shell
 from tasks_app.engine.runs.steps import SET_ASIDE
@@ -258,7 +258,7 @@ def test_later_steps_read_verdicts_in_one_line_and_dismissals_as_such(runner: Ru
     )
     assert "Answered by" not in prompt
     (line,) = [line for line in prompt.splitlines() if line.startswith("2. Step first, ")]
-    assert line.endswith(f"May the agent run `echo guarded >> guarded.txt`? Denied: Not now. (by {who})")
+    assert line.endswith(f"{ALLOW_COMMAND} `echo guarded >> guarded.txt` Denied: Not now. (by {who})")
     assert [entry.outcome for entry in history(task)] == ["Dismissed", "Denied"]
 
 

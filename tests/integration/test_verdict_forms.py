@@ -9,6 +9,7 @@ import pytest
 from django.conf import settings
 from django.urls import reverse
 
+from tasks_app.core.types import ALLOW_COMMAND, REVIEW_PLAN
 from tasks_app.models import Question, QuestionKind, QuestionState, Role, User, Verdict
 from tasks_app.services.tasks import cancel_task
 from tests.browser import signed_in
@@ -29,7 +30,7 @@ WAYS = {
 def asked(kind: QuestionKind) -> Question:
     if kind == QuestionKind.CLARIFICATION:
         return QuestionFactory.create()
-    item = {"question": "May the agent do this?", "header": "Bash"}
+    item = {"question": "Allow this call?", "header": "Bash"}
     return QuestionFactory.create(kind=kind, items=[item], evidence=[COMMAND])
 
 
@@ -47,20 +48,20 @@ def fresh(question: Question) -> Question:
 
 def test_a_command_stands_on_its_card_once() -> None:
     """In lists, notices and histories, where it does not stand beside it, the headline names it."""
-    item = {"question": "May the agent run `make deploy`?", "header": "Approval"}
+    item = {"question": f"{ALLOW_COMMAND}\n\n`make deploy`", "header": "Approval"}
     question = QuestionFactory.create(kind=QuestionKind.APPROVAL, items=[item], evidence=[COMMAND])
     client = signed_in(member_of(question))
     card = client.get(reverse("question", args=[question.pk]), headers={"HX-Request": "true"}).text
-    assert f"May the agent run this command in step “{question.step.name}”?</h2>" in card
+    assert f"{ALLOW_COMMAND}</h2>" in card
     assert card.count("make deploy") == 1 and "make deploy &lt;now&gt;" in card
-    assert "May the agent run make deploy?" in client.get("/history/?kind=questions").text
+    assert f"{ALLOW_COMMAND} make deploy" in client.get("/history/?kind=questions").text
     send(member_of(question), "question_decide", question, {"verdict": "approved"})
     after = client.get(reverse("question", args=[question.pk]), headers={"HX-Request": "true"}).text
-    assert "May the agent run <code>make deploy</code>?" in after
+    assert f'{ALLOW_COMMAND} <span class="title-context"><code>make deploy</code></span>' in after
 
 
 def test_h5_a_revised_plan_shows_the_comments_and_what_has_changed() -> None:
-    item = {"question": "Is this plan good?", "header": "Plan", "options": []}
+    item = {"question": REVIEW_PLAN, "header": "Plan", "options": []}
     plans = [[{"kind": "markdown", "title": "Plan", "text": text}] for text in ("One\nTwo", "One\nThree")]
     first = QuestionFactory.create(kind=QuestionKind.PLAN, items=[item], evidence=plans[0])
     client = signed_in(member_of(first))

@@ -33,7 +33,7 @@ from tests.people import acting
 pytestmark = pytest.mark.django_db
 
 WEB = Channel.WEB
-PUSH = {"question": "May the agent run `git push`?", "options": [{"label": "Approve"}, {"label": "Deny"}]}
+PUSH = {"question": "Allow this command?\n\n`git push`", "options": [{"label": "Approve"}, {"label": "Deny"}]}
 
 
 def asked(kind: QuestionKind = QuestionKind.CLARIFICATION, **more: Any) -> Question:

@@ -20,6 +20,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from django.test import Client
 
 from tasks_app.core.phases import Phase
+from tasks_app.core.types import ALLOW_COMMAND
 from tasks_app.models import (
     Action,
     AuditEntry,
@@ -234,7 +235,7 @@ class TestDecidingInANotification:
     def approval(self, question: Question) -> Question:
         Question.objects.update(
             kind=QuestionKind.APPROVAL,
-            items=[{"question": "May the agent run `git push`?", "options": []}],
+            items=[{"question": "Allow this command?\n\n`git push`", "options": []}],
             evidence=[{"kind": "command", "title": "Push", "text": "git push"}],
         )
         question.refresh_from_db()
@@ -256,7 +257,7 @@ class TestDecidingInANotification:
         self, service: Receiver, approval: Question, ann: User
     ) -> None:
         told = self.told(service, ann)
-        assert told["title"] == "May the agent run this command?"
+        assert told["title"] == ALLOW_COMMAND
         assert told["body"].splitlines()[0] == "git push"
         assert [action["action"] for action in told["actions"]] == ["approved", "denied"]
         answer = self.decided(ann, told, "approved")

@@ -317,7 +317,8 @@ def _card(question: Question, may_act: bool, *, typed: CardInput | None = None, 
     pairs = zip(question.items, typed.items, strict=True)
     items = [_item(number, *pair) for number, pair in enumerate(pairs)]
     if question.is_open and question.kind == QuestionKind.APPROVAL:  # afterwards its evidence is folded
-        items = [replace(item, headline=headline(question.headline_by_evidence)) for item in items]
+        asked = question.headline_by_evidence
+        items = [replace(item, headline=headline(asked), context=context(asked)) for item in items]
     return Card(question, may_act, items=items, evidence=evidence_of(question), typed=typed, **options)
 
 

@@ -122,10 +122,13 @@ class Entry:
 
     @property
     def asked(self) -> list[str]:
-        """The question's text: completely, or of several items the first paragraphs."""
+        """The question's text: completely; of several items, or beside its command, only what is asked."""
         items = [_dict(item) for item in _list(self.payload.get("items"))]
         texts = [str(item.get("question", "")) for item in items] or [str(self.payload.get("question", ""))]
-        return texts if len(texts) == 1 else [headline(text) for text in texts]
+        shows_command = any(
+            _dict(one).get("kind") == "command" for one in _list(self.payload.get("evidence"))
+        )
+        return texts if len(texts) == 1 and not shows_command else [headline(text) for text in texts]
 
     @property
     def answers(self) -> list[tuple[str, str]]:

@@ -164,7 +164,7 @@ def _questions(principal: Principal, filters: HistoryFilters, place: PageCursor)
 
 def _question_result(filters: HistoryFilters, question: Question) -> QuestionResult:
     """Return a result with the answer, or with the context if only that matches."""
-    line, answer = plain_text(question.title.asked), question.answer_text[:_SHOWN]
+    line, answer = plain_text(question.title.sentence), question.answer_text[:_SHOWN]
     words = _snippet(answer, filters.words)
     if not words and not snippet(line, filters.words):
         words = _snippet(question.headline[:_SHOWN], filters.words)

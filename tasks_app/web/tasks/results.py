@@ -106,7 +106,7 @@ def result_of(done: Task | Sequence) -> Result | None:
         removed=sum(file.removed for file in files),
         checks=list(dict.fromkeys(passed_checks(tasks))),
         decisions=[
-            Decided(one, headline(asked), answer)
+            Decided(one, headline(asked) if one.takes_answer else one.title.sentence, answer)
             for one in settled.order_by("task", "number")
             for asked, answer in one.asked_and_answered
         ],
