@@ -60,7 +60,7 @@ def _assert_settled_once(question: Question) -> None:
     entries = AuditEntry.objects.filter(
         task_id=question.task_id,
         action__in=[Action.ANSWERED, Action.DISMISSED],
-        detail__question=question.number,
+        detail__question=question.pk,
     )
     taken_back = Event.objects.filter(run=question.run, payload__taken_back=question.number).count()
     settled = int(question.state in SETTLED) + taken_back

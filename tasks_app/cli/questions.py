@@ -49,7 +49,7 @@ def show_question(screen: Screen, question: Question) -> None:
 def show_evidence(screen: Screen, question: Question) -> None:
     """Print the command, file, diff or plan that is to be approved, and the comments that a plan answers."""
     if earlier := question.revises:
-        screen.say(f"{earlier.answerer} sent back plan {earlier.number}:", indent=2, style="dim")
+        screen.say(f"{earlier.answerer} sent back plan {earlier.pk}:", indent=2, style="dim")
         screen.say(earlier.notes, indent=4)
     for piece in question.evidence:
         screen.say(piece["title"], indent=2, style="dim")

@@ -420,14 +420,15 @@ class TestEngine:
 
     def test_every_log_names_the_decision(self, rows: Rows, project: Project, decision: Decision) -> None:
         task = rows.advance(started(rows, project))
-        event = task.questions.get().run.events.get(kind=EventKind.ANSWER)
+        question = task.questions.get()
+        event = question.run.events.get(kind=EventKind.ANSWER)
         assert event.payload["decision"] == decision.number
         assert format_event(event).split("] ", 1)[1] == f'[DECISION] Answered by {decision.label}: "Yes"\n'
         entry = AuditEntry.objects.get(action=Action.ANSWERED)
         assert (entry.actor, entry.actor_name) == (None, decision.label)
-        assert entry.detail == {"question": 1, "decision": decision.number}
+        assert entry.detail == {"question": question.pk, "decision": decision.number}
         moved = task.transitions.filter(step=None, target=Phase.PENDING).latest("pk")
-        assert moved.reason == f"{decision.label} answered question 1"
+        assert moved.reason == f"{decision.label} answered question {question.pk}"
         used = decision.events.get(kind=DecisionEventKind.APPLIED)
         assert (used.task, used.user) == (task, None)
         assert Decision.objects.with_counts().get().uses == 2  # confirmed and applied

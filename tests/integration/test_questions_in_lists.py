@@ -82,7 +82,8 @@ def test_h3_a_question_in_a_list_says_what_it_is_about(reader: User, place: str)
 def test_h5_a_plan_and_an_approval_are_called_by_their_kind(
     reader: User, kind: QuestionKind, name: str, line: str
 ) -> None:
-    question = QuestionFactory.create(kind=kind, items=[{"question": "Go?", "header": name, "options": []}])
+    item = {"question": "Go?", "header": name, "options": []}
+    question = QuestionFactory.create(kind=kind, items=[item], number=7_001)
     run = question.run
     append_one(run, EventKind.QUESTION, question_payload(question))
     Run.objects.filter(pk=run.pk).update(outcome=Outcome.ASKED, ended_at=timezone.now())
@@ -92,7 +93,8 @@ def test_h5_a_plan_and_an_approval_are_called_by_their_kind(
     )
     halted(question, reader)
     task = words(page(reader, "task", question.task_id))
-    assert line in task and f"{name} 1" in task
+    assert line in task and task.count(f"{name} {question.pk} ") == 1, "in the log"
+    assert "7001" not in task, "`answer` and the addresses of questions take their ids"
     assert ("after an answer" in task) == ("asked and stopped" in task) == (name == "Question")
     assert f"{name} Go?" in words(page(reader, "dashboard")) or name == "Question"
     assert re.search(rf"{name} +{name}: Go\?", words(page(reader, "notices")))
@@ -137,4 +139,4 @@ def test_h5_the_verdict_of_a_plan_is_no_answer(reader: User) -> None:
         kind=QuestionKind.PLAN, state=QuestionState.ANSWERED, verdict=Verdict.APPROVED, answered_by=reader,
         answered_at=timezone.now(), items=[{"question": "Is it good?", "header": "Plan", "options": []}],
     )  # fmt: skip
-    assert 'title="Plan 1 in the log"' in page(reader, "task", question.task_id)
+    assert f'title="Plan {question.pk} in the log"' in page(reader, "task", question.task_id)

@@ -72,8 +72,8 @@ def test_h5_a_revised_plan_shows_the_comments_and_what_has_changed() -> None:
         task=first.task, run=run, number=2, kind=QuestionKind.PLAN, items=[item], evidence=plans[1]
     )
     page = client.get(reverse("question", args=[second.pk])).text
-    assert "Name <code>three</code>." in page and "plan 1</a>" in page
-    changed = page[page.index("Changed since plan 1") : page.index("evidence-markdown")]
+    assert "Name <code>three</code>." in page and f"plan {first.pk}</a>" in page
+    changed = page[page.index(f"Changed since plan {first.pk}") : page.index("evidence-markdown")]
     assert re.findall('class="dl dl-(add|del)"', changed) == ["del", "add"]
 
 

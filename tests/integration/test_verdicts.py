@@ -111,7 +111,7 @@ def test_denying_and_sending_back_want_a_reason(notes: str) -> None:
 )
 def test_a_verdict_must_fit_the_question(kind: QuestionKind, verdict: str) -> None:
     question = asked(kind)
-    with pytest.raises(BadInput, match="Question 1 is a"):
+    with pytest.raises(BadInput, match=f"Question {question.pk} is a"):
         decide(question, verdict, by=acting(member_of(question)), via=WEB, notes="why")
 
 

@@ -137,7 +137,7 @@ def ask_humans(
         question = _store_question(task, run, ask, deferred=deferred, state=state)
         recorder.write(NewEvent(EventKind.QUESTION, question_payload(question)))
         record(
-            Action.ASKED, task=task, subject=question.headline, question=question.number,
+            Action.ASKED, task=task, subject=question.headline, question=question.pk,
             actor_name=f"agent of {run.step.name}",
         )  # fmt: skip
     Change.objects.create(task=task, kind=ChangeKind.QUESTION)

@@ -65,7 +65,7 @@ def _store_question(task: Task, step: Step) -> None:
     )
     append_one(question.run, EventKind.QUESTION, question_payload(question))
     record(
-        Action.ASKED, task=task, subject=question.headline, question=number, actor_name="the portal"
+        Action.ASKED, task=task, subject=question.headline, question=question.pk, actor_name="the portal"
     )  # fmt: skip
 
 

@@ -10,6 +10,7 @@ def question_payload(question: Question) -> dict[str, Json]:
     """Return the payload of the event that shows the question in the log."""
     return {
         "number": question.number,
+        "question_id": question.pk,
         "kind": question.kind,
         "question": question.headline,
         "items": question.items,

@@ -165,9 +165,7 @@ def prepare(question: Question, answers: Mapping[str, str], given: DecisionInput
 def _require_known_items(question: Question, given: DecisionInput) -> None:
     asked = {str(item["question"]) for item in question.items}
     if unknown := next((one for one in given.by_item if one not in asked), None):
-        raise BadInput(
-            f"question {question.number} does not ask “{unknown[:60]}”", where="remember.statements"
-        )
+        raise BadInput(f"question {question.pk} does not ask “{unknown[:60]}”", where="remember.statements")
     if given.remember.statement and len(asked) > 1:
         raise BadInput(
             "each question on the card becomes a decision of its own; name the one of each statement",
@@ -406,7 +404,7 @@ def _retire(decision: Decision, question: Question, *, by: User) -> None:
     if not decision.is_active:
         return
     close(decision, DecisionState.RETIRED)
-    note = f"The answer to question {question.number} was taken back."
+    note = f"The answer to question {question.pk} was taken back."
     record_event(decision, DecisionEventKind.RETIRED, by=by, question=question, note=note)
     record(
         Action.DECISION_RETIRED, by=by, project=decision.project, task=question.task,

@@ -249,7 +249,7 @@ _EXPECTED = {
 
 
 def _not_what_is_expected(question: Question) -> str:
-    return f"Question {question.number} is {_EXPECTED[QuestionKind(question.kind)]}."
+    return f"Question {question.pk} is {_EXPECTED[QuestionKind(question.kind)]}."
 
 
 def _require_no_decision(reply: Reply) -> None:
@@ -267,7 +267,7 @@ def _check_reply(question: Question, reply: Reply) -> Reply:
     """
     asked = {str(item["question"]) for item in question.items}
     if unknown := next((name for name in reply.answers if name not in asked), None):
-        raise BadInput(f"question {question.number} does not ask “{unknown}”", where="answers")
+        raise BadInput(f"question {question.pk} does not ask “{unknown}”", where="answers")
     answers = {}
     for item in question.items:
         answer = normalise(reply.answers.get(item["question"], ""))
@@ -300,10 +300,8 @@ def reopen(question: Question, task: Task, *, by: Principal) -> None:
         setattr(question, name, value)
     question.save(update_fields=list(_OPEN))
     forget_answer(question)
-    reason = f"{by.user.shown_name} took back the answer to question {question.number}"
-    record(
-        Action.ANSWER_TAKEN_BACK, by=by.user, task=task, subject=question.headline, question=question.number
-    )
+    reason = f"{by.user.shown_name} took back the answer to question {question.pk}"
+    record(Action.ANSWER_TAKEN_BACK, by=by.user, task=task, subject=question.headline, question=question.pk)
     append_one(question.run, EventKind.NOTE, {"text": f"{reason}.", "taken_back": question.number})
     Change.objects.create(task=task, kind=ChangeKind.QUESTION)
     if task.phase == Phase.PENDING:
@@ -368,7 +366,7 @@ def _agent_may_have_it(question: Question, task: Task) -> bool:
 
 def _ask_again(question: Question, task: Task, *, by: Principal) -> Question:
     """Ask the question again, of the step that is under way, and stop its run."""
-    reason = f"{by.user.shown_name} took back the answer of {question.answerer} to question {question.number}"
+    reason = f"{by.user.shown_name} took back the answer of {question.answerer} to question {question.pk}"
     question.taken_back_by, question.taken_back_at = by.user, timezone.now()
     question.save(update_fields=["taken_back_by", "taken_back_at"])
     step = task.steps.exclude(phase=Phase.DONE).order_by("position")[0]
@@ -386,9 +384,7 @@ def _ask_again(question: Question, task: Task, *, by: Principal) -> Question:
         asked_at=timezone.now(),
         **{name: getattr(question, name) for name in _KEPT},
     )
-    record(
-        Action.ANSWER_TAKEN_BACK, by=by.user, task=task, subject=question.headline, question=question.number
-    )
+    record(Action.ANSWER_TAKEN_BACK, by=by.user, task=task, subject=question.headline, question=question.pk)
     append_one(run, EventKind.NOTE, {"text": f"{reason}."})
     append_one(run, EventKind.QUESTION, question_payload(anew))
     _wait_for_input(task, step, reason=reason, by=by)

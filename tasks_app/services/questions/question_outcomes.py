@@ -53,7 +53,7 @@ def store_outcome(
             taken = {"decision": question.applied.number}
         record(
             action, by=user, actor_name=question.answerer, task=task, subject=question.headline,
-            question=question.number, **taken,
+            question=question.pk, **taken,
         )  # fmt: skip
         append_one(question.run, EventKind.ANSWER, _payload(question))
         Change.objects.create(task=task, kind=ChangeKind.QUESTION)
@@ -126,7 +126,7 @@ def _payload(question: Question) -> dict[str, object]:
 
 
 def _resume(question: Question, task: Task, *, by: User | None) -> None:
-    reason = f"{question.answerer} {_VERBS[question.outcome]} question {question.number}"
+    reason = f"{question.answerer} {_VERBS[question.outcome]} question {question.pk}"
     move(question.step, Phase.PENDING, reason=reason, by=by)
     paused = paused_until_now(task)
     # The answer of a decision can be taken back later as well, so the agent need not wait for that.
