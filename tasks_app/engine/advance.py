@@ -31,7 +31,6 @@ from tasks_app.engine.traces.spans import context_of_task
 from tasks_app.engine.worker_context import WorkerContext
 from tasks_app.engine.workers.leaving import is_left_to_others, leave_to_other_host, leave_to_other_worker
 from tasks_app.engine.workspaces.recording import commit_for_sequence, tidy_repository
-from tasks_app.history.statistics import paused_until_now
 from tasks_app.history.transitions import move
 from tasks_app.models import Outcome, Run, Step, Task, paths
 from tasks_app.services.costs.soft_limit import end_if_decided
@@ -236,8 +235,7 @@ def _end_wait_for_reset(task: Task, lease: Lease) -> None:
         reason = "looks whether some of the budget is left"
     for step in task.steps.filter(phase=Phase.WAITING_FOR_RESET):
         move(step, Phase.PENDING, reason=reason, epoch=lease.epoch)
-    paused = paused_until_now(task)
-    move(task, Phase.PENDING, reason=reason, epoch=lease.epoch, paused_seconds=paused)
+    move(task, Phase.PENDING, reason=reason, epoch=lease.epoch)
 
 
 def _running_step(task: Task) -> Step | None:

@@ -21,6 +21,8 @@ from tasks_app.models.phased import Phased
 
 #: Phases in which a task waits for a human or for the reset of a usage limit.
 PAUSES = frozenset({Phase.WAITING_FOR_INPUT, Phase.WAITING_FOR_RESET, Phase.INTERRUPTED})
+#: Phases in which a task that was started does not work: in the last one it is queued again.
+NOT_WORKING = PAUSES | {Phase.PENDING}
 
 _SUMS = {
     name: Sum(name)
@@ -40,7 +42,7 @@ class By(StrEnum):
 class Duration:
     """Seconds: `total` from start to end or now, None before the start; `paused` is the part spent waiting.
 
-    Waiting is for humans (an answer, or resuming) and for usage limits.
+    Waiting is for humans (an answer, or resuming), for usage limits, and after that for a worker.
     """
 
     total: float | None = None
@@ -122,7 +124,7 @@ def paused_until_now(task: Task) -> float:
 
     The time between its end and a resume counts as waiting too.
     """
-    return task.paused_seconds + _seconds_since(_pause_starts([task], PAUSES | ENDED).get(task.pk))
+    return task.paused_seconds + _seconds_since(_pause_starts([task], NOT_WORKING | ENDED).get(task.pk))
 
 
 def _to_usage(row: Mapping[str, float | None]) -> Usage:
@@ -182,7 +184,7 @@ def _seconds_since(at: datetime | None) -> float:
     return (timezone.now() - at).total_seconds() if at else 0.0
 
 
-def _pause_starts(tasks: Iterable[Task], phases: Collection[Phase] = PAUSES) -> dict[int, datetime]:
+def _pause_starts(tasks: Iterable[Task], phases: Collection[Phase] = NOT_WORKING) -> dict[int, datetime]:
     """Return when each task that is in one of these phases entered it."""
     waiting = [task.pk for task in tasks if task.phase in phases and task.started_at is not None]
     if not waiting:

@@ -11,6 +11,7 @@ from django.utils import timezone
 from tasks_app.core.errors import IllegalMove
 from tasks_app.core.moves import allowed, allowed_between_tasks
 from tasks_app.core.phases import ENDED, Phase
+from tasks_app.history.statistics import NOT_WORKING, paused_until_now
 from tasks_app.models import Change, ChangeKind, Sequence, SequenceTransition, Step, Task, Transition, User
 
 
@@ -98,6 +99,8 @@ def _stamps(thing: Task | Step, target: Phase) -> dict[str, Any]:
     stamps: dict[str, Any] = {"ended_at": now if target in ENDED else None}
     if isinstance(thing, Task):
         stamps["undo_until"] = None
+        if thing.phase in NOT_WORKING | ENDED:
+            stamps["paused_seconds"] = paused_until_now(thing)
         if Phase.DONE in (thing.phase, target) or target is Phase.CANCELLED:
             stamps["early_end"] = ""  # unless it says otherwise: the end decided on was reached, or is off
     if target is Phase.RUNNING:

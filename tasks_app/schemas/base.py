@@ -116,7 +116,9 @@ class HasMetrics(HasUsage):
         description="From the start to the end, or until now; null before the start."
     )
     working_seconds: Seconds | None = Field(description="The same without pauses.")
-    paused_seconds: Seconds = Field(description="Waiting for people and for usage limits.")
+    paused_seconds: Seconds = Field(
+        description="Waiting for people, for usage limits, and then for a worker."
+    )
 
 
 class HasTimes(Out):

@@ -31,7 +31,8 @@ class Waited(Out):
     tasks: int = Field(description="Tasks that were begun.")
     working_seconds: Seconds = Field(validation_alias="working", description="Agents and checks at work.")
     paused_seconds: Seconds = Field(
-        validation_alias="paused", description="Waiting for people and for usage limits."
+        validation_alias="paused",
+        description="Waiting for people, for usage limits, and then for a worker.",
     )
     questions: int = Field(description="Questions that were asked.")
     answered: int = Field(description="Those that were answered, dismissed or decided.")

@@ -10,7 +10,6 @@ from django.utils import timezone
 from tasks_app.core.errors import BadInput, IllegalMove
 from tasks_app.core.phases import RETRYABLE, Phase
 from tasks_app.history.audit import record
-from tasks_app.history.statistics import paused_until_now
 from tasks_app.history.transitions import move
 from tasks_app.models import Action, Step, Task, User
 from tasks_app.permissions import Principal, require_actor
@@ -34,10 +33,9 @@ def retry_from(task: Task, step: Step, *, by: Principal, put_back: bool = False,
         reset_to = _known_base_commit(step) if put_back else ""
         for one in task.steps.filter(position__gte=step.position):
             reset_step(one, reason=reason, by=by.user, put_back=put_back)
-        paused = paused_until_now(task)
         task.questions.forget_ends()
         move(
-            task, Phase.PENDING, reason=reason, by=by.user, failure="", paused_seconds=paused, early_end="",
+            task, Phase.PENDING, reason=reason, by=by.user, failure="", early_end="",
             resets_at=None, retry_at=None, queued_at=task.queued_at or timezone.now(), reset_to=reset_to,
         )  # fmt: skip
         record(Action.TASK_RETRIED, by=by.user, task=task, step=step.name, put_back=put_back)

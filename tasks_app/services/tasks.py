@@ -25,7 +25,6 @@ from tasks_app.core.phases import CANCELLABLE, ENDED, RESUMABLE, Phase
 from tasks_app.core.types import JsonObject
 from tasks_app.git import branch_name
 from tasks_app.history.audit import record
-from tasks_app.history.statistics import paused_until_now
 from tasks_app.history.transitions import move
 from tasks_app.models import (
     Action,
@@ -260,11 +259,10 @@ def cancel_locked(task: Task, *, reason: str, by: User | None = None, actor_name
     """Cancel a task whose row the transaction has locked: by a user, or by somebody outside of the portal."""
     for step in task.steps.exclude(phase__in=[*ENDED, Phase.PENDING]):
         move(step, Phase.CANCELLED, reason=reason, by=by)
-    paused = paused_until_now(task)
     if task.questions.open().update(state=QuestionState.WITHDRAWN):
         Change.objects.create(task=task, kind=ChangeKind.QUESTION)
     task.questions.forget_ends()
-    move(task, Phase.CANCELLED, reason=reason, by=by, paused_seconds=paused)
+    move(task, Phase.CANCELLED, reason=reason, by=by)
     record(Action.TASK_CANCELLED, by=by, actor_name=actor_name, task=task)
 
 
@@ -284,10 +282,9 @@ def resume_task(task: Task, *, by: Principal, notify: bool = True) -> None:
         target = Phase.WAITING_FOR_INPUT if withdrawn else Phase.PENDING
         for step in task.steps.filter(phase__in=RESUMABLE):
             move(step, target, reason=reason, by=by.user, failures=0, failure="")
-        paused = paused_until_now(task)
         move(
             task, target, reason=reason, by=by.user,
-            failure="", paused_seconds=paused, resets_at=None, retry_at=None,
+            failure="", resets_at=None, retry_at=None,
             queued_at=task.queued_at or timezone.now(),
         )  # fmt: skip
         record(Action.TASK_WENT_ON, by=by.user, task=task)

@@ -14,6 +14,7 @@ from django.utils import timezone
 from tasks_app.core.phases import Phase
 from tasks_app.core.types import Usage
 from tasks_app.history import statistics as stats
+from tasks_app.history.transitions import move
 from tasks_app.models import Run, Step, Task, Transition
 from tasks_app.services.usage.usage import usage_of_all_time
 from tests.factories import RunFactory, SequenceFactory, TaskFactory, UserFactory
@@ -117,6 +118,16 @@ class TestDurations:
         moved(task, (phase, 2))
         assert stats.of_task(task).duration.paused == near(2 * HOUR)
         assert stats.paused_until_now(task) == near(2 * HOUR)
+
+    def test_a_task_that_is_queued_again_does_not_work(self) -> None:
+        """Nor while it then runs is that time counted as work."""
+        task = TaskFactory.create(started_at=ago(5), phase=Phase.PENDING, paused_seconds=HOUR)
+        moved(task, (Phase.RUNNING, 5), (Phase.WAITING_FOR_INPUT, 4), (Phase.PENDING, 3))
+        assert stats.of_task(task).duration.working == near(HOUR)
+        move(task, Phase.RUNNING)
+        task.refresh_from_db()
+        assert task.paused_seconds == near(4 * HOUR)
+        assert stats.of_task(task).duration.working == near(HOUR)
 
     def test_a_running_task_does_not_wait(self) -> None:
         task = TaskFactory.create(started_at=ago(5), phase=Phase.RUNNING, paused_seconds=HOUR)

@@ -21,7 +21,6 @@ from tasks_app.core.phases import Phase
 from tasks_app.history.audit import record
 from tasks_app.history.events.append import append_one
 from tasks_app.history.events.payloads import question_payload
-from tasks_app.history.statistics import paused_until_now
 from tasks_app.history.transitions import move
 from tasks_app.models import (
     CLAIM_LASTS,
@@ -396,8 +395,8 @@ def _wait_for_input(task: Task, step: Step, *, reason: str, by: Principal) -> No
     """Move task and step to `waiting_for_input`; a worker that works on them stops within seconds."""
     if task.phase == Phase.WAITING_FOR_INPUT:  # for the answer to another question
         return
-    paused: dict[str, Any] = {"resets_at": None, "retry_at": None, "paused_seconds": paused_until_now(task)}
-    for row, values in ((step, {}), (task, paused)):
+    no_limit: dict[str, Any] = {"resets_at": None, "retry_at": None}
+    for row, values in ((step, {}), (task, no_limit)):
         if row.phase not in (Phase.PENDING, Phase.RUNNING):
             move(row, Phase.PENDING, reason=reason, by=by.user, **values)
         move(row, Phase.WAITING_FOR_INPUT, reason=reason, by=by.user)

@@ -18,7 +18,6 @@ from tasks_app.core.phases import Phase
 from tasks_app.core.storable import storable_text
 from tasks_app.history.audit import record
 from tasks_app.history.events.append import append_one
-from tasks_app.history.statistics import paused_until_now
 from tasks_app.history.transitions import move
 from tasks_app.models import Action, Change, ChangeKind, Channel, EarlyEnd, EventKind, Question, Task, User
 from tasks_app.permissions import Principal
@@ -128,14 +127,13 @@ def _payload(question: Question) -> dict[str, object]:
 def _resume(question: Question, task: Task, *, by: User | None) -> None:
     reason = f"{question.answerer} {_VERBS[question.outcome]} question {question.pk}"
     move(question.step, Phase.PENDING, reason=reason, by=by)
-    paused = paused_until_now(task)
     # The answer of a decision can be taken back later as well, so the agent need not wait for that.
     seconds = settings.ENVIRONMENT.undo_seconds if by else 0
     undo_until = Now() + timedelta(seconds=seconds) if seconds else None
     ends: dict[str, Any] = {"early_end": EarlyEnd.ASKED} if question.finishes else {}
     # A temporary fault from before the question must not delay the answer.
     move(
-        task, Phase.PENDING, reason=reason, by=by, paused_seconds=paused, retry_at=None,
+        task, Phase.PENDING, reason=reason, by=by, retry_at=None,
         undo_until=undo_until, **ends,
     )  # fmt: skip
     notify_on_commit(task.pk, seconds=seconds)

@@ -13,7 +13,6 @@ from tasks_app.core.errors import IllegalMove, WorkspaceError
 from tasks_app.core.phases import Phase
 from tasks_app.core.types import PLAN_FILE
 from tasks_app.git import changed_files
-from tasks_app.history.statistics import paused_until_now
 from tasks_app.history.transitions import move
 from tasks_app.models import Review, Step, Task, User, paths
 from tasks_app.services.retries import reset_step
@@ -55,7 +54,7 @@ def resume_for_review(
     reason = f"{by.shown_name} requested changes"
     hand_over([review], reason=reason, by=by, files=files)
     move(
-        task, Phase.PENDING, reason=reason, by=by, failure="", paused_seconds=paused_until_now(task),
+        task, Phase.PENDING, reason=reason, by=by, failure="",
         resets_at=None, retry_at=None, queued_at=task.queued_at or timezone.now(),
     )  # fmt: skip
     if notify:

@@ -23,7 +23,7 @@ from tasks_app.history.day_figures import BY_PEOPLE, OF_ANSWERS, OF_TASKS
 from tasks_app.history.day_sums import SUMS
 from tasks_app.history.days import DAY, Days, SplitDays, split_days
 from tasks_app.history.sql_functions import Day, Seconds
-from tasks_app.history.statistics import PAUSES, By, divided
+from tasks_app.history.statistics import NOT_WORKING, By, divided
 from tasks_app.models import DayFigures, ModelUsage, PersonUsage, Question, Run, Task, Transition, User
 from tasks_app.permissions import Principal, projects_visible_to
 
@@ -282,7 +282,7 @@ def _unfinished(tasks: QuerySet[Task]) -> tuple[int, float, float]:
 
 def _current_pauses(tasks: QuerySet[Task]) -> float:
     """Return the seconds of current pauses, which are not stored yet."""
-    paused = tasks.filter(phase__in=PAUSES, started_at__isnull=False).order_by()
+    paused = tasks.filter(phase__in=NOT_WORKING, started_at__isnull=False).order_by()
     moves = Transition.objects.filter(task__in=paused.values("pk"), step=None, target=F("task__phase"))
     began = moves.order_by().values("task").annotate(began=Max("at"))
     now = timezone.now()

@@ -208,7 +208,7 @@ class TaskDetails:
     @property
     def pauses(self) -> bool:
         """Whether the task waits now, so that its waiting time grows."""
-        return self.phase in statistics.PAUSES
+        return self.phase in statistics.NOT_WORKING
 
     @property
     def can_cancel(self) -> bool:
