@@ -208,8 +208,10 @@ class _ClaudeRun:
         if self._stopped:
             self._transport.kill()
         # The transport has observed every message. Before a result, the SDK has the transcript stored.
-        async for message in query(prompt=self._prompt(), options=options, transport=self._transport):
+        ended = asyncio.Event()
+        async for message in query(prompt=self._prompt(ended), options=options, transport=self._transport):
             if isinstance(message, ResultMessage):
+                ended.set()
                 await self._bridge.call(self._report_asks)
 
     def _report_asks(self) -> None:
@@ -307,11 +309,17 @@ class _ClaudeRun:
             **({"resume": order.session_id} if order.resume else {"session_id": order.session_id}),  # type: ignore[arg-type]
         )
 
-    async def _prompt(self) -> AsyncIterator[dict[str, Any]]:
-        """Yield the prompt. Without one the session continues by itself, with the permission handed in."""
+    async def _prompt(self, ended: asyncio.Event) -> AsyncIterator[dict[str, Any]]:
+        """Yield the prompt. Without one the session continues by itself, with the permission handed in.
+
+        The SDK closes the program's input when a conversation without a prompt is over, and the program could
+        not ask for permission any more. So it is over when the run has `ended`.
+        """
         if self._order.prompt is not None:
             content = {"role": "user", "content": self._order.prompt}
             yield {"type": "user", "session_id": "", "message": content, "parent_tool_use_id": None}
+        else:
+            await ended.wait()
 
     async def _observe(self, message: Mapping[str, Any]) -> None:
         if str(message.get("type", "")).startswith("control_") or message.get("type") == "transcript_mirror":

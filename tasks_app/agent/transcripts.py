@@ -117,9 +117,14 @@ def in_order_to_resume(entries: Entries) -> Entries:
     The program writes a deferral at once, and the results of the message's other calls when they are there.
     A session that ends with a result is an interrupted turn for it: when it resumes, it tells the model that
     the deferred call has no result, and what really comes of the call is never read.
+
+    Of several calls of one message that wait, the session keeps the last; the others get no result. Their
+    deferrals are left out: with the next prompt the program would go back to such a call, and leave behind
+    whatever has been done since.
     """
     ordered = list(entries)
-    for uuid in [entry["uuid"] for entry in entries if _deferred_by(entry) and entry.get("uuid")]:
+    deferrals = [entry["uuid"] for entry in entries if _deferred_by(entry) and entry.get("uuid")]
+    for uuid in deferrals:
         start = next(place for place, entry in enumerate(ordered) if entry.get("uuid") == uuid)
         deferral = ordered[start]  # another deferral before it may have changed its parent
         end = start + 1
@@ -131,7 +136,9 @@ def in_order_to_resume(entries: Entries) -> Entries:
                 entry = {**entry, "parentUuid": deferral.get("parentUuid")}
             beside.append(entry)
             last = entry if entry.get("uuid") else last
-        if last is not deferral:
+        if end == len(ordered) and uuid != deferrals[-1]:
+            ordered[start:end] = beside
+        elif last is not deferral:
             ordered[start:end] = [*beside, {**deferral, "parentUuid": last["uuid"]}]
     return ordered
 

@@ -10,15 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tasks_app.agent.call_permissions import AnswersFolder, GivenAnswer, permission_for, refuse_as_set_aside
+from tasks_app.agent.claude import ClaudeAgent
 from tasks_app.agent.port import CallPermission, Ending, RunResult
 from tasks_app.core.types import ALLOW_CALL, ALLOW_COMMAND, REVIEW_PLAN
 from tasks_app.rehearsal.conversation import Conversation
 from tasks_app.rehearsal.script import Reply
-from tasks_app.rehearsal.server import _Handler
+from tasks_app.rehearsal.server import RehearsalServer, _Handler
 from tests import machine
-from tests.agents import Bench, fake_bench, real_bench
+from tests.agents import Bench, connection_to, fake_bench, question, real_bench
 
 SANDBOXED = pytest.param("sandboxed", marks=pytest.mark.bubblewrap)
 RULES = ("Bash(*guarded*)", "Write(**/*.sql)", "Bash(git tag*)")
@@ -122,6 +124,52 @@ def test_a_question_beside_an_approval_is_asked_and_the_call_is_set_aside(bench:
     assert lines(bench, "guarded.txt") == 0
     assert decided(bench, later, approved=True).ending is Ending.FINISHED
     assert lines(bench, "guarded.txt") == 1
+
+
+#: Two questions, two approvals or one of each, in one message.
+QUESTIONS = [
+    {"name": "AskUserQuestion", "input": {"questions": [question(text, "A", "B")]}}
+    for text in ("Tea?", "Cups?")
+]
+GUARDED = [
+    {"name": "Bash", "input": {"command": f"echo guarded >> {name}.txt", "description": "A command"}}
+    for name in ("first", "second")
+]
+LOOK = {"name": "Bash", "input": {"command": "sleep 1; ls", "description": "A command"}}
+
+
+@pytest.mark.once(on="sqlite")
+@pytest.mark.parametrize(
+    "calls",
+    [QUESTIONS, GUARDED, [QUESTIONS[0], GUARDED[0]], [GUARDED[0], QUESTIONS[0]], [*GUARDED, LOOK]],
+    ids=["questions", "approvals", "question first", "approval first", "beside work"],
+)
+@pytest.mark.bubblewrap
+def test_a_later_prompt_does_not_go_back_to_a_call_that_was_not_kept(
+    tmp_path: Path, calls: list[dict[str, Any]]
+) -> None:
+    """The next prompt follows what the model has said since, and nobody is asked about the call again."""
+    (tmp_path / "scripts").mkdir()
+    turns = [{"tools": calls}, {"text": "Said since."}, {"text": "All right."}]
+    script = {"name": "calls", "about": "Calls.", "turns": turns}
+    (tmp_path / "scripts" / "calls.yaml").write_text(yaml.safe_dump(script))
+    with RehearsalServer(scenarios=tmp_path / "scripts") as server:
+        bench = Bench(
+            ClaudeAgent(machine.sandbox(tmp_path / "data"), connection_to(server)), tmp_path, server
+        )
+        both = start(bench, "calls")
+        given = {ask.tool_use_id: GivenAnswer(ask, {ask.items[0].question: "A"}) for ask in both.asks}
+        main = given.pop(both.deferred, None)
+        folder, others = AnswersFolder(bench.answers), list(given.values())
+        permission = (
+            permission_for(main, others, folder=folder)
+            if main
+            else refuse_as_set_aside(others, folder=folder)
+        )
+        assert handed(bench, both, permission).ending is Ending.FINISHED
+        later = bench.run(bench.order("Go on.", resume=True, ask_before=RULES))
+        assert (later.ending, later.asks, later.error) == (Ending.FINISHED, (), "")
+        assert "Said since." in str(server.requests[-1]["messages"])
 
 
 def test_without_a_rule_nothing_is_asked(bench: Bench) -> None:

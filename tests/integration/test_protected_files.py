@@ -19,7 +19,7 @@ from tasks_app.config.planning import CLARIFY_TOOLS
 from tasks_app.core.types import KnownDecision
 from tasks_app.rehearsal.server import RehearsalServer
 from tests import machine
-from tests.agents import Bench, connection_to
+from tests.agents import Bench, connection_to, question
 
 pytestmark = [pytest.mark.bubblewrap, pytest.mark.once(on="sqlite")]
 
@@ -271,3 +271,22 @@ def test_p7_names_that_look_like_patterns_are_matched_as_they_are(play: Play, or
     outside = ("app/[x]/p.ts", "app/group/x.ts", "src/x/a", "notes/a.md", "deep/my notes/a.md")
     played = play(*map(write, (*inside, *outside)), **order)
     assert [path for path in (*inside, *outside) if played.has(path)] == list(inside)
+
+
+def test_p7_also_after_an_answer(tmp_path: Path) -> None:
+    """A run that goes on with an answer has no prompt, and the program asks for permission all the same."""
+    (tmp_path / "scripts").mkdir()
+    asked = {"name": "AskUserQuestion", "input": {"questions": [question("Tea?", "Yes", "No")]}}
+    made = shell("mkdir -p .vscode && echo a > .vscode/tasks.json")
+    script = {
+        "name": "calls",
+        "about": "Calls.",
+        "turns": [{"tools": [asked]}, {"tools": [made]}, {"text": "Done."}],
+    }
+    (tmp_path / "scripts" / "calls.yaml").write_text(yaml.safe_dump(script))
+    with RehearsalServer(scenarios=tmp_path / "scripts") as server:
+        agent = ClaudeAgent(machine.sandbox(tmp_path / "data"), connection_to(server))
+        bench = Bench(agent, tmp_path, server)
+        result = bench.run(bench.order("rehearsal: calls", step="implement"))
+        assert bench.answer(result, "Yes").ending is Ending.FINISHED
+        assert (bench.workspace / ".vscode/tasks.json").exists(), bench.results()
