@@ -12,17 +12,20 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils import timezone
 
+from tasks_app.core.phases import Phase
 from tasks_app.encryption import decrypt
 from tasks_app.models import (
     Action,
     AuditEntry,
     Delivery,
     DeliveryState,
+    EventType,
     Notice,
     Preferences,
     Project,
     Role,
     Target,
+    Transition,
     User,
 )
 from tasks_app.notifications import chat
@@ -317,6 +320,16 @@ def test_the_bell_counts_what_is_unread_and_the_list_marks_it_read() -> None:
     assert "Notifications, 1 unread" in client.get("/").text
     client.post(reverse("notices_read"))
     assert "unread" not in client.get(reverse("notices")).text
+
+
+def test_a_task_that_failed_and_is_done_by_now_leads_to_itself() -> None:
+    """The page was an error: a task outside of a sequence has no sequence to lead to."""
+    task = TaskFactory.create(phase=Phase.DONE)
+    user = member(task)
+    failed = Transition.objects.create(task=task, source=Phase.RUNNING, target=Phase.FAILED)
+    Notice.objects.create(user=user, task=task, transition=failed, event_type=EventType.FAILED)
+    page = signed_in(user).get(reverse("notices"))
+    assert page.status_code == 200 and f'href="{reverse("task", args=[task.pk])}"' in page.text
 
 
 def test_nobody_reads_for_somebody_else() -> None:
