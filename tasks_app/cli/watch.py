@@ -104,6 +104,7 @@ class Watch:
             if task is None and old:
                 return
             if task is None:
+                self._project.refresh_from_db()  # its settings may have changed since the watch began
                 task = create_task(self._project, text, by=self._principal, where=str(path), slug=path.stem)
                 self._screen.say_with_mark("+", f"{path.name}: task {task.pk}, {task.title}", style="bold")
         except CatHerderError as error:

@@ -157,6 +157,19 @@ class TestOnce:
         assert manage(*ONCE)[0] == 0
         assert phases() == {"a": "done", "b": "done"}
 
+    def test_a_new_task_has_the_settings_of_the_project_as_they_are_now(
+        self, manage: Manage, project: Project, folder: Path, agents: FakeAgents
+    ) -> None:
+        def write(workspace: Path) -> str:
+            Project.objects.filter(pk=project.pk).update(soft_cost_usd=0.15)
+            (folder / "b.md").write_text(text_of("b"))
+            return ""
+
+        agents.acts["a"] = [fake_script.Turn(calls=(fake_script.Call("Bash", {"command": "true"}, write),))]
+        (folder / "a.md").write_text(text_of("a"))
+        assert manage(*ONCE)[0] == 0
+        assert dict(Task.objects.values_list("slug", "soft_cost_usd")) == {"a": None, "b": 0.15}
+
     def test_an_empty_folder_is_no_fault(self, manage: Manage, folder: Path, agents: FakeAgents) -> None:
         assert manage(*ONCE)[0] == 0
 
