@@ -16,6 +16,7 @@ from django.utils import timezone
 
 from tasks_app.core.phases import Phase
 from tasks_app.core.types import Usage
+from tasks_app.history import day_sums
 from tasks_app.history.day_sums import add_up_days
 from tasks_app.history.days import Days, SplitDays, split_days
 from tasks_app.history.statistics import By
@@ -82,6 +83,12 @@ def spent(day: int, dollars: float = 1.0, **more: Any) -> Run:
     Run.objects.filter(pk=run.pk).update(started_at=on(day))
     Task.objects.filter(pk=run.step.task_id).update(created_at=on(day))
     return run
+
+
+@pytest.fixture(autouse=True)
+def today_stays_today(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A round of tests may run over midnight, after this module was read."""
+    monkeypatch.setattr(day_sums, "AGE", day_sums.AGE + (timezone.now().date() - TODAY))
 
 
 def dollars(principal: Principal, period: Period = PERIOD) -> float:
