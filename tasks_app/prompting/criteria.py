@@ -39,6 +39,11 @@ class Criteria:
     has_network: bool = True
     has_shell: bool = True
 
+    @property
+    def may_install(self) -> bool:
+        """Return whether the shell runs more than commands that only read."""
+        return self.has_shell and self.shell_rules != ()
+
 
 def criteria_text(criteria: Criteria) -> str:
     """Return the paragraphs of the prompt; empty for a step without criteria."""
@@ -50,6 +55,8 @@ def criteria_text(criteria: Criteria) -> str:
             "When you end your turn your work is checked, in this order and up to the first check that fails:"
             f"\n\n{listed}"
         )
+        if any(check.command for check in criteria.checks) and criteria.may_install:
+            parts.append(_CHECKS_HOME)
     if criteria.allow_write is not None:
         parts.append(_writing_sentence(criteria.allow_write))
     if parts:
@@ -76,6 +83,9 @@ def criteria_text(criteria: Criteria) -> str:
     return "\n\n".join(parts)
 
 
+_CHECKS_HOME = """\
+Checks run in the workspace with a home of their own: what you install into your home, as with
+`pip install --user`, is not there; what lies in the workspace is."""
 _NO_SHELL = """\
 This step has no shell, so no command that is named here can be run. If you cannot do your work, begin your
 last message with that and the reason."""

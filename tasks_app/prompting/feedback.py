@@ -154,25 +154,32 @@ def failed_check_feedback(
     output: str,
     limit: int = MAX_OUTPUT,
     passed_already: bool = False,
+    has_own_home: bool = False,
     attempts: int | None = None,
 ) -> Feedback:
     """Tell which check the agent's work failed.
 
     `check` is what was checked (a command, a file), `reason` how it failed ("it ended with exit code 1"). The
     last `limit` characters of the output are kept, since the verdict stands there. With `passed_already` the
-    command should have failed, for tests of missing behaviour, but succeeded. `attempts` is the number of
-    further attempts after this one.
+    command should have failed, for tests of missing behaviour, but succeeded. `has_own_home`: the check is a
+    command, which does not see the agent's home. `attempts` is the number of further attempts after this one.
     """
     parts = [f"Your work was checked after you ended your turn, and the check failed: {escape(reason)}."]
     parts.append(f"The check:\n\n{fence(check)}")
     if output.strip():
         parts.append(f"Its output:\n\n{fence(tail(output, limit=limit))}")
+    if has_own_home:
+        parts.append(_CHECKS_HOME)
     parts += [_PASSED_ALREADY if passed_already else _REPAIR, SAY_AGAIN]
     if attempts is not None:
         parts.append(f"If your work does not pass then, {after_failure(attempts)}")
     return Feedback("\n\n".join(parts))
 
 
+_CHECKS_HOME = (
+    "The check had a home of its own: what you installed into yours, as with `pip install --user`, was not "
+    "there."
+)
 #: Without it the account of the work ends with “nothing else was changed”.
 SAY_AGAIN = (
     "In your last message say again first all that you changed in your step, and then what you did in this "

@@ -125,7 +125,7 @@ def test_p5_the_plan_step_is_told_that_it_must_write_the_file_itself() -> None:
 
 CLARIFY = load_step_instructions("clarify", repository_text=None, shipped_dir=PROMPTS)
 SENT_BACK = failed_check_feedback(
-    check="make test", reason="it ended with exit code 1", output="1 failed", attempts=1
+    check="make test", reason="it ended with exit code 1", output="1 failed", has_own_home=True, attempts=1
 )
 REVIEWED = review_feedback(
     [Remark("Ada", "Good, but see the thread.")],
@@ -490,3 +490,17 @@ def test_ordinary_text_is_left_as_it_is(text: str) -> None:
 def test_r5_half_a_character_and_nul_do_not_stop_a_prompt() -> None:
     prompt = assemble(replace(FIRST, task="a\ud800b\0c"))
     assert "a?bc" in prompt.encode().decode()
+
+
+def test_p5_agents_are_told_that_checks_do_not_see_what_they_install_into_their_home() -> None:
+    words = "what you install into your home"
+    told = assemble(replace(FIRST, criteria=Criteria((DescribedCheck("make test"),))))
+    assert words in told
+    for criteria in (
+        Criteria((DescribedCheck(path="PLAN.md"),)),
+        Criteria((DescribedCheck("make test"),), shell_rules=()),
+        Criteria((DescribedCheck("make test"),), has_shell=False),
+    ):
+        assert words not in assemble(replace(FIRST, criteria=criteria))
+    text = failed_check_feedback(check="make", reason="it failed", output="", has_own_home=True)
+    assert "what you installed into yours, as with `pip install --user`, was not there." in text

@@ -72,6 +72,7 @@ def _why_again(step: Step, last: Run, answers: Sequence[Question]) -> Feedback:
             check=report["check"],
             reason=_check_failure(report),
             output=report.get("order") or report["output"],
+            has_own_home=bool(report.get("exit_code")),
             passed_already=report.get("exit_code") == 0 and not report["passed"],
             attempts=attempts_left_of(step),
         )
