@@ -51,6 +51,9 @@ The clone was made for {owner}. It holds what is committed. Then it was made rea
 {setup}
 
 What else git ignores, such as build results and local settings, is there only if {makers} put it there."""
+_HOME_IN_SEQUENCE = """
+Your home is new in each task of the sequence: what earlier tasks installed there, as with
+`pip install --user`, is gone."""
 #: How the agent plans in the program's plan mode, and what of the program's own text does not hold here.
 _PLAN_MODE = """\
 This step begins in plan mode, as a message of your program says. Until a human has approved your plan you
@@ -155,6 +158,8 @@ def _opening(parts: PromptParts) -> Iterator[str]:
     if parts.setup:
         commands = "\n".join(f"    {escaped_line(command)}" for command in parts.setup)
         clone = _CLONE_WITH_SETUP.format(owner=owner, makers=makers, setup=commands)
+    if parts.sequence_folder:
+        clone += _HOME_IN_SEQUENCE
     yield ROLE.format(clone=clone, readers=_readers(parts))
     yield parts.threshold_text or UNASKED
     if parts.sequence_folder:

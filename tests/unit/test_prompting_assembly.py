@@ -504,3 +504,9 @@ def test_p5_agents_are_told_that_checks_do_not_see_what_they_install_into_their_
         assert words not in assemble(replace(FIRST, criteria=criteria))
     text = failed_check_feedback(check="make", reason="it failed", output="", has_own_home=True)
     assert "what you installed into yours, as with `pip install --user`, was not there." in text
+
+
+def test_p4_a_task_of_a_sequence_is_told_that_its_home_is_new() -> None:
+    words = "Your home is new in each task of the sequence"
+    assert words in assemble(replace(FIRST, sequence_folder="cat-herder-tasks/shop"))
+    assert words not in assemble(FIRST)
