@@ -294,7 +294,7 @@ def test_a_failed_check_sends_the_agent_back_in_the_same_session(runner: Runner)
     assert second.reason == Reason.CHECK_FAILED
     assert "it is missing" in second.prompt
     assert "test -e made.txt" in second.prompt
-    assert "weaken" in second.prompt
+    assert "weaken" in second.prompt and "had a home of its own" in second.prompt
     assert [run.checks and run.checks[-1]["passed"] for run in (first, second)] == [False, True]
 
 
