@@ -9,6 +9,7 @@ locks would keep all others from its task until the server's own keepalives noti
 
 from __future__ import annotations
 
+import time
 from collections.abc import Generator
 from contextlib import suppress
 from typing import Any, TypeVar
@@ -17,7 +18,6 @@ import psycopg
 from django.db.backends.postgresql import base
 from django.db.backends.postgresql.psycopg_any import IsolationLevel
 from django.db.backends.postgresql.schema import DatabaseSchemaEditor as DjangoSchemaEditor
-from psycopg.errors import _WaitTimeout
 from psycopg.pq import TransactionStatus
 
 from catherder_site.kept_connections import KeepsConnections, KeptConnections
@@ -46,9 +46,12 @@ class BoundedConnection(psycopg.Connection[Any]):
     ) -> RV:
         if timeout is not None or not self.answer_seconds:
             return super().wait(gen, interval, timeout)
+        started = time.monotonic()
         try:
             return super().wait(gen, interval, self.answer_seconds)
-        except _WaitTimeout:
+        except psycopg.OperationalError as error:
+            if error.sqlstate or time.monotonic() - started < self.answer_seconds:
+                raise  # the server, or the network, said what is wrong
             with suppress(psycopg.Error, TimeoutError):  # a server that hangs may not take even this
                 self.cancel_safe(timeout=CANCEL_SECONDS)
             self.pgconn.finish()

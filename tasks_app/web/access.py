@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, cast
 
 from allauth.account import app_settings
-from allauth.account.internal.flows.login import get_authentication_records
-from allauth.account.internal.flows.reauthentication import raise_if_reauthentication_required
+from allauth.account.authentication import get_authentication_records
+from allauth.account.decorators import reauthentication_required
 from django import forms
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
@@ -85,6 +85,15 @@ def is_htmx(request: HttpRequest) -> bool:
     return request.headers.get("HX-Request") == "true"
 
 
+#: allauth has this as a decorator of views only.
+_REAUTHENTICATED = reauthentication_required(app="allauth.account")(lambda request: None)
+
+
+def require_reauthentication(request: HttpRequest) -> None:
+    """Raise ReauthenticationRequired unless the user has confirmed this login lately."""
+    _REAUTHENTICATED(request)
+
+
 def require_recent_login(request: HttpRequest) -> None:
     """Raise ReauthenticationRequired, which asks for the password and then repeats the request.
 
@@ -93,7 +102,7 @@ def require_recent_login(request: HttpRequest) -> None:
     records = get_authentication_records(request, current_user(request))
     newest = max((record["at"] for record in records), default=0)
     if time.time() - newest >= app_settings.REAUTHENTICATION_TIMEOUT:
-        raise_if_reauthentication_required(request, app="allauth.account")
+        require_reauthentication(request)
 
 
 def run_action(request: HttpRequest, thing: Task | Sequence, action: Callable[..., object]) -> None:

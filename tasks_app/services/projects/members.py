@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import secrets
 
-from allauth.account.internal.userkit import filter_users_by_email
 from allauth.account.models import EmailAddress
+from allauth.account.utils import filter_users_by_email
 from django.conf import settings
 from django.core.mail import send_mail
 from django.db import IntegrityError, transaction

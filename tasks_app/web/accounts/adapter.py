@@ -9,8 +9,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from allauth.account.adapter import DefaultAccountAdapter
-from allauth.account.internal.userkit import filter_users_by_email
 from allauth.account.models import EmailAddress
+from allauth.account.utils import filter_users_by_email
 from allauth.core.internal import ratelimit
 from allauth.mfa.adapter import DefaultMFAAdapter
 from allauth.mfa.models import Authenticator

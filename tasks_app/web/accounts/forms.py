@@ -9,11 +9,10 @@ from allauth.account.forms import LoginForm as AllauthLoginForm
 from allauth.account.forms import ResetPasswordKeyForm as AllauthResetPasswordKeyForm
 from allauth.account.forms import SetPasswordForm as AllauthSetPasswordForm
 from allauth.mfa import app_settings as mfa
+from allauth.mfa.adapter import get_adapter
 from allauth.mfa.base.forms import AuthenticateForm as AllauthAuthenticateForm
 from allauth.mfa.base.forms import ReauthenticateForm as AllauthReauthenticateForm
-from allauth.mfa.models import Authenticator
 from allauth.mfa.totp.forms import ActivateTOTPForm as AllauthActivateTOTPForm
-from allauth.mfa.totp.internal.auth import TOTP
 from django.core.cache import cache
 
 from tasks_app.models import User
@@ -55,24 +54,21 @@ class ResetPasswordKeyForm(_WithoutPlaceholders, AllauthResetPasswordKeyForm):  
     """A new password, after following the link in an e-mail."""
 
 
-def mark_code_used(user: User, code: str) -> None:
-    """Make a code of the second factor invalid for as long as it would be valid.
-
-    allauth does so for codes of a login, not for the one that switched on the second factor; and for one
-    period, while with a tolerance of one a code is valid for three.
-    """
-    totp = TOTP(Authenticator(user=user, type=Authenticator.Type.TOTP))
-    cache.set(totp._get_used_cache_key(code), "y", mfa.TOTP_PERIOD * (2 * mfa.TOTP_TOLERANCE + 1))
-
-
 class _SingleUseCode:
-    """A form that accepts a code only once."""
+    """A form that accepts a code only once, for as long as it would be valid.
+
+    allauth refuses codes of a login, not the one that switched on the second factor; and for one period,
+    while with a tolerance of one a code is valid for three.
+    """
 
     user: User
 
     def clean_code(self) -> str:
         code: str = super().clean_code()  # type: ignore[misc]
-        mark_code_used(self.user, code)
+        digits = "".join(filter(str.isalnum, code))
+        valid_for = mfa.TOTP_PERIOD * (2 * mfa.TOTP_TOLERANCE + 1)
+        if not cache.add(f"used code of {self.user.pk}: {digits}".replace(" ", "-"), True, valid_for):
+            raise get_adapter().validation_error("incorrect_code")
         return code
 
 

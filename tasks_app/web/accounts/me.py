@@ -6,9 +6,8 @@ from collections.abc import Collection
 from datetime import datetime, timedelta
 from typing import Any
 
-from allauth.account.internal.flows.reauthentication import raise_if_reauthentication_required
-from allauth.account.internal.userkit import filter_users_by_email
 from allauth.account.models import EmailAddress
+from allauth.account.utils import filter_users_by_email
 from allauth.mfa.models import Authenticator
 from allauth.socialaccount.models import SocialAccount
 from django import forms
@@ -39,7 +38,13 @@ from tasks_app.services.accounts import (
     sessions_of,
     unlink_login,
 )
-from tasks_app.web.access import ProjectsField, current_user, principal_of, require_recent_login
+from tasks_app.web.access import (
+    ProjectsField,
+    current_user,
+    principal_of,
+    require_reauthentication,
+    require_recent_login,
+)
 from tasks_app.web.accounts.providers import login_providers
 
 
@@ -147,7 +152,7 @@ def _save(request: HttpRequest, user: User, form: ProfileForm) -> None:
 
 
 def _new_address(request: HttpRequest, user: User, email: str) -> None:
-    raise_if_reauthentication_required(request, app="allauth.account")
+    require_reauthentication(request)
     if email and settings.SENDS_EMAIL:
         EmailAddress.objects.add_new_email(request, user, email)
         messages.info(request, f"A link was sent to {email}. Follow it to confirm your new address.")

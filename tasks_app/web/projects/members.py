@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from allauth.account.adapter import get_adapter
-from allauth.account.internal.userkit import filter_users_by_email, filter_users_by_username
 from allauth.account.models import EmailAddress
+from allauth.account.utils import filter_users_by_email, filter_users_by_username
 from django import forms
 from django.conf import settings
 from django.contrib import messages
