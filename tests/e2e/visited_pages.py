@@ -11,7 +11,7 @@ from django.test import Client
 from django.utils import timezone
 
 from tasks_app.core.phases import Phase
-from tasks_app.core.types import ALLOW_COMMAND
+from tasks_app.core.types import ALLOW_COMMAND, REVIEW_PLAN
 from tasks_app.history.audit import record
 from tasks_app.history.events.append import append_one
 from tasks_app.models import (
@@ -251,7 +251,7 @@ UNBROKEN = {
     "options": [{"label": "z" * 300, "description": "w" * 300}, {"label": "No"}],
 }
 DEPLOY = {"question": ALLOW_COMMAND, "header": "Bash"}
-PLAN = {"question": "Is this plan right?", "header": "Plan"}
+PLAN = {"question": REVIEW_PLAN, "header": "Plan"}
 FILE = {"kind": "file", "title": "shop/bill.py", "text": "def total(items):\n    return sum(items)\n"}
 COMMAND = {
     "kind": "command",
