@@ -9,7 +9,7 @@ from typing import Any
 from django.utils import timezone
 
 from tasks_app.cli.screen import Screen
-from tasks_app.core.asked_items import question_and_reasons
+from tasks_app.core.asked_items import parts_of_question
 from tasks_app.models import Question, QuestionKind
 from tasks_app.services.commands import answer_command, question_url
 from tasks_app.services.decisions.citing import RelatedDecision, related_decisions
@@ -60,10 +60,7 @@ def show_evidence(screen: Screen, question: Question) -> None:
 def show_item(screen: Screen, item: Mapping[str, Any]) -> None:
     """Print one item with its numbered options, their descriptions and previews."""
     header = f"[{item['header']}] " if item.get("header") else ""
-    asked, reasons = question_and_reasons(str(item["question"]))
-    screen.say(f"{header}{asked}", indent=2, style="bold")
-    if reasons:
-        screen.say(reasons, indent=2)
+    show_text(screen, header, str(item["question"]), indent=2, style="bold")
     for number, option in enumerate(item.get("options") or (), start=1):
         screen.say(f"{number}  {option['label']}", indent=4)
         if option.get("description"):
@@ -71,6 +68,16 @@ def show_item(screen: Screen, item: Mapping[str, Any]) -> None:
         for line in str(option.get("preview") or "").strip("\n").split("\n"):
             if line or option.get("preview"):
                 screen.say(f"│ {line}", indent=7, wrap=False)
+
+
+def show_text(screen: Screen, header: str, text: str, *, indent: int, style: str) -> None:
+    """Print a question as it was written, with the sentences that ask in this style."""
+    parts = parts_of_question(text)
+    if parts.before:
+        screen.say(f"{header}{parts.before}", indent=indent)
+    screen.say(parts.asked if parts.before else f"{header}{parts.asked}", indent=indent, style=style)
+    if parts.after:
+        screen.say(parts.after, indent=indent)
 
 
 def earlier_to(item: Mapping[str, Any], earlier: Sequence[EarlierAnswer]) -> list[EarlierAnswer]:

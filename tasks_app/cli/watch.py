@@ -11,12 +11,11 @@ from watchfiles import watch
 from tasks_app.cli.command import Exit
 from tasks_app.cli.ctrl_c import CtrlC
 from tasks_app.cli.lookup import tasks_from_file
-from tasks_app.cli.questions import show_how_to_answer
+from tasks_app.cli.questions import show_how_to_answer, show_text
 from tasks_app.cli.run_locally import run_task_session
 from tasks_app.cli.screen import Screen
 from tasks_app.cli.stable_files import FileState, StableFiles, task_file_states
 from tasks_app.config.task_file import read_task_file
-from tasks_app.core.asked_items import question_and_reasons
 from tasks_app.core.errors import CatHerderError, IllegalMove
 from tasks_app.core.phases import ENDED, Phase
 from tasks_app.models import Project, Question, Task
@@ -197,10 +196,7 @@ class Watch:
             self._screen.say(task.failure, indent=4, style="red")
         if task.phase == Phase.WAITING_FOR_INPUT:
             for question in Question.objects.open_of(task):
-                asked, reasons = question_and_reasons(question.headline)
-                self._screen.say(asked, indent=4, style="bold yellow")
-                if reasons:
-                    self._screen.say(reasons, indent=4)
+                show_text(self._screen, "", question.headline, indent=4, style="bold yellow")
                 if question.rule:
                     self._screen.say(f"Rule: {question.rule}", indent=4, style="dim")
                 show_how_to_answer(self._screen, question)

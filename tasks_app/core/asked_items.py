@@ -8,7 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import takewhile
+from typing import Any, NamedTuple
 
 from tasks_app.core.similar_questions import RECOMMENDED, own_label, question_digest, same_text
 
@@ -37,10 +38,19 @@ _POINTS_BACK = re.compile(
 _FEWEST_WORDS = 3
 
 
-def question_and_reasons(text: str) -> tuple[str, str]:
-    """Return the sentences of a text that ask, and the rest of it, in Markdown.
+class QuestionParts(NamedTuple):
+    """A text in the order of its words, in Markdown: what asks, and what stands before and after it."""
 
-    They are those of its first paragraph, else of its last one. If none asks, the first paragraph counts.
+    before: str
+    asked: str
+    after: str
+
+
+def parts_of_question(text: str) -> QuestionParts:
+    """Return the first sentences of a text that ask, one behind the other, with the text around them.
+
+    They are looked for in its first paragraph, then in its last one; if none asks, the first one counts.
+    No sentence changes its place: “Is that right?” refers to what stands before it.
     """
     paragraphs = text.strip().split("\n\n")
     for place in dict.fromkeys((0, len(paragraphs) - 1)):
@@ -50,31 +60,42 @@ def question_and_reasons(text: str) -> tuple[str, str]:
         end = next((number for number, line in enumerate(lines) if _STRUCTURE.match(line)), len(lines))
         paragraph = "\n".join(lines[:end])
         sentences = _sentences(paragraph[:_MOST_READ])
-        asking = [one for one in sentences if one.rstrip(_CLOSING_MARKS).endswith("?")]
-        if asking:
-            told = [one for one in sentences if not one.rstrip(_CLOSING_MARKS).endswith("?")]
-            others = [" ".join(told) + paragraph[_MOST_READ:], "\n".join(lines[end:])]
-            rest = [*paragraphs[:place], *others, *paragraphs[place + 1 :]]
-            return " ".join(asking), "\n\n".join(filter(None, rest)).strip()
-    return paragraphs[0], "\n\n".join(paragraphs[1:]).strip()
+        before = list(takewhile(lambda one: not _asks(one), sentences))
+        if asking := list(takewhile(_asks, sentences[len(before) :])):
+            after = " ".join(sentences[len(before) + len(asking) :]) + paragraph[_MOST_READ:]
+            return QuestionParts(
+                _joined(*paragraphs[:place], " ".join(before)),
+                " ".join(asking),
+                _joined(after, "\n".join(lines[end:]), *paragraphs[place + 1 :]),
+            )
+    return QuestionParts("", paragraphs[0], _joined(*paragraphs[1:]))
+
+
+def _asks(sentence: str) -> bool:
+    return sentence.rstrip(_CLOSING_MARKS).endswith("?")
+
+
+def _joined(*paragraphs: str) -> str:
+    return "\n\n".join(filter(None, paragraphs)).strip()
 
 
 @dataclass(frozen=True)
 class Title:
     """What lists call a card: the headers of its items, and what it asks, or how many questions it has.
 
-    `context` is what the sentence needs to be understood.
+    `before` and `after` are what the sentence needs to be understood, in the order of the text.
     """
 
     headers: tuple[str, ...]
     asked: str
-    context: str = ""
+    before: str = ""
+    after: str = ""
     several: bool = False
 
     @property
     def sentence(self) -> str:
         """What it asks, with its context."""
-        return f"{self.asked} {self.context}".strip()
+        return " ".join(filter(None, (self.before, self.asked, self.after)))
 
     def __str__(self) -> str:
         parts = [", ".join(self.headers), self.sentence]
@@ -82,14 +103,19 @@ class Title:
 
 
 def title_of(items: Sequence[Item]) -> Title:
-    """Return the title of a card. A sentence that cannot stand alone keeps the reasons behind it."""
+    """Return the title of a card. A sentence that cannot stand alone keeps the one before it, or the next."""
     headers = tuple(str(item["header"]) for item in items if item.get("header"))
     if len(items) != 1:
         return Title(headers, f"{len(items)} questions", several=True)
-    asked, reasons = question_and_reasons(str(items[0].get("question", "")))
-    needs_more = len(asked.split()) < _FEWEST_WORDS or _POINTS_BACK.search(asked)
-    before = reasons.partition("\n\n")[0]
-    return Title(headers, asked, before if needs_more and not _STRUCTURE.match(before) else "")
+    before, asked, after = parts_of_question(str(items[0].get("question", "")))
+    if len(asked.split()) >= _FEWEST_WORDS and not _POINTS_BACK.search(asked):
+        return Title(headers, asked)
+    if not before:
+        following = after.partition("\n\n")[0]
+        return Title(headers, asked, after="" if _STRUCTURE.match(following) else following)
+    nearest = before.rpartition("\n\n")[2]
+    last = "" if _STRUCTURE.match(nearest) else _sentences(nearest[-_MOST_READ:])[-1]
+    return Title(headers, asked, before=last if last == before else f"… {last}".strip())
 
 
 def _sentences(text: str) -> list[str]:

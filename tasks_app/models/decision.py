@@ -12,7 +12,7 @@ from django.db.models.functions import Coalesce
 from django.utils import timezone
 
 from tasks_app.config.decision_files import MAX_REASON, MAX_STATEMENT
-from tasks_app.core.asked_items import question_and_reasons
+from tasks_app.core.asked_items import parts_of_question
 from tasks_app.core.similar_questions import word_root
 from tasks_app.models.project import Project
 from tasks_app.models.question import Question
@@ -281,7 +281,7 @@ class Decision(models.Model):
         if len(asked) != 1:
             return ""
         whole = " ".join(asked[0].split())
-        return whole if len(whole) <= MAX_ASKED else " ".join(question_and_reasons(asked[0])[0].split())
+        return whole if len(whole) <= MAX_ASKED else " ".join(parts_of_question(asked[0]).asked.split())
 
     @property
     def is_active(self) -> bool:

@@ -16,7 +16,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
 
 from tasks_app.config.threshold import LEVELS
-from tasks_app.core.asked_items import title_of
+from tasks_app.core.asked_items import parts_of_question, title_of
 from tasks_app.core.dollars import dollars
 from tasks_app.core.durations import duration_in_words
 from tasks_app.core.phases import Phase, PhaseDisplay
@@ -34,7 +34,7 @@ register.filter("count", words.count)
 register.filter("outcome", words.outcome)
 register.filter("card_title", title_of)
 register.filter("headline", words.headline)
-register.filter("context", words.context)
+register.filter("question_parts", parts_of_question)
 register.filter("without_title", words.without_title)
 register.filter("dollars", dollars)
 register.filter("markdown", render_markdown)

@@ -495,6 +495,20 @@ def test_what_follows_a_headline_is_its_context_and_not_shouted(browser: Client)
     assert len(re.findall('<p class="asked-question">.*Which layout[?]</p>', page)) == 1
 
 
+def test_a_card_and_the_log_show_the_words_of_the_agent_in_their_order(browser: Client) -> None:
+    """“How shall the check get it?” stood above the sentence that says what it is."""
+    told = ("text-unidecode is missing.", "How shall the check get it?", "There is no `setup`.")
+    question = QuestionFactory.create(items=[{**ROUNDING, "question": " ".join(told)}])
+    append(question.run, [NewEvent(EventKind.QUESTION, {"number": 1, "items": question.items})], seq=0)
+    for url in (reverse("question", args=[question.pk]), log_of(question.step.task)):
+        page = re.sub(r"</?code>", "`", browser.get(url).text)
+        places = [page.index(one) for one in told]
+        assert places == sorted(places) and f">{told[1]}</" in page
+    assert f"… {told[1]}" not in page
+    shown = browser.get(reverse("inbox")).text
+    assert re.search(r"text-unidecode is missing\.</span> How shall the check get it", shown)
+
+
 def test_where_a_run_begins_the_log_says_so_once(browser: Client) -> None:
     run = RunFactory.create()
     say(run, (EventKind.SYSTEM, {"subtype": "init"}), (EventKind.TEXT, {"text": "hello"}))

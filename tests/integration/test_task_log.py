@@ -203,7 +203,7 @@ def test_w2_each_answer_of_a_card_stands_by_itself(browser: Client) -> None:
     say(run, (EventKind.ANSWER, {"text": "a", "answers": pairs, "by": "ann", "via": "web", "number": 1}))
     text = part(browser, run.step.task)
     found = re.findall(r"<d[td][^>]*>([^<]*)<", text)
-    assert found == ["Which red?", "Crimson", "How many?", "Two"]
+    assert found == ["… Which red?", "Crimson", "How many?", "Two"]
 
 
 def test_w2_a_run_after_a_review_begins_with_the_review(browser: Client) -> None:

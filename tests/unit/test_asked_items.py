@@ -13,7 +13,7 @@ from tasks_app.core.asked_items import (
     in_own_labels,
     item_key,
     item_keys,
-    question_and_reasons,
+    parts_of_question,
     recommended_items,
     recommended_taken,
     says_same,
@@ -115,32 +115,34 @@ def test_an_option_keeps_its_own_words_beside_one_that_only_recommends_them() ->
 
 
 @pytest.mark.parametrize(
-    ("text", "asked", "reasons"),
+    ("text", "before", "asked", "after"),
     [
-        ("Comma or semicolon?", "Comma or semicolon?", ""),
-        ("Name the file.", "Name the file.", ""),
-        ("Name the file.\n\nIt is long.", "Name the file.", "It is long."),
-        ("The bank rounds up. Which one holds?", "Which one holds?", "The bank rounds up."),
-        ("Which one holds? The bank rounds up.", "Which one holds?", "The bank rounds up."),
-        ("Is A right? The docs say B. Or is it C?", "Is A right? Or is it C?", "The docs say B."),
-        ("I read it.\n\nIt is old.\n\nMay it go?", "May it go?", "I read it.\n\nIt is old."),
-        ("Which?\n- A\n- B: why not?", "Which?", "- A\n- B: why not?"),
-        ("Use e.g. Redis or PostgreSQL?", "Use e.g. Redis or PostgreSQL?", ""),
-        ("Is `a ? b. C` right?", "Is `a ? b. C` right?", ""),
-        ("See https://x.example/?a=1. Fetch it?", "Fetch it?", "See https://x.example/?a=1."),
-        ("Run this?\n\n```\necho why?\n\necho so?\n```", "Run this?", "```\necho why?\n\necho so?\n```"),
-        ("See:\n\n```\na\n\nb?\n```", "See:", "```\na\n\nb?\n```"),
-        ("Which way? the spec is silent.", "Which way?", "the spec is silent."),
-        ("Which way? `round()` goes to even.", "Which way?", "`round()` goes to even."),
-        ("Which way? – See https://x.example.", "Which way?", "– See https://x.example."),
-        ('Keep the prompt "go on? y/n" as it is?', 'Keep the prompt "go on? y/n" as it is?', ""),
-        ("", "", ""),
+        ("Comma or semicolon?", "", "Comma or semicolon?", ""),
+        ("Name the file.", "", "Name the file.", ""),
+        ("Name the file.\n\nIt is long.", "", "Name the file.", "It is long."),
+        ("The bank rounds up. Which one holds?", "The bank rounds up.", "Which one holds?", ""),
+        ("Which one holds? The bank rounds up.", "", "Which one holds?", "The bank rounds up."),
+        ("Is A right? The docs say B. Or is it C?", "", "Is A right?", "The docs say B. Or is it C?"),
+        ("I read it. May it go? Or not? It is old.", "I read it.", "May it go? Or not?", "It is old."),
+        ("I read it.\n\nIt is old.\n\nMay it go?", "I read it.\n\nIt is old.", "May it go?", ""),
+        ("Which?\n- A\n- B: why not?", "", "Which?", "- A\n- B: why not?"),
+        ("Use e.g. Redis or PostgreSQL?", "", "Use e.g. Redis or PostgreSQL?", ""),
+        ("Is `a ? b. C` right?", "", "Is `a ? b. C` right?", ""),
+        ("See https://x.example/?a=1. Fetch it?", "See https://x.example/?a=1.", "Fetch it?", ""),
+        ("Run this?\n\n```\necho why?\n\necho so?\n```", "", "Run this?", "```\necho why?\n\necho so?\n```"),
+        ("See:\n\n```\na\n\nb?\n```", "", "See:", "```\na\n\nb?\n```"),
+        ("Which way? the spec is silent.", "", "Which way?", "the spec is silent."),
+        ("Which way? `round()` goes to even.", "", "Which way?", "`round()` goes to even."),
+        ("Which way? – See https://x.example.", "", "Which way?", "– See https://x.example."),
+        ('Keep the prompt "go on? y/n" as it is?', "", 'Keep the prompt "go on? y/n" as it is?', ""),
+        ("", "", "", ""),
     ],
 )
-def test_h5_the_sentence_that_asks_is_the_headline_and_its_reasons_are_not(
-    text: str, asked: str, reasons: str
+def test_h5_the_sentence_that_asks_stands_out_where_it_stands(
+    text: str, before: str, asked: str, after: str
 ) -> None:
-    assert question_and_reasons(text) == (asked, reasons)
+    """An agent's “Is that right?” above all that it had said before it was not to be understood."""
+    assert parts_of_question(text) == (before, asked, after)
 
 
 CURRENCY = {**item("Which currency do amounts without a sign have?"), "header": "Currency"}
@@ -152,8 +154,11 @@ CURRENCY = {**item("Which currency do amounts without a sign have?"), "header": 
         ([CURRENCY], "Currency: Which currency do amounts without a sign have?"),
         ([{**CURRENCY, "header": ""}], "Which currency do amounts without a sign have?"),
         ([item("The bank rounds halves up. Is this right for us, too?")],
-         "Is this right for us, too? The bank rounds halves up."),
-        ([item("The bank rounds up.\n\nWhich holds?")], "Which holds? The bank rounds up."),
+         "The bank rounds halves up. Is this right for us, too?"),
+        ([item("The bank rounds up.\n\nWhich holds?")], "The bank rounds up. Which holds?"),
+        ([item("Which holds? The bank rounds up.")], "Which holds? The bank rounds up."),
+        ([item("The check fails. I have one attempt left. How shall it go on? No `setup` installs it.")],
+         "… I have one attempt left. How shall it go on?"),
         ([item("Which holds?\n\n* The bank's.\n* Ours.")], "Which holds?"),
         ([item("The bank is closed. Which currency do amounts without a sign have?")],
          "Which currency do amounts without a sign have?"),
@@ -168,8 +173,8 @@ def test_h3_the_title_of_a_card_says_what_it_is_about(items: list[dict[str, Any]
 @pytest.mark.parametrize(
     "act",
     [
-        lambda: question_and_reasons("A? e.g. B " * 20_000),
-        lambda: question_and_reasons("e.g. " * 20_000),
+        lambda: parts_of_question("A? e.g. B " * 20_000),
+        lambda: parts_of_question("e.g. " * 20_000),
         lambda: says_same(LONG, "a, " * 5_000, "b, " * 5_000),
         lambda: answer_in_full(LONG, ", ".join(["x"] * 90)),
         lambda: own_label(" " * 50_000 + "(Recommended)"),

@@ -14,7 +14,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils import timezone
 
-from tasks_app.core.asked_items import without_recommended
+from tasks_app.core.asked_items import QuestionParts, parts_of_question, without_recommended
 from tasks_app.models import Decision, DecisionEventKind, Question, QuestionKind
 from tasks_app.services.decisions.citing import RelatedDecision, related_decisions_of_each
 from tasks_app.services.questions.answers import may_take_back, undo_until
@@ -22,7 +22,6 @@ from tasks_app.services.questions.earlier_answers import EarlierAnswer, find_sim
 from tasks_app.web.access import actable_projects, current_user, is_htmx
 from tasks_app.web.questions.answer_form import CardInput, ItemInput
 from tasks_app.web.rendering.diff import DiffLine, LineKind
-from tasks_app.web.rendering.words import context, headline
 
 _KEEP = 60_000
 _KEEP_LINES = 1_500
@@ -127,11 +126,10 @@ class OptionChoice:
 
 @dataclass(frozen=True)
 class CardItem:
-    """One item of a question; its first paragraph is the headline. `name` is that of its fields."""
+    """One item of a question. `name` is that of its fields."""
 
     question: str
-    headline: str
-    context: str
+    parts: QuestionParts
     header: str
     name: str
     several: bool
@@ -317,8 +315,8 @@ def _card(question: Question, may_act: bool, *, typed: CardInput | None = None, 
     pairs = zip(question.items, typed.items, strict=True)
     items = [_item(number, *pair) for number, pair in enumerate(pairs)]
     if question.is_open and question.kind == QuestionKind.APPROVAL:  # afterwards its evidence is folded
-        asked = question.headline_by_evidence
-        items = [replace(item, headline=headline(asked), context=context(asked)) for item in items]
+        asked = parts_of_question(question.headline_by_evidence)
+        items = [replace(item, parts=asked) for item in items]
     return Card(question, may_act, items=items, evidence=evidence_of(question), typed=typed, **options)
 
 
@@ -326,8 +324,7 @@ def _item(number: int, item: dict[str, Any], typed: ItemInput) -> CardItem:
     question = str(item["question"])
     return CardItem(
         question=question,
-        headline=headline(question),
-        context=context(question),
+        parts=parts_of_question(question),
         header=str(item.get("header") or ""),
         name=f"item-{number}",
         several=bool(item.get("multiSelect")),

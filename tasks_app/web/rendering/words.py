@@ -7,7 +7,7 @@ from datetime import datetime
 
 from django.utils import timezone
 
-from tasks_app.core.asked_items import question_and_reasons
+from tasks_app.core.asked_items import parts_of_question
 from tasks_app.core.dollars import dollars
 from tasks_app.models import Question, QuestionState
 
@@ -48,13 +48,9 @@ def outcome(question: Question) -> str:
 
 
 def headline(question: str) -> str:
-    """Return the sentence of a question that asks; the rest is context."""
-    return question_and_reasons(question)[0]
-
-
-def context(question: str) -> str:
-    """Return the reasons of a question, and all else that does not ask."""
-    return question_and_reasons(question)[1]
+    """Return the sentence of a question that asks, for lists; “… ” says that something stands before it."""
+    parts = parts_of_question(question)
+    return f"… {parts.asked}" if parts.before else parts.asked
 
 
 def without_title(body: str, title: str) -> str:
