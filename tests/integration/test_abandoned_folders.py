@@ -173,9 +173,13 @@ def test_half_written_files_of_a_repository_in_use(runner: Runner) -> None:
     list(remove_abandoned_folders())
     assert not any((place.path / name).exists() for name in names)
     half_written(place.path)
-    os.close(writing)  # so git ends
-    wait_until(lambda: [one for one in remove_abandoned_folders() if one.path == place.path])
-    assert not any((place.path / name).exists() for name in names)
+    os.close(writing)  # so git ends, some time later
+
+    def all_gone() -> bool:
+        list(remove_abandoned_folders())
+        return not any((place.path / name).exists() for name in names)
+
+    wait_until(all_gone)
 
 
 @pytest.fixture
