@@ -233,7 +233,7 @@ def _prompt_sections(parts: PromptParts) -> Iterator[str]:
         text = decisions_text(parts.decisions, more=parts.more_decisions, may_ask=may_ask)
         yield section("DECISIONS OF THIS PROJECT", text)
     if parts.accounts:
-        yield section("ACCOUNTS OF EARLIER RUNS", _accounts(parts.accounts))
+        yield section("ACCOUNTS OF EARLIER RUNS", accounts_text(parts.accounts))
     if parts.history:
         yield section("HUMAN INTERACTION HISTORY", _history(parts.history))
     yield section("INSTRUCTIONS FOR YOUR STEP", escape(parts.instructions))
@@ -261,7 +261,8 @@ def _shows_plan(parts: PromptParts) -> bool:
     return bool(parts.plan and parts.plan.strip()) and parts.plan_step in before
 
 
-def _accounts(accounts: Sequence[EarlierAccount]) -> str:
+def accounts_text(accounts: Sequence[EarlierAccount]) -> str:
+    """Return the accounts, the newest that fit, below a sentence that says how much they weigh."""
     entries = [
         f"The agent of step {one.step}{_of_task(one.task)} wrote at the end of its run {one.run}:\n"
         f"{quote(head(one.text, limit=MAX_ACCOUNT))}"

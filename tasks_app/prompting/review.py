@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tasks_app.prompting.assembly import MAX_LISTED, EarlierAccount, accounts_text
 from tasks_app.prompting.escaping import escaped_line, fence, head, quote
 from tasks_app.prompting.feedback import SAY_AGAIN, Feedback
 
@@ -78,6 +79,18 @@ def _thread_text(thread: OpenThread) -> str:
         parts.append(f"{then}\n\n{fence(head(thread.code, limit=_MAX_CODE))}")
     parts += [f"{escaped_line(remark.by)} wrote:\n{quote(remark.text)}" for remark in thread.remarks]
     return "\n\n".join(parts)
+
+
+def later_steps_feedback(
+    steps: Sequence[str], files: Sequence[str], accounts: Sequence[EarlierAccount]
+) -> Feedback:
+    """Tell which steps have run, and which files have changed, since the agent's last message."""
+    shown = [*map(escaped_line, files[:MAX_LISTED])]
+    if more := len(files) - len(shown):
+        shown.append(f"and {more} more")
+    changed = f" These files have changed since then: {', '.join(shown)}." if shown else ""
+    said = f"Since your last message these steps have run: {', '.join(map(escaped_line, steps))}.{changed}"
+    return Feedback(f"{said}\n\n{accounts_text(accounts)}" if accounts else said)
 
 
 def rerun_feedback(reviews: Sequence[Remark], threads: Sequence[OpenThread]) -> Feedback:

@@ -673,3 +673,22 @@ def test_v4_threads_that_are_answered_do_not_count(runner: Runner) -> None:
     review = request_changes(task, runner.user, NewThread("Say more.", "README.md", line=1))
     review.refresh_from_db()
     assert review.step == step(task, "docs-update")
+
+
+def test_v4_a_session_is_told_what_later_steps_did_since_its_last_message(runner: Runner) -> None:
+    paints: list[Act] = [say("Changed."), End(), say("Changed again.")]
+    task = guarded(runner, GUARDED_STEPS, paints=paints)
+    prompts: list[str] = []
+    for _ in range(2):
+        request_changes(task, runner.user, on_line(1))
+        assert runner.advance(task).phase == Phase.DONE, task.failure
+        again = step(task, "implement").runs.order_by("number").last()
+        assert again and again.resumed
+        prompts.append(again.prompt)
+    first, second = prompts
+    told = "Since your last message these steps have run: docs-update. These files have changed since then: "
+    assert f"{told}README.md." in first
+    account = "The agent of step docs-update wrote at the end of its run {}:\n> Described."
+    assert account.format(1) in first and "Planned." not in first, "it knows what came before it"
+    assert account.format(2) in second and account.format(1) not in second
+    assert "have changed since then" not in second

@@ -11,10 +11,19 @@ from tasks_app.agent.transcripts import has_prompt
 from tasks_app.config.check import NoCheck
 from tasks_app.config.pipeline import step_from_json
 from tasks_app.core.errors import WorkspaceError
-from tasks_app.git import committed_text
-from tasks_app.models import Review, ReviewThread, ReviewVerdict, Run, Step, paths
+from tasks_app.core.types import PLAN_FILE
+from tasks_app.git import changed_files, committed_text
+from tasks_app.models import Outcome, Review, ReviewThread, ReviewVerdict, Run, Step, paths
+from tasks_app.prompting.assembly import EarlierAccount
 from tasks_app.prompting.feedback import Feedback
-from tasks_app.prompting.review import OpenThread, Remark, rerun_feedback, review_feedback
+from tasks_app.prompting.review import (
+    OpenThread,
+    Remark,
+    later_steps_feedback,
+    rerun_feedback,
+    review_feedback,
+)
+from tasks_app.services.results import accounts_of
 from tasks_app.services.reviews.threads import Place, places_now
 
 #: Lines around a commented line in the excerpt that the agent reads.
@@ -63,6 +72,36 @@ def request_text(step: Step, reviews: Sequence[Review]) -> Feedback:
 def _is_checked(step: Step) -> bool:
     config = step_from_json(step.config)
     return config.allow_write is not None or any(not isinstance(one, NoCheck) for one in config.checks)
+
+
+def later_steps_text(step: Step) -> Feedback:
+    """Return what the agent is told of later steps that have run since it finished; "" if none has."""
+    finished = step.current_runs.filter(outcome=Outcome.FINISHED).last()
+    if finished is None:
+        return Feedback("")
+    later = Run.objects.filter(step__task=step.task_id, step__position__gt=step.position, pk__gt=finished.pk)
+    names = list(dict.fromkeys(later.order_by("step__position").values_list("step__name", flat=True)))
+    if not names:
+        return Feedback("")
+    accounts = [
+        EarlierAccount(one.run.step.name, one.run.number, one.text)
+        for account in accounts_of([step.task])
+        for one in account.messages
+        if one.run.step.position > step.position and one.run.pk > finished.pk
+    ]
+    return later_steps_feedback(names, _files_changed_since(finished), accounts)
+
+
+def _files_changed_since(run: Run) -> list[str]:
+    """Return the files, apart from the plan, that differ from those which the run left. Runs git."""
+    task = run.step.task
+    if not (run.head_commit and task.head_commit):
+        return []
+    try:
+        files = changed_files(paths.repository(task.project), base=run.head_commit, head=task.head_commit)
+    except WorkspaceError:  # a commit is lost
+        return []
+    return [file.path for file in files if file.path != PLAN_FILE]
 
 
 def rerun_text(step: Step) -> Feedback:

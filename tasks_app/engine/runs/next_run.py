@@ -25,6 +25,7 @@ from tasks_app.config.pipeline import step_from_json
 from tasks_app.core.errors import TranscriptDamaged
 from tasks_app.engine.prompts.answer_permissions import has_question, permissions_of, write_answers_again
 from tasks_app.engine.prompts.review_requests import (
+    later_steps_text,
     request_text,
     requests_of_current_runs,
     rerun_text,
@@ -173,7 +174,9 @@ def _following_run(
         if decisive.outcome == Outcome.INTERRUPTED and not (actions or open_answers or requests):
             feedback = Feedback("")  # it was stopped before its agent did anything
         ends = [] if any(one.is_about_cost for one in granted) else early_end_in_force(step)
-        feedback = joined(feedback, _lost_work_note(step, last), portal_notes([*granted, *ends]))
+        feedback = joined(
+            feedback, later_steps_text(step), _lost_work_note(step, last), portal_notes([*granted, *ends])
+        )
         prompt = replay(step_prompt(step), actions=actions, feedback=feedback)  # H9
         return NextRun(reason, str(uuid.uuid4()), prompt, reviews=_ids(reviews))
     session = str(last.session_id)
@@ -186,7 +189,7 @@ def _following_run(
     if permissions or (waits_at and not has_question(step, waits_at)):
         # Without a permission the gate sees the call once more, and then it is asked about.
         return NextRun(reason, session, None, resume=True, permissions=permissions, cost_before=cost)
-    prompt = joined(feedback_of(step, last, open_answers, reviews), note)
+    prompt = joined(feedback_of(step, last, open_answers, reviews), later_steps_text(step), note)
     return NextRun(reason, session, prompt, resume=True, cost_before=cost, reviews=_ids(reviews))
 
 
