@@ -48,7 +48,7 @@ PHASE_DISPLAYS: dict[Phase, PhaseDisplay] = {
     Phase.INTERRUPTED: PhaseDisplay(
         "interrupted", "Stopped before the end. It can be resumed.", "quiet", "pause"
     ),
-    Phase.DONE: PhaseDisplay("done", "All steps finished, all checks passed.", "good", "check"),
+    Phase.DONE: PhaseDisplay("done", "All steps finished.", "good", "check"),
     Phase.FAILED: PhaseDisplay("failed", "Failed. It can be resumed or retried.", "bad", "cross"),
     Phase.CANCELLED: PhaseDisplay("cancelled", "Cancelled. It can be resumed.", "quiet", "slash"),
 }
@@ -64,10 +64,20 @@ WAITING_FOR_BUDGET = PhaseDisplay(
 #: How `done` is shown for the files that the portal wrote of a project's decisions.
 EXPORTED = PhaseDisplay("done", "The portal wrote these files from the project’s decisions.", "good", "check")
 
+#: How `done` is shown for a sequence, which has tasks and no steps.
+ALL_TASKS_DONE = PhaseDisplay("done", "All tasks done.", "good", "check")
+
 #: How `done` is shown for a task that a human had finished early, at its soft cost limit.
 FINISHED_EARLY = PhaseDisplay(
     "finished early",
     "Finished early at its soft cost limit: not all of its steps are done. It can be resumed.",
+    "quiet",
+    "slash",
+)
+#: How `done` is shown for such a task if it was in its last step, so that no step is left to run.
+LAST_STEP_EARLY = PhaseDisplay(
+    "finished early",
+    "Finished early at its soft cost limit: its last step was told to begin nothing new.",
     "quiet",
     "slash",
 )

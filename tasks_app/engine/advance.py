@@ -32,7 +32,7 @@ from tasks_app.engine.worker_context import WorkerContext
 from tasks_app.engine.workers.leaving import is_left_to_others, leave_to_other_host, leave_to_other_worker
 from tasks_app.engine.workspaces.recording import commit_for_sequence, tidy_repository
 from tasks_app.history.transitions import move
-from tasks_app.models import Outcome, Run, Step, Task, paths
+from tasks_app.models import EarlyEnd, Outcome, Run, Step, Task, paths
 from tasks_app.services.costs.soft_limit import end_if_decided
 from tasks_app.services.reviews.sending_back import hand_over_waiting
 from tasks_app.services.sequences import look_for_next, proceed
@@ -204,7 +204,9 @@ def _finish_task(task: Task, lease: Lease, context: WorkerContext) -> bool:
     with lease.fenced() as task:
         if hand_over_waiting(task, epoch=lease.epoch):
             return False
-        move(task, Phase.DONE, epoch=lease.epoch, publish_due=task.publish is not None)
+        early_end = EarlyEnd.LAST_STEP if task.is_finishing_early else ""
+        publish_due = task.publish is not None
+        move(task, Phase.DONE, epoch=lease.epoch, early_end=early_end, publish_due=publish_due)
         if sequence and upcoming:
             sequence.refresh_from_db()
             proceed(sequence, upcoming, notify=context.queues_next)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.db import models
 from django.db.models import Q
 
-from tasks_app.core.phases import Phase
+from tasks_app.core.phases import ALL_TASKS_DONE, Phase, PhaseDisplay
 from tasks_app.models.installation import new_folder_key
 from tasks_app.models.phased import Phased
 from tasks_app.models.project import Project
@@ -63,6 +63,10 @@ class Sequence(Phased):
 
     def __str__(self) -> str:
         return self.folder
+
+    @property
+    def phase_display(self) -> PhaseDisplay:
+        return ALL_TASKS_DONE if self.phase == Phase.DONE else super().phase_display
 
     @property
     def lost_its_worker(self) -> bool:

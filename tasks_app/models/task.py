@@ -19,6 +19,7 @@ from tasks_app.core.phases import (
     EXPORTED,
     FINISHED_EARLY,
     FINISHING_EARLY,
+    LAST_STEP_EARLY,
     RESUMABLE,
     WAITING_FOR_BUDGET,
     Phase,
@@ -53,6 +54,7 @@ class EarlyEnd(models.TextChoices):
 
     ASKED = "asked", "is to be finished early"
     ENDED = "ended", "was finished early"
+    LAST_STEP = "last_step", "was finished early in its last step"
 
 
 def priority_name(value: int) -> PriorityName:
@@ -347,6 +349,8 @@ class Task(Phased):
             return WAITING_FOR_BUDGET
         if self.finished_early:
             return FINISHED_EARLY
+        if self.ended_early:
+            return LAST_STEP_EARLY
         if self.exports_decisions:
             return EXPORTED
         if self.shown_phase == Phase.RUNNING and self.is_finishing_early:
@@ -370,6 +374,11 @@ class Task(Phased):
     def finished_early(self) -> bool:
         """Whether it is done without all of its steps, because a human decided so at its soft cost limit."""
         return self.phase == Phase.DONE and self.early_end == EarlyEnd.ENDED
+
+    @property
+    def ended_early(self) -> bool:
+        """The same, or a human decided so in its last step, after which none was left."""
+        return self.phase == Phase.DONE and self.early_end in (EarlyEnd.ENDED, EarlyEnd.LAST_STEP)
 
     @property
     def can_resume(self) -> bool:

@@ -165,7 +165,7 @@ def _about(delivery: Delivery, task: Task, event_type: EventType, **values: Any)
         project_id=task.project_id,
         task=task.title,
         task_id=task.pk,
-        finished_early=event_type == EventType.DONE and task.finished_early,
+        finished_early=event_type == EventType.DONE and task.ended_early,
         **values,
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from tasks_app.core.phases import Phase
+from tasks_app.core.phases import PHASE_DISPLAYS, Phase
 from tasks_app.models import QuestionKind, Task
 
 #: From this on a sentence says that the wait exceeds a working day.
@@ -17,13 +17,26 @@ _OPEN: dict[str, str] = {
     QuestionKind.PLAN: "A plan is ready. The task waits for its review.",
     QuestionKind.COST: "The soft cost limit is reached. The task waits for an answer.",
 }
+_DONE_WITH_CHECKS = "All steps finished, all checks passed."
+_DONE = "All steps finished. No checks were configured."
 
 
 def phase_sentence(task: Task) -> str:
-    """Return what the phase means; of a task that waits for people, what kind of question is open."""
+    """Return what the phase means.
+
+    Of a task that waits for people: what kind of question is open. Of a done one: whether it had checks.
+    """
     if task.phase == Phase.WAITING_FOR_INPUT and (oldest := task.questions.open().first()):
         return _OPEN[oldest.kind]
-    return task.phase_display.sentence
+    display = task.phase_display
+    if display is PHASE_DISPLAYS[Phase.DONE]:
+        return _DONE_WITH_CHECKS if _has_checks(task) else _DONE
+    return display.sentence
+
+
+def _has_checks(task: Task) -> bool:
+    checks = (check for step in task.steps.all() for check in step.config.get("check") or ())
+    return any(check.get("type") != "none" for check in checks)
 
 
 def fault_words(task: Task) -> str:

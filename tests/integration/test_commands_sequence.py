@@ -306,6 +306,12 @@ class TestStatus:
         assert "shop/prices-01-first" in out and "shop/prices-02-second" in out
         assert "Question 1, asked by do:" in out and "Round up?" in out
 
+    def test_a_done_one_counts_its_tasks_and_claims_no_checks(self, manage: Manage) -> None:
+        Task.objects.update(phase=Phase.DONE)
+        Sequence.objects.update(phase=Phase.DONE)
+        _, out, _ = manage("status", "sequence:1")
+        assert "done: 2 of 2 tasks done." in out and "checks" not in out
+
     def test_a_task_names_its_sequence(self, manage: Manage) -> None:
         assert "part of sequence:1, tasks/prices/01-first.md" in manage("status", "1")[1]
 

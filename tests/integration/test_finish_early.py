@@ -115,12 +115,19 @@ def test_the_agent_ends_its_present_step_and_no_other_begins(runner: Runner) -> 
     assert dollars_for_run(task.pk) is not None and not task.questions.filter(delivered_at=None).exists()
 
 
-def test_a_task_whose_last_step_ends_so_is_done_like_any_other(runner: Runner) -> None:
+def test_a_task_whose_last_step_ends_so_is_done_and_called_finished_early(
+    runner: Runner, manage: Manage
+) -> None:
+    """It was shown as a full success, while its agent said what it had left undone."""
     config = LIMIT + "pipelines: {default: [{name: do, command: self}]}\n"
     task = runner.advance(runner.task([Turn(calls=(ask("Which?"),)), say("Done.")], config=config))
     runner.answer(task.questions.get(), "Blue")
     task = finish(runner, cost_question(runner.advance(task)))
-    assert (task.phase, task.finished_early, shown(task)) == (Phase.DONE, False, ["done", "done"])
+    assert (task.phase, task.finished_early, shown(task)) == (Phase.DONE, False, ["finished early", "done"])
+    page = signed_in(runner.user).get(reverse("task", args=[task.pk])).text
+    assert "Finished early, in the last step." in page and "Resume</button>" not in page
+    for text in (page, manage("status", task.pk)[1]):
+        assert "Finished early at its soft cost limit" in text and "All steps finished" not in text
 
 
 def test_a_check_that_does_not_pass_is_not_repaired(runner: Runner) -> None:

@@ -352,11 +352,23 @@ def test_a_task_says_its_phase_in_a_sentence_and_offers_what_can_be_done(
 ) -> None:
     task = TaskFactory.create(phase=phase, started_at=timezone.now(), queued_at=timezone.now())
     page = browser.get(page_of(task)).text
-    own = {Phase.FAILED: "Failed before step “plan” began.", Phase.CANCELLED: "Cancelled"}
+    own = {
+        Phase.FAILED: "Failed before step “plan” began.",
+        Phase.CANCELLED: "Cancelled",
+        Phase.DONE: "All steps finished. No checks were configured.",
+    }
     assert own.get(phase, PHASE_DISPLAYS[phase].sentence) in page
     assert ("Cancel the task" in page) == (phase not in (Phase.DONE, Phase.FAILED, Phase.CANCELLED))
     resumable = (Phase.FAILED, Phase.INTERRUPTED, Phase.CANCELLED, Phase.WAITING_FOR_RESET)
     assert ("Resume</button>" in page) == (phase in resumable)
+
+
+@pytest.mark.parametrize(("kind", "passed"), [("shell", True), ("none", False)])
+def test_only_a_task_with_checks_says_that_they_passed(browser: Client, kind: str, passed: bool) -> None:
+    task = TaskFactory.create(phase=Phase.DONE)
+    check = {"type": kind, "command": "true"}
+    task.steps.update(config={"name": "plan", "command": "self", "check": [check]})
+    assert ("all checks passed" in browser.get(page_of(task)).text) == passed
 
 
 def test_a_cancelled_task_says_who_cancelled_it_and_when(browser: Client) -> None:

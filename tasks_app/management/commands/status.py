@@ -157,7 +157,7 @@ examples:
 
     def _print_phase(self, thing: Task | Sequence) -> None:
         display = thing.phase_display
-        sentence = phase_sentence(thing) if isinstance(thing, Task) else display.sentence
+        sentence = phase_sentence(thing) if isinstance(thing, Task) else _sequence_sentence(thing)
         self._screen.say(f"{display.label}: {sentence}", indent=2)
         if isinstance(thing, Task) and (fault := fault_words(thing)):
             self._screen.say(fault, indent=2, style="yellow")
@@ -171,6 +171,13 @@ examples:
             self._screen.say(heading, style="bold yellow")
             show_question(self._screen, question)
             show_how_to_answer(self._screen, question)
+
+
+def _sequence_sentence(sequence: Sequence) -> str:
+    if sequence.phase != Phase.DONE:
+        return sequence.phase_display.sentence
+    count = sequence.tasks.count()
+    return f"{count} of {count} tasks done."
 
 
 def _order_by_need(rows: QuerySet[Any]) -> QuerySet[Any]:
