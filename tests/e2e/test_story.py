@@ -216,7 +216,7 @@ def test_several_questions_are_answered_on_one_card_with_the_keyboard(
     in_own_words(items.nth(2), '"; rm -rf / @/etc/passwd /clear\n☃')
     page.keyboard.press("Control+Enter")
     expect(card).to_contain_text("Answered by admin")
-    expect(page.get_by_text("run 2, after an answer")).to_be_visible()
+    expect(page.locator(".run-start", has_text="run 2, after an answer")).to_be_visible()
     expect(page.locator("h1 + .status-line")).not_to_contain_text("running")
     told = tool_results(portal, task)
     assert any('"; rm -rf / @/etc/passwd /clear\n☃' in text for text in told)
