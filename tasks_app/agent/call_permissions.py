@@ -57,9 +57,11 @@ class GivenAnswer:
 #: The reason for refusing a call that was made together with others that also wait for a human.
 SET_ASIDE = (
     "This call was not made, and nobody was asked to approve it, because in the same message you made other "
-    "calls that wait for a human. Those were not made either. Make each call that needs approval in a "
-    "message of its own, the first one first."
+    "calls that wait for a human."
 )
+_ONE_BY_ONE = "Make each call that needs approval in a message of its own, the first one first."
+#: Calls that a refusal names.
+_MAX_NAMED = 5
 #: The reason for refusing an approved call if its worker died while it was being made.
 UNCERTAIN = (
     "A human approved this call, but the process died while it was being made: it may have been made, in "
@@ -69,11 +71,26 @@ UNCERTAIN = (
 
 
 def refuse_as_set_aside(
-    others: Sequence[GivenAnswer], *, folder: AnswersFolder, note: str = ""
+    others: Sequence[GivenAnswer],
+    *,
+    folder: AnswersFolder,
+    not_made: Sequence[str] = (),
+    note: str = "",
 ) -> CallPermission:
-    """Refuse a waiting call that no human was asked about. Answers to `others` are added to the reason."""
-    extra = _additions(others, note)
-    return CallPermission(False, reason=SET_ASIDE + _inline_or_file(extra, folder=folder, name="set-aside"))
+    """Refuse a waiting call that no human was asked about. Answers to `others` are added to the reason.
+
+    `not_made` describes further calls of the message that needed approval: the session does not hold them.
+    """
+    said = [SET_ASIDE]
+    if not_made:
+        named = "; ".join(not_made[:_MAX_NAMED])
+        more = f"; and {len(not_made) - _MAX_NAMED} more" if len(not_made) > _MAX_NAMED else ""
+        said.append(f"Of these, the calls that need approval were not made either: {named}{more}.")
+    if others:
+        said.append("What you asked in it was asked, and the reply stands below.")
+    said.append(_ONE_BY_ONE)
+    extra = _inline_or_file(_additions(others, note), folder=folder, name="set-aside")
+    return CallPermission(False, reason=" ".join(said) + extra)
 
 
 def refuse_as_uncertain(note: str = "") -> CallPermission:

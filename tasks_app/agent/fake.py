@@ -195,7 +195,15 @@ class _FakeRun:
             if call_id not in deferred:
                 self._make_call(call_id, call)
         if deferred:
-            self._defer(deferred[-1], calls[deferred[-1]])
+            for call_id in deferred:
+                waiting = {
+                    "type": "hook_deferred_tool",
+                    "toolUseID": call_id,
+                    "toolName": calls[call_id].name,
+                }
+                self._store({"type": "attachment", "attachment": waiting})
+            call_id, call = deferred[-1], calls[deferred[-1]]
+            self._end_deferred({"id": call_id, "name": call.name, "input": dict(call.input)})
 
     def _gate_defers(self, call: Call) -> bool:
         """Return whether the gate halts the run at this call."""
@@ -245,11 +253,6 @@ class _FakeRun:
         message = {"role": "user", "content": [block]}
         self._store({"type": "user", "message": message})
         self._emit({"type": "user", "message": message})
-
-    def _defer(self, call_id: str, call: Call) -> None:
-        waiting = {"type": "hook_deferred_tool", "toolUseID": call_id, "toolName": call.name}
-        self._store({"type": "attachment", "attachment": waiting})
-        self._end_deferred({"id": call_id, "name": call.name, "input": dict(call.input)})
 
     def _end_deferred(self, call: dict[str, Any]) -> NoReturn:
         """End at the deferred call, and report what it asks before that."""

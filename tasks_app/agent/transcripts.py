@@ -230,6 +230,12 @@ def deferred_call(transcript: Transcript) -> str:
     return ""
 
 
+def deferred_calls(transcript: Transcript) -> list[str]:
+    """Return the tool_use_ids of all calls that were deferred and have no result, in their order."""
+    calls = dict.fromkeys(filter(None, map(_deferred_by, transcript.get("", []))))
+    return [call for call in calls if result_in(transcript, call) is None]
+
+
 def _message_blocks(entry: dict[str, Any]) -> list[dict[str, Any]]:
     message = entry.get("message")
     content = message.get("content") if isinstance(message, dict) else None

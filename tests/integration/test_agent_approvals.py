@@ -119,6 +119,7 @@ def test_a_question_beside_an_approval_is_asked_and_the_call_is_set_aside(bench:
     given = GivenAnswer(ask, {"Which colour?": "Blue"})
     later = handed(bench, result, refuse_as_set_aside([given], folder=AnswersFolder(bench.answers)))
     told = bench.result_of(result.deferred)
+    assert "What you asked in it was asked" in told and "not made either" not in told
     assert "was not made" in told and "Which colour?" in told and "Blue" in told
     assert [one.kind for one in later.asks] == ["approval"]
     assert lines(bench, "guarded.txt") == 0

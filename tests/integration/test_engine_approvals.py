@@ -160,7 +160,9 @@ def test_calls_made_at_once_are_set_aside_without_a_human_and_made_one_by_one(ru
     assert task.phase == Phase.WAITING_FOR_INPUT
     assert [run.outcome for run in runs(task)] == [Outcome.ASKED, Outcome.ASKED]
     assert task.questions.count() == 1 and guarded(task) == 0
-    assert "message of its own" in results(task)[0]
+    (told, *_) = results(task)
+    assert "message of its own" in told and "What you asked" not in told
+    assert "were not made either: `$ echo guarded >> guarded.txt`." in told, "the session has lost it"
     settle(runner, task, "approved")
     assert runner.advance(task).phase == Phase.DONE
     assert guarded(task) == 1

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import cast
 
+from django.db.models import Q
+
 from tasks_app.agent.call_permissions import (
     AnswersFolder,
     GivenAnswer,
@@ -15,25 +17,48 @@ from tasks_app.agent.call_permissions import (
 from tasks_app.agent.port import CallPermission
 from tasks_app.core.types import Ask, AskItem, AskKind, AskWay, Option
 from tasks_app.engine.prompts.run_feedback import answered_by, applied_note, joined
-from tasks_app.models import Outcome, Question, QuestionKind, Run, Step, Verdict, paths
+from tasks_app.history.events.reading import Events
+from tasks_app.history.events.tools import summarise
+from tasks_app.models import EventKind, Outcome, Question, QuestionKind, Run, Step, Verdict, paths
 
 
 def permissions_of(
-    step: Step, last: Run, answers: Sequence[Question], *, waits_at: str, note: str = ""
+    step: Step,
+    last: Run,
+    answers: Sequence[Question],
+    *,
+    waits_at: str,
+    deferred: Sequence[str] = (),
+    note: str = "",
 ) -> dict[str, CallPermission]:
     """Return the gate's permission for the call at which the session waits; none if it waits at no call.
 
-    The portal's own `note` is added to the answer, because such a run has no prompt.
+    `deferred` are all calls of the session without a result. The portal's own `note` is added to the answer,
+    because such a run has no prompt.
     """
     main = next((question for question in answers if question.tool_use_id == waits_at), None)
     folder, note = _answers_folder(step), joined(applied_note(answers), note)
     others = [_given_answer(question) for question in answers if question is not main]
     if main is None:
         was_set_aside = waits_at and last.outcome == Outcome.ASKED and not has_question(step, waits_at)
-        return {waits_at: refuse_as_set_aside(others, folder=folder, note=note)} if was_set_aside else {}
+        if not was_set_aside:
+            return {}
+        unasked = [call for call in deferred if call != waits_at and not has_question(step, call)]
+        not_made = _calls_in_words(last, unasked)
+        return {waits_at: refuse_as_set_aside(others, folder=folder, not_made=not_made, note=note)}
     if main.kind == QuestionKind.APPROVAL and main.verdict == Verdict.APPROVED and main.handed_in_id:
         return {waits_at: refuse_as_uncertain(note)}
     return {waits_at: permission_for(_given_answer(main), others, folder=folder, note=note)}
+
+
+def _calls_in_words(run: Run, calls: Sequence[str]) -> list[str]:
+    """Return one line for each of the calls that the run has made."""
+    found = (Events(Q(run=run)).of_kinds([EventKind.TOOL_USE]).first_with("id", call) for call in calls)
+    return [
+        f"`{summarise(str(event.payload.get('name', '')), event.payload.get('input') or {})}`"
+        for event in found
+        if event
+    ]
 
 
 def write_answers_again(step: Step) -> None:

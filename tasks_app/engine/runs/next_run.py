@@ -15,6 +15,7 @@ from tasks_app.agent.transcript_port import Transcript
 from tasks_app.agent.transcripts import (
     CallResult,
     deferred_call,
+    deferred_calls,
     has_prompt,
     result_in,
     stored_transcript,
@@ -185,7 +186,9 @@ def _following_run(
     notes = (_threshold_note(step, last), _lost_work_note(step, last), portal_notes(granted))
     note = joined(*notes, decisions_note(step, last))
     waits_at = deferred_call(transcript)
-    permissions = permissions_of(step, last, open_answers, waits_at=waits_at, note=note)
+    permissions = permissions_of(
+        step, last, open_answers, waits_at=waits_at, deferred=deferred_calls(transcript), note=note
+    )
     if permissions or (waits_at and not has_question(step, waits_at)):
         # Without a permission the gate sees the call once more, and then it is asked about.
         return NextRun(reason, session, None, resume=True, permissions=permissions, cost_before=cost)
