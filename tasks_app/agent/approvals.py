@@ -36,7 +36,7 @@ _PIECE = re.compile(
 )
 _QUOTED_HEREDOC = re.compile(r"<<-?[ \t]*(?:'(\w+)'|\"(\w+)\"|\\(\w+))")
 
-_APPROVE = Option("Approve", "The call is made, exactly as it stands here.")
+_APPROVE = Option("Approve", "The call is made once, exactly as shown.")
 _DENY = Option("Deny", "The call is not made; the agent is told why and goes on.")
 _APPROVE_PLAN = Option("Approve", "The agent goes on and does what it planned.")
 _SEND_BACK = Option("Send back", "The agent gets your comments and revises its plan.")

@@ -183,7 +183,7 @@ def test_m4_what_cannot_begin_yet_says_until_when(member: User, shop: Project) -
         Task.objects.filter(pk=queued(shop).pk).update(**fields)
     assert sentences(member)[0] == "Waits for a budget, until 2999-12-01 00:00 UTC or until it is raised."
     assert sentences(member)[1] == "Waits for the usage limit to reset, until 2999-12-01 00:00 UTC."
-    assert "can no longer be taken back" in sentences(member)[2]
+    assert "can no longer be undone" in sentences(member)[2]
     assert sentences(member)[3].startswith("The disk is full")
     assert sentences(member)[4] == "A worker is taking it."
     assert all(entry.position is None for entry in Queue().seen_by(Principal.unrestricted(member)))

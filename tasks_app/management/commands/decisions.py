@@ -74,7 +74,8 @@ examples:
             self.write_json([DecisionWithHistory.of(one).model_dump(mode="json") for one in found])
             return Exit.DONE
         if not found:
-            self.stderr.write("There is no such decision." if options["words"] else "No decisions yet.")
+            none = "No decision to review." if options["review"] else "No decisions yet."
+            self.stderr.write("There is no such decision." if options["words"] else none)
             return Exit.DONE
         screen = Screen(self.stdout, no_color=options["no_color"])
         self.stdout.ending = ""

@@ -268,5 +268,5 @@ def _not_due(task: Task, spent_budgets: str) -> tuple[WaitsFor, str]:
             return WaitsFor.BUDGET, f"{what} or until it is raised."
         return WaitsFor.RESET, f"Waits for the usage limit to reset, {until}."
     if task.undo_until and task.undo_until > timezone.now():
-        return WaitsFor.MOMENT, "Goes on within seconds, when its answer can no longer be taken back."
+        return WaitsFor.MOMENT, "Resumes in a few seconds, once the answer can no longer be undone."
     return WaitsFor.MOMENT, "A worker is taking it."

@@ -76,13 +76,14 @@ def _steps(user: User) -> list[FirstStep]:
     known = _known_steps(user)
     sample = known["sample"]
     free = " It costs nothing in rehearsal." if settings.ENVIRONMENT.rehearsal else ""
+    run_sample = FirstStep(
+        "Run the sample task",
+        "See how an agent works, asks and continues." + free,
+        known["sample_done"],
+        reverse("task", args=[sample]) if sample else "",
+    )
     return [
-        FirstStep(
-            "Run the sample task",
-            "See how an agent works, asks and goes on." + free,
-            known["sample_done"],
-            reverse("task", args=[sample]) if sample else "",
-        ),
+        *([run_sample] if sample else []),
         FirstStep(
             "Connect the real model",
             "Set ANTHROPIC_API_KEY or CLAUDE_CODE_OAUTH_TOKEN and restart the portal.",
@@ -101,7 +102,7 @@ def _steps(user: User) -> list[FirstStep]:
         ),
         FirstStep(
             "Invite somebody",
-            "On the page Members of a project. Questions reach whoever can answer them.",
+            "On the page Members of a project. They can answer the questions of its tasks.",
             known["invited"],
             reverse("project_members", args=[known["project"]]) if known["project"] else "",
         ),
