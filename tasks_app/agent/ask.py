@@ -24,7 +24,7 @@ what you wrote. To run a task: manage.py run_task.
 """
 NOBODY = "Nobody can be asked in this task. Decide by yourself, and write down what you assumed.\n"
 NO_REVIEW = "No thread of a review waits for a reply in this run. Say it in your last message.\n"
-NO_DECISIONS = "This project has no decisions.\n"
+NO_DECISIONS = "No decisions were in force when this run began.\n"
 #: Decisions that one search shows.
 MOST_SHOWN = 30
 #: What is shown below a decision, if it has that.
@@ -107,19 +107,29 @@ def _show_decisions(given: argparse.Namespace) -> int:
     found = [(sum(_has(one, word) for word in words), one) for one in known]
     shown = [one for count, one in sorted(found, key=lambda pair: -pair[0]) if count or not given.words]
     for one in shown[:MOST_SHOWN]:
-        source = ", ".join(str(one[name]) for name in ("decided_by", "day", "where") if one.get(name))
-        print(f"{one['label']} ({source}): {one['statement']}")
+        source = [str(one[name]) for name in ("decided_by", "day", "where") if one.get(name)]
+        source += [f"replaces {one['replaces']}"] if one.get("replaces") else []
+        print(_indented(f"{one['label']} ({', '.join(source)}): {one['statement']}"))
         for name, title in SHOWN.items():
             if one.get(name):
-                print(f"    {title}: {one[name]}")
+                print(_indented(f"    {title}: {one[name]}"))
     if not known:
         print(NO_DECISIONS, end="")
+    elif replacing := [one for one in known if str(one.get("replaces")).lower() in words]:
+        label = replacing[0]["replaces"]
+        print(f"{label} does not hold any more. {replacing[0]['label']} replaces it.")
     elif not shown:
         named = [word.upper() for word in words if re.fullmatch(r"d-[0-9]+", word)]
-        print(f"There is no decision {named[0]} now." if named else "No decision has these words.")
+        which = f"decision {named[0]}" if named else "decision with these words"
+        print(f"No {which} was in force when this run began.")
     elif len(shown) > MOST_SHOWN:
         print(f"{len(shown) - MOST_SHOWN} more; use more words.")
     return 0
+
+
+def _indented(text: str) -> str:
+    """Indent all lines after the first."""
+    return text.replace("\n", "\n    ")
 
 
 def _note_unfit(parser: argparse.ArgumentParser, given: argparse.Namespace) -> int:

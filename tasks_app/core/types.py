@@ -84,7 +84,8 @@ class KnownDecision:
     """A decision of the project as agents read it.
 
     `where` is where it holds; empty: everywhere. `question` is what it answers, if it was asked. `doubt` is
-    why an agent said that it does not fit, if no human has looked at that since.
+    why an agent said that it does not fit, if no human has looked at that since. `replaces` is the label of
+    the decision in whose place it holds.
     """
 
     number: int
@@ -95,6 +96,7 @@ class KnownDecision:
     where: str = ""
     question: str = ""
     doubt: str = ""
+    replaces: str = ""
 
     @property
     def label(self) -> str:

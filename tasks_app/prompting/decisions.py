@@ -73,7 +73,8 @@ def entry(decision: KnownDecision) -> str:
     Of long texts the beginning is shown, with how to read the rest.
     """
     where = _beginning(decision.where, _WHERE, "…")
-    source = ", ".join(filter(None, (decision.decided_by, decision.day, where)))
+    replaces = f"replaces {decision.replaces}" if decision.replaces else ""
+    source = ", ".join(filter(None, (decision.decided_by, decision.day, where, replaces)))
     statement = _shown(decision, decision.statement, _STATEMENT)
     asked = (
         f"\n    Question: {escaped_line(_beginning(decision.question, _QUESTION, '…'))}"

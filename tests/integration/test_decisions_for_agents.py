@@ -118,7 +118,7 @@ def test_what_does_not_hold_any_more_is_not_in_the_prompt(runner: Runner) -> Non
     old = decide(runner, project, "Half up.")
     revise(old, DecisionContent("Half to even."), by=acting(runner.user))
     prompt = prompt_of(runner, project)
-    assert "Half to even." in prompt and "Half up." not in prompt
+    assert ", replaces D-1): Half to even." in prompt and "Half up." not in prompt
 
 
 @pytest.mark.parametrize("how", ["by the answer", "meanwhile"])

@@ -151,6 +151,8 @@ class TestDecisions:
         KnownDecision(17, "Money is stored in cents.", decided_by="bob", day="4 May 2026"),
     )
 
+    NONE = "No decision with these words was in force when this run began.\n"
+
     @pytest.fixture
     def env(self, tmp_path: Path) -> dict[str, str]:
         known = tmp_path / "decisions.json"
@@ -175,18 +177,29 @@ class TestDecisions:
     def test_words_find_those_with_most_of_them(self, env: dict[str, str]) -> None:
         assert self.run(env, "decisions", "cents money").stdout.startswith("D-17")
         assert "D-17" not in self.run(env, "decisions", "BANK").stdout
-        assert self.run(env, "decisions", "colour").stdout == "No decision has these words.\n"
+        assert self.run(env, "decisions", "colour").stdout == self.NONE
 
     def test_a_whole_question_finds_those_with_most_of_the_words_that_mean_something(
         self, env: dict[str, str]
     ) -> None:
         shown = self.run(env, "decisions", "Should it be stored in the table as cents?").stdout
         assert shown.startswith("D-17") and "D-3" not in shown
-        assert self.run(env, "decisions", "Is it?").stdout == "No decision has these words.\n"
+        assert self.run(env, "decisions", "Is it?").stdout == self.NONE
 
     def test_a_label_finds_that_decision_only(self, env: dict[str, str]) -> None:
         assert self.run(env, "decisions", "d-17").stdout.startswith("D-17 (")
-        assert self.run(env, "decisions", "D-1").stdout == "There is no decision D-1 now.\n"
+        assert self.run(env, "decisions", "D-1").stdout == (
+            "No decision D-1 was in force when this run began.\n"
+        )
+
+    def test_a_decision_that_was_replaced_is_answered_with_the_one_that_holds(self, tmp_path: Path) -> None:
+        known = tmp_path / "decisions.json"
+        write_decisions(known, [KnownDecision(3, "New.", "One.\n\nTwo.", "ann", replaces="D-1")])
+        env = {"CAT_HERDER_DECISIONS": str(known)}
+        assert self.run(env, "decisions", "d-1").stdout == "D-1 does not hold any more. D-3 replaces it.\n"
+        assert self.run(env, "decisions").stdout.splitlines() == [
+            "D-3 (ann, replaces D-1): New.", "    Reason: One.", "    ", "    Two.",
+        ]  # fmt: skip
 
     def test_whoever_may_ask_is_told_so(self, env: dict[str, str], tmp_path: Path) -> None:
         done = self.run({**env, "CAT_HERDER_ASKED": str(tmp_path)}, "unfit", "D-17", "In yen.")

@@ -254,7 +254,9 @@ class TestDecisions:
 
     KNOWN = (
         KnownDecision(17, "Money is stored in cents.", "Floats lose cents.", "Ada", "3 May 2026"),
-        KnownDecision(3, "Half cents are rounded up.", "", "Bob", "2 May 2026", "src/billing/**"),
+        KnownDecision(
+            3, "Half cents are rounded up.", "", "Bob", "2 May 2026", "src/billing/**", replaces="D-2"
+        ),
         KnownDecision(
             5,
             "Yes: It has had no release since 2019.",

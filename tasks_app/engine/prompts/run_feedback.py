@@ -171,7 +171,7 @@ def decisions_note(step: Step, last: Run) -> Feedback:
     exceptions = dict.fromkeys(event.decision.label for event in excepted)
     restored = events.filter(kind=DecisionEventKind.RESTORED).values("decision")
     begun = holding_for(step).filter(Q(decided_at__gte=since) | Q(pk__in=restored))
-    begun = begun.select_related("decided_by", "question").order_by("number")
+    begun = begun.select_related("decided_by", "question", "replaces").order_by("number")
     new = listed_in_prompt(list(begun[:_MOST_NEW]))
     if not (ended or exceptions or new):
         return Feedback("")

@@ -78,7 +78,7 @@ def decisions_for(step: Step) -> list[Decision]:
     holding = holding_for(step)
     newest = holding.only("scope", "paths", "number").order_by("-number")[:_MAX_RANKED]
     ranked = _ranked(list(newest), step.task)
-    found = holding.select_related("decided_by", "question").in_bulk(
+    found = holding.select_related("decided_by", "question", "replaces").in_bulk(
         [one.pk for one in ranked[:MAX_SEARCHED]]
     )
     return [found[one.pk] for one in ranked if one.pk in found]
@@ -131,9 +131,11 @@ def known_decision(decision: Decision) -> KnownDecision:
     where = "" if decision.scope == DecisionScope.PROJECT else decision.scope_in_words
     day = f"{decision.decided_at:%-d %B %Y}" if decision.decided_at else ""
     who = decision.decided_by.shown_name if decision.decided_by else ""
+    replaced = decision.replaces
     return KnownDecision(
         decision.number, decision.statement, decision.reason, who, day, where,
         question=decision.asked, doubt=decision.doubt,
+        replaces=replaced.label if replaced and not replaced.is_active else "",
     )  # fmt: skip
 
 
