@@ -114,7 +114,7 @@ def test_the_result_is_reviewed_published_and_proposed_like_others(
     assert [one.target for one in task.transitions.order_by("pk")] == ["running", "done"]
     create_notifications()
     page = signed_in(eve).get(f"/tasks/{task.pk}/").text
-    assert "d-1-money-is-stored-in-cents.md" in page and "Send back" not in page and "Publish" in page
+    assert "d-1-money-is-stored-in-cents.md" in page and "Request changes" not in page and "Publish" in page
     assert "wrote these files" in page and "<h2>Steps</h2>" not in page
     assert "Request changes" not in signed_in(eve).get(f"/tasks/{task.pk}/diff/").text
     send_review(task, ReviewVerdict.APPROVE, by=acting(eve), via=Channel.WEB, commit=task.head_commit)

@@ -48,7 +48,7 @@ def test_v1_the_result_says_what_was_said_changed_checked_and_decided(runner: Ru
     page = page_of(runner, task)
     for words in (
         "Painted in <strong>two</strong> colours.", "and 9 more files", "test -s paint.txt", "Which red?",
-        "Crimson", "· answered by ann", "do: <span", "Review changes", "Send back", "Publish", "Patch",
+        "Crimson", "· answered by ann", "do: <span", "Review changes", "Request changes", "Publish", "Patch",
         "git fetch",
     ):  # fmt: skip
         assert words in page, words
@@ -68,7 +68,7 @@ def test_v1_approvals_stand_at_the_result(runner: Runner) -> None:
     assert "Approved by" not in page and "No files were changed." in page
     for offer in ("Review changes", ">Publish<", ">Patch<", "git fetch"):
         assert offer not in page, f"{offer}, of nothing"
-    assert "Send back" in page
+    assert "Request changes" in page
 
 
 def test_v1_a_lost_commit_is_reported(runner: Runner) -> None:
