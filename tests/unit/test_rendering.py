@@ -120,6 +120,7 @@ def test_plain_text_loses_every_sequence() -> None:
         ("Bash", {"command": "python3 -m unittest"}, "$ python3 -m unittest"),
         ("Bash", {"command": "cd x\nmake"}, "$ cd x …"),
         ("Grep", {"pattern": "round", "path": "/data/tasks/1/workspace/"}, "Grep “round”"),
+        ("Grep", {"pattern": "round", "path": "/data/tasks/1-526e4e4e44d19f2f/workspace"}, "Grep “round”"),
         ("Grep", {"pattern": "round", "path": "src"}, "Grep “round” in src"),
         ("WebFetch", {"url": "https://a.example"}, "WebFetch https://a.example"),
         ("TodoWrite", {"todos": [{"status": "completed"}, {"status": "in_progress", "content": "test"}]},

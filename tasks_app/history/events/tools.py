@@ -8,7 +8,7 @@ from typing import Any
 
 from tasks_app.core.control_characters import strip_controls
 
-_WORKSPACE = re.compile(r"^.*/(?:tasks|sequences)/\d+(?:-[0-9a-f]+)?/workspace/")
+_WORKSPACE = re.compile(r"^.*/(?:tasks|sequences)/\d+(?:-[0-9a-f]+)?/workspace(?:/|$)")
 _PLAN = re.compile(r"/home/\.claude/plans/[^/]+\.md$")
 _LENGTH = 160
 _PATH_KEYS = ("file_path", "notebook_path", "path")
