@@ -108,7 +108,8 @@ def show_earlier(screen: Screen, earlier: Sequence[EarlierAnswer]) -> None:
         at = timezone.localtime(other.answered_at)
         who = other.answered_by.shown_name if other.answered_by else "somebody"
         place = f"task {other.task.title}, step {other.step.name}"
-        screen.say(f"Asked before: {who}, {at:%Y-%m-%d %H:%M}, {place}", indent=2)
+        said = "Asked before" if one.same else "Similar question"
+        screen.say(f"{said}: {who}, {at:%Y-%m-%d %H:%M}, {place}", indent=2)
         if not one.same:
             screen.say(one.headline, indent=4, style="dim")
         screen.say(one.text, indent=4, style="bold")

@@ -471,6 +471,26 @@ def test_d4_the_card_shows_the_nearest_answer_and_fills_it_in_without_scripts(
     assert "As in task" in done and "Asked before" not in done
 
 
+def test_a_question_that_is_only_similar_is_not_called_asked_before(
+    project: Project, user: User, manage: Manage
+) -> None:
+    """Notes on several questions are named as such: they are no part of this one answer."""
+    old = ask(project, *STORE)
+    old.items = [*old.items, item("And for how long?")]
+    old.save(update_fields=["items"])
+    answers = {STORE[0]: "Redis", "And for how long?": "A week"}
+    answer_question(old, Reply(answers, notes="Keep it small."), by=acting(user), via=Channel.WEB)
+    same, similar = ask(project, *STORE), ask(project, STORE[0].upper(), *STORE[1:])
+    for new, heading, other in (
+        (same, "Asked before", "Similar question"), (similar, "Similar question", "Asked before")
+    ):  # fmt: skip
+        page = signed_in(user).get(f"/questions/{new.pk}/").text
+        shown = manage("status", new.task_id)[1]
+        assert f">{heading}</h3>" in page and other not in page
+        assert f"{heading}: " in shown and f"{other}: " not in shown
+        assert "Notes on all of these questions: Keep it small." in page
+
+
 def test_d4_viewers_see_no_button(project: Project, user: User) -> None:
     answered(project, user, *STORE)
     viewer = MembershipFactory.create(project=project, role=Role.VIEWER).user

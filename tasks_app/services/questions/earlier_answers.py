@@ -215,7 +215,8 @@ class EarlierAnswer:
     def text(self) -> str:
         """The answer in its own words, with its notes."""
         answer = self.question.answers.get(self.headline, "")
-        return f"{answer}\n\nNotes: {self.question.notes}" if self.question.notes else answer
+        notes = self.question.notes
+        return f"{answer}\n\n{self.question.notes_label}: {notes}" if notes else answer
 
 
 def find_similar_answers(question: Question, *, limit: int = 3) -> list[EarlierAnswer]:
