@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any, Literal, Self
 
 from django.db import models
-from django.db.models import F, Q
+from django.db.models import Count, F, Q
 from django.utils import timezone
 from django.utils.functional import cached_property
 
@@ -87,6 +87,10 @@ class QuestionQuerySet(models.QuerySet["Question"]):
     def open_of(self, task: Task) -> list[Question]:
         """Return the open questions of a task in order, with the related rows for showing them."""
         return self.open_by_task([task]).get(task.pk, [])
+
+    def count_open_by_task(self, task_ids: Collection[int]) -> dict[int, int]:
+        counts = self.open().filter(task__in=task_ids).order_by().values_list("task").annotate(Count("pk"))
+        return dict(counts)
 
     def open_by_task(self, tasks: Collection[Task]) -> dict[int, list[Question]]:
         """Return the open questions of many tasks by task id, with one query."""

@@ -10,7 +10,7 @@ from tasks_app.models import QuestionKind, Task
 #: From this on a sentence says that the wait exceeds a working day.
 LONG = timedelta(hours=8)
 SHORTEST_WAIT = timedelta(minutes=1)
-#: What a task waits for, by the kind of its oldest open question.
+#: What a task waits for, by the kind of its only open question.
 _OPEN: dict[str, str] = {
     QuestionKind.CLARIFICATION: "A question is open. The task waits for the answer.",
     QuestionKind.APPROVAL: "A tool call needs an approval. The task waits for it.",
@@ -26,12 +26,18 @@ def phase_sentence(task: Task) -> str:
 
     Of a task that waits for people: what kind of question is open. Of a done one: whether it had checks.
     """
-    if task.phase == Phase.WAITING_FOR_INPUT and (oldest := task.questions.open().first()):
-        return _OPEN[oldest.kind]
+    if task.phase == Phase.WAITING_FOR_INPUT and (kinds := [one.kind for one in task.questions.open()]):
+        return _OPEN[kinds[0]] if len(kinds) == 1 else _several_open(kinds)
     display = task.phase_display
     if display is PHASE_DISPLAYS[Phase.DONE]:
         return _DONE_WITH_CHECKS if _has_checks(task) else _DONE
     return display.sentence
+
+
+def _several_open(kinds: list[str]) -> str:
+    if set(kinds) == {QuestionKind.APPROVAL}:
+        return f"{len(kinds)} tool calls need approvals. The task waits for them."
+    return f"{len(kinds)} questions are open. The task waits for the answers."
 
 
 def _has_checks(task: Task) -> bool:

@@ -56,6 +56,24 @@ def stored(question: Question) -> dict[str, str]:
     return question.answers
 
 
+def test_of_two_questions_the_first_answer_does_not_resume_the_agent(
+    browser: Client, question: Question
+) -> None:
+    other = QuestionFactory.create(
+        task=question.task, run=question.run, number=question.number + 1, items=question.items
+    )
+    task = reverse("task", args=[question.task_id])
+    page = browser.get(task).text
+    assert page.count(">Answer</button>") == 2 and "Answer and resume" not in page
+    assert "2 questions are open. The task waits for the answers." in page
+    page = send(browser, question, item_0="Half up").text
+    assert "1 more question before the agent resumes" in page and ", resuming" not in page
+    assert "Answer and resume" in browser.get(reverse("question", args=[other.pk])).text
+    assert f"answered question {question.pk}" in browser.get(task).text
+    send(browser, other, item_0="Half up")
+    assert ", resuming" in browser.get(reverse("question", args=[question.pk])).text
+
+
 def test_a_choice_is_stored_and_the_card_says_who_answered(browser: Client, question: Question) -> None:
     page = send(browser, question, item_0="Half up", notes="as in reports")
     assert page.status_code == 200

@@ -108,9 +108,10 @@ def why_not_open(question: Question) -> str:
 
 
 def _payload(question: Question) -> dict[str, object]:
-    applied = {"decision": question.applied.number, "question_id": question.pk} if question.applied else {}
+    applied = {"decision": question.applied.number} if question.applied else {}
     return {
         **applied,
+        "question_id": question.pk,
         "question": question.headline,
         "kind": question.kind,
         "outcome": question.outcome,

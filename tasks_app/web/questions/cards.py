@@ -15,6 +15,7 @@ from django.shortcuts import render
 from django.utils import timezone
 
 from tasks_app.core.asked_items import QuestionParts, parts_of_question, without_recommended
+from tasks_app.core.phases import Phase
 from tasks_app.models import Decision, DecisionEventKind, Question, QuestionKind
 from tasks_app.services.decisions.citing import RelatedDecision, related_decisions_of_each
 from tasks_app.services.questions.answers import may_take_back, undo_until
@@ -178,6 +179,7 @@ class Card:
     not_undone: str = ""
     shows_earlier_answers: bool = True
     find_related_decisions: Callable[[], dict[int, list[RelatedDecision]]] = dict
+    count_open: Callable[[], dict[int, int]] = dict
 
     @property
     def has_options(self) -> bool:
@@ -197,6 +199,14 @@ class Card:
                 for asked in one.answers:
                     found.setdefault(asked, []).append(_entry(self, one))
         return found
+
+    @cached_property
+    def more_open(self) -> int:
+        """How many other questions of the task are open: only then does its agent resume."""
+        question = self.question
+        if not self.may_change or question.step.phase != Phase.WAITING_FOR_INPUT:
+            return 0
+        return self.count_open().get(question.task_id, 0) - question.is_open
 
     @cached_property
     def related_decisions(self) -> list[RelatedDecision]:
@@ -244,34 +254,39 @@ class Card:
         words = [question.state, f"{question.answered_at.timestamp():.3f}"]
         words += ["taken-back"] * bool(question.taken_back_at)
         words += ["undo"] * (bool(self.undo_seconds) or self.may_take_back) + ["resuming"] * self.may_change
+        words += [f"{self.more_open}-more"] * bool(self.more_open)
         return "-".join(words)
 
 
 def card_of(request: HttpRequest, question: Question, **options: Any) -> Card:
     may_undo = question.answered_by_id == current_user(request).pk
     may_act = question.task.project_id in actable_projects(request)
-    return _card(question, may_act, may_undo=may_undo, find_related_decisions=_finder([question]), **options)
+    return _card(question, may_act, may_undo=may_undo, **_finders([question]), **options)
 
 
 def cards_of(request: HttpRequest, questions: Iterable[Question]) -> list[Card]:
     """Return the cards of many questions, with one query for permissions and one for decisions."""
     actable, questions = actable_projects(request), list(questions)
-    find = _finder(questions)
+    finders = _finders(questions)
     return [
         _card(
             question,
             question.task.project_id in actable,
             shows_earlier_answers=place < _WITH_EARLIER,
-            find_related_decisions=find,
+            **finders,
         )
         for place, question in enumerate(questions)
     ]
 
 
-def _finder(questions: list[Question]) -> Callable[[], dict[int, list[RelatedDecision]]]:
-    """Return a function that looks up the decisions for all of the questions, once, when it is needed."""
+def _finders(questions: list[Question]) -> dict[str, Any]:
+    """Return functions that look up what cards need for all of the questions, once, when it is needed."""
     asked = [question for question in questions if _may_decide(question)]
-    return cache(partial(related_decisions_of_each, asked))
+    tasks = {question.task_id for question in questions}
+    return {
+        "find_related_decisions": cache(partial(related_decisions_of_each, asked)),
+        "count_open": cache(partial(Question.objects.count_open_by_task, tasks)),
+    }
 
 
 def _may_decide(question: Question) -> bool:
