@@ -63,6 +63,13 @@ def test_auto_commit_makes_a_checkpoint_of_each_step_on_the_tasks_branch(runner:
     assert source_refs(task) == before, "nothing is pushed"
 
 
+def test_the_commit_of_a_task_names_no_step_because_it_holds_the_work_of_all(runner: Runner) -> None:
+    task = runner.task(PLAY, config=TWO_STEPS)
+    assert runner.advance(task).phase == Phase.DONE
+    bare = paths.repository(task.project).path
+    assert git(bare, "log", "-1", "--format=%B", task.branch).strip() == task.title
+
+
 HALTS_IN_BOTH = {
     name: [
         Turn(calls=(write(f"{name}-1.txt", "1"), write(f"{name}.log", "ignored"))),

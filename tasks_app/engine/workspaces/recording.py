@@ -149,7 +149,7 @@ def _commit_message(step: Step) -> str:
     """Return the message of a recorded commit, which becomes one of the task's branch with `autoCommit`."""
     if step.task.auto_commit:
         return f"chore({step.name}): checkpoint"
-    return f"{step.task.title}\n\nStep {step.name}."
+    return step.task.title
 
 
 def is_guarded(step: Step) -> bool:
