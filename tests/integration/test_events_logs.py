@@ -170,6 +170,17 @@ def test_each_run_has_a_header_and_a_footer_with_its_facts(step: Step) -> None:
     assert "Ended:      not yet\n" in text
 
 
+def test_h5_the_header_of_a_run_shows_all_rules_for_approvals(step: Step) -> None:
+    """Those of cat-herder.yaml hold in each step, before those of the step itself."""
+    step.task.ask_before = ["Bash(pip *)"]
+    step.config = {"askBefore": ["Write"], "command": "plan"}
+    step.task.save()
+    step.save()
+    a_run(step)
+    shown = 'Settings:   {"askBefore": ["Bash(pip *)", "Write"], "command": "plan"}\n'
+    assert shown in log(step, LogKind.REASONING)
+
+
 @pytest.mark.parametrize("kind", [LogKind.OUTPUT, LogKind.REASONING])
 def test_terminal_escapes_are_removed_and_multi_byte_text_stays(step: Step, kind: LogKind) -> None:
     """H8"""

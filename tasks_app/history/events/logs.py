@@ -126,7 +126,9 @@ def _render_readable(run: Run, step: Step, kind: LogKind) -> Iterator[str]:
 
 
 def _render_header(run: Run, step: Step) -> str:
-    task = step.task
+    task, settings = step.task, step.config
+    if task.ask_before:  # the rules of the whole file hold in each step
+        settings = {**settings, "askBefore": [*task.ask_before, *settings.get("askBefore", ())]}
     fields = {
         "Pipeline": task.pipeline,
         "Task": f"{task.title} ({task.project.name}/{task.slug})",
@@ -134,7 +136,7 @@ def _render_header(run: Run, step: Step) -> str:
         "Run": f"{run.number}, {Reason(run.reason).label}",
         "Model": run.model or "the agent's default",
         "Threshold": str(task.threshold),
-        "Settings": json.dumps(step.config, ensure_ascii=False, sort_keys=True),
+        "Settings": json.dumps(settings, ensure_ascii=False, sort_keys=True),
         "Sandboxed": "yes" if run.sandboxed else "no",
         **({"Network": run.network} if run.network else {}),
         "Started": f"{format_time(run.started_at)} (all times are UTC)",
