@@ -8,6 +8,9 @@ from typing import Any
 
 Message = Mapping[str, Any]
 
+#: The refusal of a request that lacks the result of an answered call, and how the log shows it.
+MISSING_ANSWER = "This request does not hold the answer that a human gave."
+_STOPPED = "The answer did not reach the model; the portal stopped the run."
 LIMITS = {
     "five_hour": "5-hour usage limit",
     "seven_day": "weekly usage limit",
@@ -70,3 +73,8 @@ def _refusal_words(message: Message) -> str:
     why = str(message.get("api_refusal_explanation") or "")
     about = f" (category: {category})" if category else ""
     return f"The model {message.get('original_model')} refused to answer{about}. {why}".rstrip()
+
+
+def error_words(text: str) -> str:
+    """Return an error that the program reports, in the portal's words if it is the portal's own refusal."""
+    return _STOPPED if MISSING_ANSWER in text else text

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from tasks_app.agent.gate.hook import BROKEN
-from tasks_app.agent.notices import limit_words, notice_words
+from tasks_app.agent.notices import error_words, limit_words, notice_words
 from tasks_app.agent.port import AgentEvent, Ending
 from tasks_app.agent.questions import ask_from_call
 from tasks_app.core.types import Ask, Usage
@@ -90,8 +90,11 @@ class Stream:
         self._note_model(body)
         if isinstance(body.get("usage"), dict):
             self._usage_by_message[str(body.get("id"))] = body["usage"]
+        is_synthetic = str(body.get("model") or "").startswith("<")
         for block in _blocks(body):
             kind, payload = self._read_block(block)
+            if is_synthetic and kind == "text":
+                payload["text"] = self.text = error_words(self.text)
             if kind == "tool_use" and message.get("parent_tool_use_id"):
                 self.of_subagents.add(payload["id"])
             yield kind, payload
@@ -137,6 +140,7 @@ class Stream:
             ask = ask_from_call(call_id, str(deferred.get("name")), deferred["input"])
             if ask:
                 self.asks.setdefault(call_id, ask)
+        text = str(message.get("result") or "")
         yield (
             "result",
             {
@@ -144,7 +148,7 @@ class Stream:
                 "is_error": message.get("is_error") is True,
                 "stop_reason": message.get("stop_reason"),
                 "new_session": self.refused or self.too_long,
-                "text": str(message.get("result") or ""),
+                "text": error_words(text) if message.get("is_error") is True else text,
                 "duration_ms": _unless_none(_bounded_number, message.get("duration_ms")),
                 "num_turns": _unless_none(_bounded_number, message.get("num_turns")),
                 "cost_usd": _unless_none(_dollars, message.get("total_cost_usd")),

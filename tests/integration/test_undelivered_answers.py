@@ -102,4 +102,7 @@ def test_with_the_token_of_a_login_it_is_noticed_too(
     result = bench.run(bench.order(None, resume=True, permissions={asked.deferred: permission}))
     assert (result.ending, result.delivered) == (Ending.UNDELIVERED, frozenset())
     assert result.undelivered == {asked.deferred}
+    log = str([event.payload for event in bench.recorder.events])
+    assert "The answer did not reach the model; the portal stopped the run." in log
+    assert "Failed to authenticate" not in log
     assert not [request for request in server.requests if MISSING in str(request["messages"])]

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 
+from tasks_app.agent.notices import MISSING_ANSWER
 from tasks_app.agent.proxy.prices import has_price, highest_cost, usage_of
 from tasks_app.agent.proxy.request_reader import RequestReader
 from tasks_app.agent.proxy.response_reader import ResponseReader
@@ -213,7 +214,7 @@ class RunMeter:
             return
         self.unanswered = self.awaited - request.answered
         if self.unanswered:
-            raise Refused(403, "permission_error", "This request does not hold the answer that a human gave.")
+            raise Refused(403, "permission_error", MISSING_ANSWER)
         self.awaited = set()
 
     def settle(self, exchange: Exchange) -> None:
