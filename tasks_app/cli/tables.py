@@ -40,7 +40,7 @@ def table(*columns: str) -> Table:
 
 
 def tasks_table(tasks: Listed[Task]) -> Table:
-    rows = table("ID", "PHASE", "TASK", "TITLE", "QUESTION", "TIME", "COST")
+    rows = table("ID", "PHASE", "TASK", "TITLE", "QUESTION", "WORKED", "COST")
     open_questions = _open_question_ids(tasks)
     metrics = statistics.of_tasks(tasks)
     for task in tasks:
@@ -50,7 +50,7 @@ def tasks_table(tasks: Listed[Task]) -> Table:
             f"{task.project.name}/{task.slug}",
             Text(strip_controls(task.title)),
             ", ".join(map(str, open_questions.get(task.pk, ()))),
-            duration_in_words(metrics[task.pk].duration.total),
+            duration_in_words(metrics[task.pk].duration.working),
             dollars(metrics[task.pk].usage.cost_usd),
         )
     return rows
@@ -58,7 +58,7 @@ def tasks_table(tasks: Listed[Task]) -> Table:
 
 def sequences_table(sequences: Listed[Sequence]) -> Table:
     """Return the table of sequences; `DONE` is the number of done tasks out of the started ones."""
-    rows = table("ID", "PHASE", "SEQUENCE", "FOLDER", "DONE", "TIME", "COST")
+    rows = table("ID", "PHASE", "SEQUENCE", "FOLDER", "DONE", "WORKED", "COST")
     metrics = statistics.of_sequences(sequences)
     done = statistics.tasks_done(sequences)
     for sequence in sequences:
@@ -68,7 +68,7 @@ def sequences_table(sequences: Listed[Sequence]) -> Table:
             f"{sequence.project.name}/{sequence.slug}",
             Text(strip_controls(sequence.folder)),
             " of ".join(map(str, done[sequence.pk])) + ("" if sequence.phase == Phase.DONE else " started"),
-            duration_in_words(metrics[sequence.pk].duration.total),
+            duration_in_words(metrics[sequence.pk].duration.working),
             dollars(metrics[sequence.pk].usage.cost_usd),
         )
     return rows
@@ -99,7 +99,7 @@ def decisions_table(decisions: Listed[DecisionOut]) -> Table:
 
 
 def steps_table(steps: Listed[Step]) -> Table:
-    rows = table("  ", "STEP", "PHASE", "RUNS", "TIME", "TOKENS", "COST")
+    rows = table("  ", "STEP", "PHASE", "RUNS", "WORKED", "TOKENS", "COST")
     metrics = statistics.of_steps(steps)
     for step in steps:
         runs, totals = len(step.runs.all()), metrics[step.pk]
