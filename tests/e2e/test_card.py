@@ -51,6 +51,16 @@ Question.objects.filter(pk={number}).update(
 """
 
 
+#: The question becomes the approval of a change to a file with long lines.
+EDIT = """
+line = " ".join(f"word {{number}}" for number in range(60))
+Question.objects.filter(pk={number}).update(
+    kind="approval", items=[{{"question": "Allow this edit?"}}],
+    evidence=[{{"kind": "diff", "title": "a.md", "text": "@@ -1 +1 @@\\n-short\\n+" + line}}],
+)
+"""
+
+
 @pytest.fixture
 def asked(portal: UpPortal) -> tuple[int, int]:
     """An open question with two items, whose task no worker touches; the numbers of both."""
@@ -395,6 +405,21 @@ def test_a_denial_wants_a_reason_and_nothing_is_approved_by_a_key(
     page.keyboard.press("Control+Enter")
     expect(card).to_contain_text("Denied by admin")
     expect(card).to_contain_text("Not on a Friday.")
+
+
+@pytest.mark.parametrize("width", [390, 1440])
+def test_the_diff_of_an_approval_wraps(
+    portal: UpPortal, sign_in: SignIn, asked: tuple[int, int], width: int
+) -> None:
+    """What one approves must not be out of sight at the right."""
+    task, number = asked
+    portal.rows(EDIT.format(number=number))
+    page = sign_in(portal)
+    page.set_viewport_size({"width": width, "height": 900})
+    page.goto(f"{portal.url}/tasks/{task}/")
+    lines = page.locator(f"#question-{number} .evidence .diff-lines")
+    expect(lines).to_contain_text("word 59")
+    assert lines.evaluate("one => one.scrollWidth <= one.clientWidth")
 
 
 def test_without_scripts_a_plan_can_be_sent_back(
