@@ -51,6 +51,21 @@ Question.objects.filter(pk={number}).update(
 """
 
 
+#: Another question of the same run, and the entries of both in the log.
+SECOND = """
+from django.utils import timezone
+from tasks_app.history.events.append import NewEvent, append
+from tasks_app.history.events.payloads import question_payload
+first = Question.objects.get(pk={number})
+second = Question.objects.create(
+    task=first.task, step=first.step, run=first.run, number=2, way=first.way, tool_use_id="u",
+    items=first.items, asked_at=timezone.now(),
+)
+events = [NewEvent(EventKind.QUESTION, question_payload(one)) for one in (first, second)]
+append(first.run, events, seq=first.run.next_seq())
+result = [second.pk]
+"""
+
 #: The question becomes the approval of a change to a file with long lines.
 EDIT = """
 line = " ".join(f"word {{number}}" for number in range(60))
@@ -405,6 +420,28 @@ def test_a_denial_wants_a_reason_and_nothing_is_approved_by_a_key(
     page.keyboard.press("Control+Enter")
     expect(card).to_contain_text("Denied by admin")
     expect(card).to_contain_text("Not on a Friday.")
+
+
+def test_in_the_log_each_question_stands_out_until_it_is_answered(
+    portal: UpPortal, sign_in: SignIn, asked: tuple[int, int]
+) -> None:
+    """An answer to the first of two made the second look answered as well."""
+    task, number = asked
+    (other,) = portal.rows(SECOND.format(number=number))
+    page = sign_in(portal)
+    page.goto(f"{portal.url}/tasks/{task}/")
+    entries = page.locator(".entry-question")
+    expect(entries).to_have_count(2)
+    expect(page.locator(".entry-question.is-open")).to_have_count(2)
+    card = page.locator(f"#question-{number}")
+    card.get_by_text("Skip…").click()
+    card.get_by_role("button", name="Let the agent decide").click()
+    expect(card).to_contain_text("1 more question before the agent resumes")
+    expect(page.locator(".entry-answer")).to_be_visible()
+    expect(page.locator(".entry-question.is-open")).to_have_attribute("data-asked", str(other))
+    colours = "all => all.map(one => getComputedStyle(one).backgroundColor)"
+    first, second = page.locator(".entry-question .entry-body").evaluate_all(colours)
+    assert first != second
 
 
 @pytest.mark.parametrize("width", [390, 1440])

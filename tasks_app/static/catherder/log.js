@@ -104,7 +104,16 @@
     }
   }
 
+  // A question stands out as long as its card is open, whatever was answered after it.
+  function markOpenQuestions() {
+    for (const entry of box.querySelectorAll("[data-asked]")) {
+      entry.classList.toggle("is-open", !!document.querySelector(`#question-${entry.dataset.asked}.card-open`));
+    }
+  }
+  document.addEventListener("htmx:afterSettle", markOpenQuestions);
+
   function afterChange() {
+    markOpenQuestions();
     joinResults();
     const first = parts()[0];
     const earlier = byId("log-earlier");
