@@ -108,14 +108,15 @@ def diff(
     head: str,
     limit: int = 2_000_000,
     paths: Sequence[str] = (),
+    without: str = "",
     context: int = 3,
 ) -> str:
     """Return the unified diff from `base` to `head`, up to `limit` bytes. Its last line says if it is cut.
 
-    `paths` limits it to these files; for a renamed file both paths are needed. `context` is the number of
-    unchanged lines around each change.
+    `paths` limits it to these files; for a renamed file both paths are needed. The file `without` is left
+    out. `context` is the number of unchanged lines around each change.
     """
-    only = [f":(top,literal){path}" for path in paths]
+    only = _pathspecs(paths, without)
     prefixes = ("--src-prefix=a/", "--dst-prefix=b/")
     shown = ("--full-index", f"--unified={context}")
     words = ("diff", *_DIFF_OPTIONS, *shown, *prefixes, *_range(base, head), *only)
@@ -127,26 +128,33 @@ def diff(
     return f"{text}\n[… the diff is longer than {limit} bytes and cut here …]\n" if more else text
 
 
-def patch(repository: Repository, *, base: str, head: str) -> Iterator[bytes]:
+def patch(repository: Repository, *, base: str, head: str, without: str = "") -> Iterator[bytes]:
     """Yield the whole difference from commit `base` to `head`, with binary files, for `git apply`.
 
+    The file `without` is left out.
     It comes in pieces for a client that may be slow: it has `NETWORK_SECONDS`. Raises WorkspaceError, before
     the first piece if a commit is missing.
     """
     words = ("diff", *_DIFF_OPTIONS, "--binary", "--full-index", "--src-prefix=a/", "--dst-prefix=b/")
     with _naming_lost_commits(repository, base, head):
-        return repository.git.stream(*words, *_range(base, head), timeout=NETWORK_SECONDS)
+        only = _pathspecs((), without)
+        return repository.git.stream(*words, *_range(base, head), *only, timeout=NETWORK_SECONDS)
+
+
+def _pathspecs(paths: Sequence[str], without: str) -> list[str]:
+    excluded = [f":(top,literal,exclude){without}"] if without else []
+    return [f":(top,literal){path}" for path in paths] + excluded
 
 
 def changed_files(
-    repository: Repository, *, base: str, head: str, paths: Sequence[str] = ()
+    repository: Repository, *, base: str, head: str, paths: Sequence[str] = (), without: str = ""
 ) -> tuple[ChangedFile, ...]:
     """Return the files that differ between the commits `base` and `head`, in git's order.
 
-    `paths` limits it to these files; for a renamed file both paths are needed. Raises WorkspaceError if the
-    list is too long: with only a part of it, files could escape a guard.
+    `paths` limits it to these files; for a renamed file both paths are needed. `without` is left out. Raises
+    WorkspaceError if the list is too long: with only a part of it, files could escape a guard.
     """
-    only = [f":(top,literal){path}" for path in paths]
+    only = _pathspecs(paths, without)
     words = ("diff", *_DIFF_OPTIONS, "--raw", "--no-abbrev", "--numstat", "-z", *_range(base, head), *only)
     with _naming_lost_commits(repository, base, head):
         output, more = repository.git.run_limited(*words, limit=_LIST_BYTES)

@@ -4,38 +4,89 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import groupby
 
-from tasks_app.git import ChangedFile, Repository, changed_files, diff, patch
+from django.db.models import F
+
+from tasks_app.core.types import PLAN_FILE
+from tasks_app.git import ChangedFile, Repository, changed_files, committed_blob, diff, patch
 from tasks_app.models import Project, Run, Sequence, Step, Task, paths
 
 
 @dataclass(frozen=True)
 class Difference:
-    """The change between two commits. The methods raise WorkspaceError if a commit is lost."""
+    """The change between two commits. The methods raise WorkspaceError if a commit is lost.
+
+    `without`: a file that is left out.
+    """
 
     repository: Repository
     base: str
     head: str
+    without: str = ""
 
     def diff(self, *paths: str) -> str:
         """Return the diff of the given files or of all. If it is cut, its last line says so."""
-        return diff(self.repository, base=self.base, head=self.head, paths=paths)
+        return diff(self.repository, base=self.base, head=self.head, paths=paths, without=self.without)
 
     def files(self, *paths: str) -> tuple[ChangedFile, ...]:
         """Return the changed files, of the given ones or of all."""
-        return changed_files(self.repository, base=self.base, head=self.head, paths=paths)
+        return changed_files(
+            self.repository, base=self.base, head=self.head, paths=paths, without=self.without
+        )
 
     def patch(self) -> Iterator[bytes]:
         """Return the complete patch for `git apply`."""
-        return patch(self.repository, base=self.base, head=self.head)
+        return patch(self.repository, base=self.base, head=self.head, without=self.without)
 
 
 def difference_of(changed: Task | Step | Run | Sequence) -> Difference | None:
-    """Return the difference; None until there is something to compare."""
+    """Return the difference; None until there is something to compare. Raises WorkspaceError.
+
+    If other steps ran between a step's runs, it is the difference of those that followed last.
+    """
     base = _base_of(changed)
     if not (base and changed.head_commit):
         return None
-    return Difference(paths.repository(_project_of(changed)), base, changed.head_commit)
+    return _difference(changed, base, changed.head_commit)
+
+
+def differences_of_step(step: Step) -> list[Difference]:
+    """Return what the step changed, one difference for each group of its runs. Raises WorkspaceError.
+
+    Another step ran between two groups; what that changed is in neither.
+    """
+    groups = _groups_of_runs(step)
+    return [_difference(step, _base_of_run(group[0]), group[-1].head_commit) for group in groups]
+
+
+def has_separate_runs(step: Step) -> bool:
+    """Return whether another step ran between its runs, so that no one difference is the step's."""
+    return len(_groups_of_runs(step)) > 1
+
+
+def _groups_of_runs(step: Step) -> list[list[Run]]:
+    """Return the step's recorded runs whose work was kept, in groups without other steps' runs between."""
+    recorded = Run.objects.filter(step__task=step.task_id, number__gte=F("step__kept_from"))
+    rows = (
+        recorded.exclude(head_commit="").defer("prompt").select_related("step__task__project").order_by("pk")
+    )
+    return [list(group) for of, group in groupby(rows, key=lambda run: run.step_id) if of == step.pk]
+
+
+def _difference(changed: Task | Step | Run | Sequence, base: str, head: str) -> Difference:
+    repository = paths.repository(_project_of(changed))
+    of_task = (
+        changed.task if isinstance(changed, Step) else changed.step.task if isinstance(changed, Run) else None
+    )
+    removed = of_task is not None and _plan_was_removed(repository, of_task, base, head)
+    return Difference(repository, base, head, PLAN_FILE if removed else "")
+
+
+def _plan_was_removed(repository: Repository, task: Task, base: str, head: str) -> bool:
+    """Return whether the portal removed the plan from the result after the run that made `head`."""
+    before, after = (committed_blob(repository, commit=one, path=PLAN_FILE) for one in (base, head))
+    return before != after and after == committed_blob(repository, commit=base_of(task), path=PLAN_FILE)
 
 
 def _base_of(changed: Task | Step | Run | Sequence) -> str:
@@ -43,14 +94,26 @@ def _base_of(changed: Task | Step | Run | Sequence) -> str:
         return base_of(changed)
     if isinstance(changed, Run):
         return _base_of_run(changed)
-    return base_of_sequence(changed) if isinstance(changed, Sequence) else changed.base_commit
+    if isinstance(changed, Step):
+        groups = _groups_of_runs(changed)
+        return _base_of_run(groups[-1][0]) if groups else changed.base_commit
+    return base_of_sequence(changed)
 
 
 def _base_of_run(run: Run) -> str:
-    """Return the commit that the previous run of the step left; for the first one, where the step began."""
-    earlier = run.step.runs.filter(number__lt=run.number, number__gte=run.step.first_run)
-    before = earlier.exclude(head_commit="").order_by("-number").first()
-    return before.head_commit if before else run.step.base_commit
+    """Return what the task's previous run and its checks left; for a step's first run, where it began."""
+    earlier = Run.objects.filter(step__task=run.step.task_id, pk__lt=run.pk).exclude(head_commit="")
+    of_step = earlier.filter(step=run.step_id, number__gte=run.step.first_run)
+    if run.number >= run.step.first_run and run.step.base_commit and not of_step.exists():
+        return run.step.base_commit
+    if run.number >= run.step.kept_from:
+        earlier = earlier.filter(number__gte=F("step__kept_from"))
+    before = earlier.order_by("-pk").first()
+    if before is None:
+        return run.step.base_commit or base_of(run.step.task)
+    return (
+        before.head_commit if before.step_id == run.step_id else before.checked_commit or before.head_commit
+    )
 
 
 def _project_of(changed: Task | Step | Run | Sequence) -> Project:

@@ -10,11 +10,11 @@ from django.db.models import F, Q, QuerySet
 
 from tasks_app.core.errors import WorkspaceError
 from tasks_app.core.types import PLAN_FILE
-from tasks_app.git import changed_files
 from tasks_app.history.events.reading import Events
-from tasks_app.models import EventKind, Outcome, Run, Step, Task, paths
+from tasks_app.models import EventKind, Outcome, Run, Step, Task
 from tasks_app.prompting.decisions import without_followed_line
 from tasks_app.prompting.escaping import head
+from tasks_app.services.difference import differences_of_step
 
 _MESSAGE_CHARACTERS = 20_000
 #: Commands of steps that do what the task says.
@@ -62,16 +62,14 @@ class StepAccount:
 
     @cached_property
     def changes(self) -> StepChanges:
-        """What the step changed. Runs git."""
-        if not (self.step.base_commit and self.step.head_commit):
-            return StepChanges()
-        repository = paths.repository(self.step.task.project)
+        """What the runs of the step changed, without what other steps changed between them. Runs git."""
         try:
-            files = changed_files(repository, base=self.step.base_commit, head=self.step.head_commit)
+            found = [file for one in differences_of_step(self.step) for file in one.files()]
         except WorkspaceError:  # a commit is lost
             return StepChanges()
-        own = [file for file in files if file.path != PLAN_FILE]
-        return StepChanges(len(own), sum(file.added for file in own), sum(file.removed for file in own))
+        own = [file for file in found if file.path != PLAN_FILE]
+        names = {file.path for file in own}
+        return StepChanges(len(names), sum(file.added for file in own), sum(file.removed for file in own))
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from tasks_app.agent.fake import FakeAgent
 from tasks_app.agent.fake_script import Act, End, Turn, ask, plan, say, shell, write
 from tasks_app.core.phases import Phase
 from tasks_app.models import Channel, ReviewVerdict, Task
+from tasks_app.services.difference import difference_of
 from tasks_app.services.publishing.pull_request_text import pull_request_body
 from tasks_app.services.questions.answers import Reply, answer_question, decide
 from tasks_app.services.results import accounts_of, building_account_first
@@ -20,7 +21,7 @@ from tests.agents import question
 from tests.browser import signed_in
 from tests.integration.conftest import Manage
 from tests.people import acting
-from tests.runner import ONE_STEP, Runner
+from tests.runner import ONE_STEP, Runner, script
 
 CHECKED = ONE_STEP + "      check: {type: shell, command: test -s paint.txt}\n"
 PAINTING = [
@@ -235,3 +236,40 @@ def test_v1_v7_each_question_of_a_card_stands_once_with_its_answer(runner: Runne
     for shown in (page_of(runner, task), pull_request_body(task)):
         for text in (*answers, *answers.values(), "By May."):
             assert shown.count(text) == 1, text
+
+
+def test_v1_after_a_review_each_step_has_only_the_changes_of_its_own_runs(runner: Runner) -> None:
+    """The review goes to `implement`, and `docs` runs again after it, on what it wrote before."""
+    play: dict[str, list[Act]] = {
+        "plan": [Turn(calls=(write("PLAN.md", "1. Paint.\n"),)), say("I planned it.")],
+        "implement": [Turn(calls=(write("paint.txt", "red\n"), write("done.txt", "x\n"))), say("Painted.")],
+        "docs": [Turn(calls=(write("page.md", "1\n2\n3\n"),)), say("Documented.")],
+    }
+    config = STEPS.replace("docs-update\n", 'docs-update\n      fileAccess: {allowWrite: ["*.md"]}\n')
+    task = runner.advance(runner.task(play, config=config))
+    again: dict[str, list[Act]] = {
+        "implement": [*play["implement"], Turn(calls=(write("paint.txt", "blue\n"),)), say("Blue.")],
+        "docs": [Turn(calls=(write("page.md", "1\n2\n4\n"),)), say("Documented again.")],
+    }
+    runner.agent = FakeAgent(script(again))
+    send_review(
+        task, ReviewVerdict.REQUEST_CHANGES, body="Blue.", files=["paint.txt"],
+        by=acting(runner.user), via=Channel.WEB,
+    )  # fmt: skip
+    task = runner.advance(task)
+    assert task.phase == Phase.DONE, task.failure
+    changes = {one.step.name: str(one.changes) for one in accounts_of([task])}
+    assert changes == {
+        "plan": "", "implement": "changed 2 files (+3 −1)", "docs": "changed 1 file (+4 −1)",
+    }  # fmt: skip
+
+    def names(position: int, number: int = 0) -> set[str]:
+        one = task.steps.get(position=position)
+        difference = difference_of(one.runs.get(number=number) if number else one)
+        assert difference
+        return {file.path for file in difference.files()}
+
+    assert names(2, 1) == {"paint.txt", "done.txt"} and names(2, 2) == {"paint.txt"} == names(2)
+    assert names(3, 1) == {"page.md"} and names(3, 2) == {"page.md"}
+    shown = signed_in(runner.user).get(reverse("task_diff", args=[task.pk]) + "?step=2").text
+    assert "All runs" not in shown and "Run 1" in shown and "done.txt" not in shown

@@ -12,9 +12,9 @@ from tasks_app.config.pipeline import step_from_json
 from tasks_app.core.errors import IllegalMove, WorkspaceError
 from tasks_app.core.phases import Phase
 from tasks_app.core.types import PLAN_FILE
-from tasks_app.git import changed_files
 from tasks_app.history.transitions import move
-from tasks_app.models import Review, Step, Task, User, paths
+from tasks_app.models import Review, Step, Task, User
+from tasks_app.services.difference import differences_of_step
 from tasks_app.services.retries import reset_step
 from tasks_app.services.reviews.threads import places_now
 from tasks_app.services.tasks import has_successor
@@ -129,11 +129,7 @@ def _files_of_open_threads(task: Task) -> set[str]:
 
 
 def _written_by(step: Step) -> set[str]:
-    if not (step.base_commit and step.head_commit):
-        return set()
-    repository = paths.repository(step.task.project)
     try:
-        changes = changed_files(repository, base=step.base_commit, head=step.head_commit)
+        return {file.path for one in differences_of_step(step) for file in one.files()}
     except WorkspaceError:  # a commit is lost
         return set()
-    return {change.path for change in changes}

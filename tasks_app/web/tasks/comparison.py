@@ -12,7 +12,13 @@ from django.utils.http import urlencode
 
 from tasks_app.git import ChangedFile
 from tasks_app.models import Review, Run, Step, Task
-from tasks_app.services.difference import Difference, base_of, base_of_sequence, difference_of
+from tasks_app.services.difference import (
+    Difference,
+    base_of,
+    base_of_sequence,
+    difference_of,
+    has_separate_runs,
+)
 
 #: Maximum length of a path that git and Linux know.
 _PATH = 4096
@@ -88,7 +94,8 @@ class Comparison:
 def chosen_comparison(request: HttpRequest, task: Task) -> Comparison:
     """Return what the URL chooses; else the whole task. Raises Http404.
 
-    `?step=N`, `?step=N&run=M`, `?since=N` (a review) or `?from=sequence`.
+    `?step=N`, `?step=N&run=M`, `?since=N` (a review) or `?from=sequence`. Of a step between whose runs others
+    ran, it is the newest run.
     """
     step = chosen_step(request, task)
     of_sequence = request.GET.get("from") == "sequence" and task.sequence_id is not None
@@ -104,7 +111,8 @@ def chosen_step(request: HttpRequest, task: Task) -> Step | None:
 def _chosen_run(request: HttpRequest, step: Step | None) -> Run | None:
     number = number_in(request, "run")
     if number is None:
-        return None
+        is_split = step is not None and has_separate_runs(step)
+        return step.runs.exclude(head_commit="").last() if step and is_split else None
     if step is None:
         raise Http404("A run is one of a step.")
     return get_object_or_404(step.runs.select_related("step__task__project"), number=number)

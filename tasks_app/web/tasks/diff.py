@@ -19,6 +19,7 @@ from tasks_app.core.errors import WorkspaceError
 from tasks_app.git import TEXT_BYTES, blob_contents, blob_sizes
 from tasks_app.history.events.logs import LogKind, render_log, render_setup_log
 from tasks_app.models import Task
+from tasks_app.services.difference import has_separate_runs
 from tasks_app.services.downloads import download, download_difference, download_patch, record_download
 from tasks_app.services.reviews.reviews import mark_viewed, viewed_key, viewed_keys
 from tasks_app.services.reviews.sending_back import why_not_change
@@ -107,6 +108,7 @@ def _page_context(request: HttpRequest, compared: Comparison) -> dict[str, Any]:
         "of_sequence": compared.of_sequence,
         "steps": task.steps.exclude(head_commit=""),
         "runs": compared.step.runs.exclude(head_commit="") if compared.step else [],
+        "has_separate_runs": compared.step is not None and has_separate_runs(compared.step),
         "last_review": own_last_review(request, task),
         "may_act": may_act(request, task.project) and compared.takes_threads,
         "fresh_key": uuid.uuid4(),
