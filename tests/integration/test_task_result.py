@@ -144,13 +144,18 @@ def test_v1_what_later_steps_changed_stands_beside_their_account(runner: Runner,
     assert changes == {"implement": (2, 2, 0), "plan": (0, 0, 0), "docs": (1, 2, 1)}
 
 
-def test_v1_a_review_keeps_the_account(runner: Runner, spoken: Task) -> None:
+def test_v1_a_review_keeps_the_account(runner: Runner, manage: Manage, spoken: Task) -> None:
     runner.agent = FakeAgent(lambda prompt: [say("I answered the thread.")])
     send_review(
         spoken, ReviewVerdict.REQUEST_CHANGES, body="Why red?", by=acting(runner.user), via=Channel.WEB
     )
     page = page_of(runner, runner.advance(spoken))
     assert page.index("I painted it red") < page.rindex("I answered the thread.")
+    for kind in ("output", "reasoning"):
+        log = manage("task_log", spoken.pk, "--kind", kind)[1]
+        assert log.index("[REVIEW] ann requested changes\n    Why red?") < log.rindex(
+            "I answered the thread."
+        )
 
 
 def test_v7_the_pull_request_tells_it_too(spoken: Task) -> None:

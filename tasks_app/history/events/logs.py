@@ -104,6 +104,7 @@ def _run_boundary(before: Run | None, after: Run | None, kind: LogKind) -> Itera
         yield _render_footer(Run.objects.get(pk=before.pk))
     if after is not None:
         yield _render_header(after, after.step)
+        yield from _render_requests(after)
 
 
 def _render_raw(run: Run) -> Iterator[str]:
@@ -120,6 +121,7 @@ def raw_line(event: Event, *, run: int) -> str:
 
 def _render_readable(run: Run, step: Step, kind: LogKind) -> Iterator[str]:
     yield _render_header(run, step)
+    yield from _render_requests(run)
     for event in _events(Q(run=run), kind).of_run(run):
         yield format_event(event)
     yield _render_footer(run)
@@ -142,6 +144,18 @@ def _render_header(run: Run, step: Step) -> str:
         "Started": f"{format_time(run.started_at)} (all times are UTC)",
     }
     return f"{'=' * 72}\n{_format_fields(fields)}{'-' * 72}\n"
+
+
+def _render_requests(run: Run) -> Iterator[str]:
+    """Yield the requests for changes that the run was given, with the first comment of each thread."""
+    for review in run.reviews_handed_in.select_related("author").prefetch_related("threads__comments"):
+        lines = [f"{review.author.shown_name} requested changes", review.body]
+        for thread in review.threads.all():
+            place = f"{thread.place}: " if thread.place else ""
+            lines += [f"{place}{comment.text}" for comment in list(thread.comments.all())[:1]]
+        text = strip_controls("\n".join(filter(None, lines))).rstrip().replace("\n", "\n    ")
+        at = f"[{format_time(review.sent_at)}] " if review.sent_at else ""
+        yield f"{at}[REVIEW] {text}\n"
 
 
 def _render_footer(run: Run) -> str:
