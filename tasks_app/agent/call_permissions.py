@@ -54,6 +54,7 @@ class GivenAnswer:
         return {item.question: dismissal for item in self.ask.items}
 
 
+_NO_NOTES = "(none)"
 #: The reason for refusing a call that was made together with others that also wait for a human.
 SET_ASIDE = (
     "This call was not made, and nobody was asked to approve it, because in the same message you made other "
@@ -123,11 +124,12 @@ def permission_for(
         for number, (question, answer) in enumerate(given.texts.items(), start=1)
     }
     # The tool tells notes beside an answer, which so stays the option that was chosen, to the letter. They
-    # are said once, before the other answers. What is about no question stands at the end, on its own lines.
+    # are said once, before the other answers. What is about no question stands at the end, on its own lines,
+    # and below notes that say that there are none, so that it does not pass for them.
     questions = list(answers)
     beside = {questions[0]: notes}
     if extra:
-        beside[questions[-1]] = f"{beside.get(questions[-1], '')}{extra}\n"
+        beside[questions[-1]] = f"{beside.get(questions[-1]) or _NO_NOTES}{extra}\n"
     updated: dict[str, Any] = {"questions": given.ask.tool_input.get("questions", []), "answers": answers}
     if annotations := {
         question: {"notes": _inline_or_file(text, folder=folder, name=f"{given.name}-notes-{number}")}

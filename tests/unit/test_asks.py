@@ -159,7 +159,7 @@ class TestAnswersToTheTool:
         permission = permission_for(given, (), folder=AnswersFolder(tmp_path), note="[From the portal: go.]")
         assert permission.updated_input and permission.updated_input["annotations"] == {
             "A?": {"notes": "(on both questions) Mind the contrast."},
-            "B?": {"notes": "\n\n[From the portal: go.]\n"},
+            "B?": {"notes": "(none)\n\n[From the portal: go.]\n"},
         }
 
     def test_answers_to_asks_that_the_session_lost_ride_along(self, tmp_path: Path) -> None:
@@ -169,7 +169,7 @@ class TestAnswersToTheTool:
             answered(asked(item("A?")), "Red"), [lost], folder=AnswersFolder(tmp_path)
         )
         assert permission.updated_input and permission.updated_input["answers"] == {"A?": "Red"}
-        beside = "\n\nYou also asked: “How many?” The human answered: Three (Notes: at most)\n"
+        beside = "(none)\n\nYou also asked: “How many?” The human answered: Three (Notes: at most)\n"
         assert permission.updated_input["annotations"] == {"A?": {"notes": beside}}
 
     def test_a_long_answer_is_a_file_and_its_beginning(self, tmp_path: Path) -> None:
