@@ -18,6 +18,7 @@ from tasks_app.engine.prompts.values import history
 from tasks_app.engine.runs.conclude import folder_of_shell
 from tasks_app.engine.runs.steps import SET_ASIDE
 from tasks_app.history.events.lines import format_event
+from tasks_app.history.events.logs import LogKind, render_log
 from tasks_app.models import (
     Channel,
     Event,
@@ -160,6 +161,10 @@ def test_calls_made_at_once_are_set_aside_without_a_human_and_made_one_by_one(ru
     assert task.phase == Phase.WAITING_FOR_INPUT
     assert [run.outcome for run in runs(task)] == [Outcome.ASKED, Outcome.ASKED]
     assert task.questions.count() == 1 and guarded(task) == 0
+    log = "".join(render_log(step(task), LogKind.OUTPUT))
+    assert log.index("Outcome:    its calls were set aside") < log.index(
+        "Outcome:    the agent needs an approval"
+    )
     (told, *_) = results(task)
     assert "message of its own" in told and "What you asked" not in told
     assert "were not made either: `$ echo guarded >> guarded.txt`." in told, "the session has lost it"

@@ -17,6 +17,7 @@ from tasks_app.history.events.past import past_actions
 from tasks_app.history.events.reading import PAGE_SIZE
 from tasks_app.models import Event, EventKind, Outcome, Project, Reason, Run, Step, Task
 from tasks_app.prompting.replay import PastAction
+from tests.factories import QuestionFactory
 
 pytestmark = pytest.mark.django_db
 
@@ -255,6 +256,7 @@ class TestFollowing:
 
     def test_what_comes_is_written_once_and_runs_have_their_header_and_footer(self, step: Step) -> None:
         a_run(step, event(EventKind.TEXT, text="one"), outcome=Outcome.ASKED)
+        QuestionFactory.create(task=step.task, run=step.runs.get())
         told = iter(
             [
                 lambda: None,

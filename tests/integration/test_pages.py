@@ -565,6 +565,7 @@ def test_the_timeline_shows_runs_with_reason_outcome_and_cost(browser: Client) -
     run = RunFactory.create(
         outcome="asked", input_tokens=200, cache_read_tokens=12_000, output_tokens=940, cost_usd=0.25
     )
+    QuestionFactory.create(task=run.step.task, run=run)
     page = browser.get(reverse("task_timeline", args=[run.step.task_id])).text
     for part in ("first run", "the agent asked and stopped", "12.2k in, 940 out", "$0.25"):
         assert part in page

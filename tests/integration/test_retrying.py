@@ -19,7 +19,7 @@ from tasks_app.services.results import accounts_of
 from tasks_app.services.retries import retry_from
 from tasks_app.services.tasks import cancel_task, resume_task
 from tests.browser import signed_in
-from tests.factories import MembershipFactory, RunFactory, SequenceFactory, TaskFactory
+from tests.factories import MembershipFactory, QuestionFactory, RunFactory, SequenceFactory, TaskFactory
 from tests.integration.conftest import Manage
 from tests.people import acting
 from tests.runner import TWO_STEPS, Runner, diff_of, file_in, runs, step
@@ -260,6 +260,7 @@ def test_the_timeline_says_what_failed_what_was_waited_for_and_where_it_is_in_th
     asked = timezone.now() - timedelta(minutes=30)
     task = TaskFactory.create(phase=Phase.FAILED)
     first = RunFactory.create(step=task.steps.get(position=1), outcome=Outcome.ASKED, ended_at=asked)
+    QuestionFactory.create(task=task, run=first)
     report = {
         "check": "make test",
         "problem": "`make test` failed with exit 2.",

@@ -11,11 +11,12 @@ from django.db.models import Q
 from tasks_app.core.control_characters import strip_controls
 from tasks_app.core.dollars import dollars
 from tasks_app.core.phases import ENDED
+from tasks_app.history.endings import ending_of
 from tasks_app.history.events.lines import format_event, format_time
 from tasks_app.history.events.reading import Events
 from tasks_app.history.events.selection import Selection
 from tasks_app.history.statistics import run_seconds
-from tasks_app.models import Event, EventKind, Outcome, Reason, Run, Setup, SetupOutcome, Step, Task
+from tasks_app.models import Event, EventKind, Outcome, Question, Reason, Run, Setup, SetupOutcome, Step, Task
 
 
 class LogKind(StrEnum):
@@ -162,13 +163,18 @@ def _render_footer(run: Run) -> str:
     fields = {
         "Ended": format_time(run.ended_at) if run.ended_at else "not yet",
         "Exit code": "none" if run.exit_code is None else str(run.exit_code),
-        "Outcome": Outcome(run.outcome).label if run.outcome else "none yet",
+        "Outcome": _ending(run) or "none yet",
         **({"Error": run.error} if run.error else {}),
         "Duration": f"{run_seconds(run):.1f} s" if run.ended_at else "not ended",
         "Tokens": _format_tokens(run),
         "Cost": _format_cost(run),
     }
     return f"{'-' * 72}\n{_format_fields(fields)}\n"
+
+
+def _ending(run: Run) -> str:
+    asked = Question.objects.of_agents().filter(run=run).first() if run.outcome == Outcome.ASKED else None
+    return ending_of(run, asked.kind if asked else "")
 
 
 def _format_fields(fields: dict[str, str]) -> str:

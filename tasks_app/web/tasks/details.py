@@ -16,6 +16,7 @@ from tasks_app.config.planning import writes_plan
 from tasks_app.core.phases import CANCELLABLE, RETRYABLE, Phase
 from tasks_app.core.types import Usage
 from tasks_app.history import statistics
+from tasks_app.history.endings import ending_of
 from tasks_app.history.transitions import cancellation_of
 from tasks_app.models import (
     Outcome,
@@ -40,11 +41,11 @@ from tasks_app.services.workers.queue import queue_sentence
 
 #: Outcomes after which nothing runs until somebody, or a limit, lets it go on.
 _WAITS = {Outcome.LIMIT: "at a limit", Outcome.INTERRUPTED: ""}
-#: What a run that asked did, and what it waits for, by the kind of its question.
-_ASKED: dict[str, tuple[str, str]] = {
-    QuestionKind.CLARIFICATION: ("the agent asked and stopped", "for an answer"),
-    QuestionKind.APPROVAL: ("the agent needs an approval", "for an approval"),
-    QuestionKind.PLAN: ("the agent showed its plan", "for a review of the plan"),
+#: What a run that asked waits for, by the kind of its question.
+_ASKED: dict[str, str] = {
+    QuestionKind.CLARIFICATION: "for an answer",
+    QuestionKind.APPROVAL: "for an approval",
+    QuestionKind.PLAN: "for a review of the plan",
 }
 _ICONS = {
     Outcome.FINISHED: "check",
@@ -327,7 +328,8 @@ def _note_on_pass(step: Step) -> str:
 def _run_details(step: Step, run: Run, after: Run | None) -> RunDetails:
     reason, ending, waits_for = run.get_reason_display(), run.get_outcome_display(), ""
     if run.outcome == Outcome.ASKED:
-        ending, waits_for = _ASKED[_kind_asked(run)]
+        kind = _kind_asked(run)
+        ending, waits_for = ending_of(run, kind), _ASKED.get(kind, "")
     elif run.error.startswith(NOT_DONE):
         ending = "the agent says that the task is not done"
     elif run.outcome:
@@ -339,14 +341,16 @@ def _run_details(step: Step, run: Run, after: Run | None) -> RunDetails:
 
 
 def _kind_asked(run: Run) -> str:
-    """Return the kind of what the agent asked in a run that was fetched with its questions."""
-    return next((question.kind for question in run.questions.all()), QuestionKind.CLARIFICATION)
+    """Return the kind of what the agent asked in a run fetched with its questions; "" for nothing."""
+    return next((question.kind for question in run.questions.all()), "")
 
 
 def _waited(step: Step, run: Run, after: Run | None) -> float | None:
     """Return the seconds from the run's end until the next one or now."""
     goes_on = after is None and Phase(step.phase) in statistics.PAUSES
     if run.outcome not in (Outcome.ASKED, *_WAITS) or run.ended_at is None or not (after or goes_on):
+        return None
+    if after and run.outcome == Outcome.ASKED and not _kind_asked(run):  # nobody was asked
         return None
     until = after.started_at if after else timezone.now()
     return (until - run.ended_at).total_seconds()
