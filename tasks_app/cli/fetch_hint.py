@@ -5,7 +5,7 @@ from __future__ import annotations
 from tasks_app.cli.screen import Screen
 from tasks_app.core.control_characters import strip_controls
 from tasks_app.core.phases import Phase
-from tasks_app.models import DecisionEvent, Reason, Task
+from tasks_app.models import DecisionEvent, Task
 from tasks_app.services.commands import fetch_command_for
 from tasks_app.services.results import accounts_of, building_account_first
 
@@ -32,11 +32,7 @@ def _show_accounts(screen: Screen, task: Task, *, was_printed: bool) -> None:
         return
     built, *others = accounts
     for message in built.messages:
-        run = (
-            f", run {message.run.number}, {Reason(message.run.reason).label}"
-            if len(built.messages) > 1
-            else ""
-        )
+        run = f", {message.title}" if len(built.messages) > 1 else ""
         screen.say(f"{built.step.name}{run}", indent=2, style="bold")
         screen.say(message.text, indent=4)
     if others:

@@ -28,6 +28,14 @@ class LastMessage:
     run: Run
     text: str
 
+    @property
+    def title(self) -> str:
+        """Return which run it was, and whether its check failed."""
+        failed = any(not report.get("passed") for report in self.run.checks or [])
+        return f"run {self.run.number}, {self.run.get_reason_display()}" + (
+            ", check failed" if failed else ""
+        )
+
 
 @dataclass(frozen=True)
 class StepChanges:

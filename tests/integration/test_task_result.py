@@ -121,6 +121,7 @@ def test_v1_the_result_tells_what_every_step_said_the_one_that_built_first(
     assert places == sorted(places)
     folded = page[page.index("<details") :]
     assert said[0] not in folded and said[1] not in folded and said[2] in folded and said[3] in folded
+    assert page.count("check failed</p>") == 1 and "Run 1, first run, check failed</p>" in page
     assert "Run 1" in page and "Run 2" in page, "of each message it is clear which run said it"
 
 
@@ -180,7 +181,7 @@ def test_v1_programs_and_the_terminal_are_told_too(manage: Manage, spoken: Task)
     ]  # fmt: skip
     shown = manage("status", spoken.pk)[1]
     assert shown.index("I painted it red") < shown.index("nothing else was changed")
-    assert "plan, docs" in shown
+    assert "plan, docs" in shown and "implement, run 1, first run, check failed" in shown
 
 
 def test_v1_where_no_step_implements_the_one_that_changed_most_is_first(runner: Runner) -> None:
