@@ -10,6 +10,7 @@ from django.urls import reverse
 from tasks_app.agent.fake import FakeAgent
 from tasks_app.agent.fake_script import Act, End, Turn, ask, plan, say, shell, write
 from tasks_app.core.phases import Phase
+from tasks_app.history.events.logs import LogKind, render_log
 from tasks_app.models import Channel, ReviewVerdict, Task
 from tasks_app.services.difference import difference_of
 from tasks_app.services.publishing.pull_request_text import pull_request_body
@@ -219,6 +220,7 @@ def test_v1_what_is_said_for_the_portal_and_what_was_decided_stand_there_once(ru
     told = "Painted.\n\n**Decisions followed:** none"
     acts = [Turn(calls=(plan("Paint."),)), Turn(calls=(plan("Paint it red."),)), say(told)]
     task = runner.advance(runner.task(acts, config=config))
+    assert "Paint." in "".join(render_log(task.steps.get(), LogKind.OUTPUT)), "the plan to be approved"
     for verdict, notes in (("sent_back", "Which red?"), ("approved", "")):
         (question,) = task.questions.open()
         decide(question, verdict, by=acting(runner.user), via=Channel.WEB, notes=notes)

@@ -68,6 +68,16 @@ def question_text(payload: Payload) -> str:
     return "\n".join(lines)
 
 
+def _format_question(payload: Payload) -> str:
+    """Return the question, with the plan that is to be approved."""
+    texts = (
+        f"{one.get('title', '')}:\n{one['text']}"
+        for one in payload.get("evidence") or ()
+        if one.get("kind") == "markdown"
+    )
+    return "\n".join([question_text(payload), *texts])
+
+
 def _format_item(item: Payload) -> str:
     options = (f"\n- {_format_option(option)}" for option in item.get("options") or ())
     return f"{item.get('question', '')}{''.join(options)}"
@@ -106,7 +116,7 @@ _FORMATS: dict[EventKind, tuple[str, Callable[[Payload], str]]] = {
     EventKind.THINKING: ("[ASSISTANT] [THINKING]", _format_text),
     EventKind.TOOL_USE: ("[ASSISTANT] [TOOL_USE]", _format_tool_use),
     EventKind.TOOL_RESULT: ("[TOOL_RESULT]", _format_tool_result),
-    EventKind.QUESTION: ("[ASSISTANT] [QUESTION]", question_text),
+    EventKind.QUESTION: ("[ASSISTANT] [QUESTION]", _format_question),
     EventKind.ANSWER: ("[USER_INPUT]", _format_answer),
     EventKind.CHECK: ("[CHECK]", _format_check),
     EventKind.NOTE: ("[NOTE]", _format_text),
