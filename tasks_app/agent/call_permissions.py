@@ -84,14 +84,27 @@ def refuse_as_set_aside(
     """
     said = [SET_ASIDE]
     if not_made:
-        named = "; ".join(not_made[:_MAX_NAMED])
-        more = f"; and {len(not_made) - _MAX_NAMED} more" if len(not_made) > _MAX_NAMED else ""
-        said.append(f"Of these, the calls that need approval were not made either: {named}{more}.")
+        said.append(f"Of these, the calls that need approval were not made either: {_named(not_made)}.")
     if others:
         said.append("What you asked in it was asked, and the reply stands below.")
     said.append(_ONE_BY_ONE)
     extra = _inline_or_file(_additions(others, note), folder=folder, name="set-aside")
     return CallPermission(False, reason=" ".join(said) + extra)
+
+
+def not_made_note(not_made: Sequence[str]) -> str:
+    """Return the portal's note on calls of the answered message that the session does not hold."""
+    if not not_made:
+        return ""
+    return (
+        "[From the portal: in the same message you made calls that need approval. They were not made, and "
+        f"nobody was asked to approve them: {_named(not_made)}. {_ONE_BY_ONE}]"
+    )
+
+
+def _named(calls: Sequence[str]) -> str:
+    more = f"; and {len(calls) - _MAX_NAMED} more" if len(calls) > _MAX_NAMED else ""
+    return "; ".join(calls[:_MAX_NAMED]) + more
 
 
 def refuse_as_uncertain(note: str = "") -> CallPermission:

@@ -173,6 +173,16 @@ def test_calls_made_at_once_are_set_aside_without_a_human_and_made_one_by_one(ru
     assert guarded(task) == 1
 
 
+def test_a_call_before_a_question_is_said_not_to_be_made(runner: Runner) -> None:
+    """The session keeps the question, and has lost the call."""
+    asks = Turn(calls=(GUARDED, ask("Which colour?")))
+    task = runner.advance(runner.task([asks, say("Done.")], config=RULED))
+    runner.answer_all(task, "Blue")
+    assert runner.advance(task).phase == Phase.DONE
+    told = results(task)[-1]
+    assert "Blue" in told and "`$ echo guarded >> guarded.txt`" in told and guarded(task) == 0
+
+
 def test_an_agent_that_never_learns_it_fails_with_a_reason(runner: Runner) -> None:
     both = Turn(calls=(GUARDED, shell("echo guarded twice >> guarded.txt")))
     task = runner.advance(runner.task([both] * 9, config=RULED))

@@ -10,6 +10,7 @@ from django.db.models import Q
 from tasks_app.agent.call_permissions import (
     AnswersFolder,
     GivenAnswer,
+    not_made_note,
     permission_for,
     refuse_as_set_aside,
     refuse_as_uncertain,
@@ -39,15 +40,16 @@ def permissions_of(
     main = next((question for question in answers if question.tool_use_id == waits_at), None)
     folder, note = _answers_folder(step), joined(applied_note(answers), note)
     others = [_given_answer(question) for question in answers if question is not main]
+    unasked = [call for call in deferred if call != waits_at and not has_question(step, call)]
+    not_made = _calls_in_words(last, unasked)
     if main is None:
         was_set_aside = waits_at and last.outcome == Outcome.ASKED and not has_question(step, waits_at)
         if not was_set_aside:
             return {}
-        unasked = [call for call in deferred if call != waits_at and not has_question(step, call)]
-        not_made = _calls_in_words(last, unasked)
         return {waits_at: refuse_as_set_aside(others, folder=folder, not_made=not_made, note=note)}
     if main.kind == QuestionKind.APPROVAL and main.verdict == Verdict.APPROVED and main.handed_in_id:
         return {waits_at: refuse_as_uncertain(note)}
+    note = joined(note, not_made_note(not_made))
     return {waits_at: permission_for(_given_answer(main), others, folder=folder, note=note)}
 
 
