@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from tasks_app.agent import ask
 from tasks_app.core import environment
 from tasks_app.core.errors import BadSetting
-from tasks_app.core.private_files import prepare_data_dir
+from tasks_app.core.files import prepare_data_dir
 
 
 def main(argv: Sequence[str] | None = None) -> None:

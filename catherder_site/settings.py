@@ -11,7 +11,7 @@ from redis import ConnectionPool
 
 from catherder_site.queue import JobSerializer, QueueFile
 from tasks_app.core import environment as _environment
-from tasks_app.core.private_files import prepare_data_dir as _prepare_data_dir
+from tasks_app.core.files import prepare_data_dir as _prepare_data_dir
 
 BASE_DIR = _environment.BASE_DIR
 ENVIRONMENT = _environment.load(os.environ)

@@ -13,7 +13,7 @@ class TasksConfig(AppConfig):
     def ready(self) -> None:
         """Connect services with the queue and the live pages, which are in higher layers."""
         from tasks_app import tasks
-        from tasks_app.core import allocator, garbage
+        from tasks_app.core import process_memory
         from tasks_app.git import program
         from tasks_app.operations import health
         from tasks_app.services.questions import earlier_answers
@@ -21,7 +21,7 @@ class TasksConfig(AppConfig):
         from tasks_app.web.accounts import signals  # noqa: F401 - connects receivers
         from tasks_app.web.live import notifier
 
-        allocator.use_one_heap()
+        process_memory.use_one_heap()
         worker_notifier.register(tasks.notify_worker)
         notifier.notify_on_commit()
         program.memory_limit = settings.ENVIRONMENT.git_memory * 1024**2
@@ -29,4 +29,4 @@ class TasksConfig(AppConfig):
         post_migrate.connect(earlier_answers.renew_index, sender=self)
         # At the end of a process alone, to look for garbage in what is imported takes up to 0.6 s of CPU
         # time. `catherder_site` switches collection off until here.
-        garbage.keep_what_is_loaded()
+        process_memory.keep_what_is_loaded()

@@ -7,8 +7,7 @@ from typing import Any
 
 from django.db.models import QuerySet
 
-from tasks_app.core.moves import allowed
-from tasks_app.core.phases import Phase
+from tasks_app.core.phases import Phase, allowed
 from tasks_app.models import Action, AuditEntry, Event, Question, Run, SessionEntry, Task, Transition
 from tasks_app.models.question import SETTLED
 

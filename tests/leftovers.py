@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tasks_app.core.temporary_folders import is_unused
+from tasks_app.core.files import is_unused
 
 #: Below the data directory. Git names what it has not finished `tmp…`.
 _PATTERNS = (

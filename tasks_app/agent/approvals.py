@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tasks_app.agent.plans import newest_plan
-from tasks_app.core.control_characters import visible
+from tasks_app.core.text import visible
 from tasks_app.core.types import (
     ALLOW_CALL,
     ALLOW_COMMAND,

@@ -24,12 +24,11 @@ from claude_agent_sdk import (
 from tasks_app.agent.bridge import Bridge
 from tasks_app.agent.config_dir import config_dir
 from tasks_app.agent.connection import Connection
-from tasks_app.agent.launch import WorkspaceBusy
+from tasks_app.agent.launch import WorkspaceBusy, bundled_cli
 from tasks_app.agent.leftover_processes import kill_earlier_processes, kill_own_processes
 from tasks_app.agent.outcome import run_result
 from tasks_app.agent.permission_requests import allowed_without_request, permission_for
 from tasks_app.agent.port import AgentEvent, Ending, Recorder, RunOrder, RunResult, Stop, require_session_id
-from tasks_app.agent.program import bundled_cli
 from tasks_app.agent.run_setup import RunSetup, set_up_run
 from tasks_app.agent.sockets import use_in_sdk
 from tasks_app.agent.stream import Stream

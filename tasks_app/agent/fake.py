@@ -17,7 +17,6 @@ from typing import Any, NoReturn
 
 from claude_agent_sdk import project_key_for_directory
 
-from tasks_app.agent.ask_spool import clear_spool
 from tasks_app.agent.fake_script import (
     Act,
     Call,
@@ -35,8 +34,7 @@ from tasks_app.agent.gate.hook import NOBODY, approval, decide
 from tasks_app.agent.gate.patterns import WRITING
 from tasks_app.agent.outcome import run_result
 from tasks_app.agent.port import Ending, Recorder, RunOrder, RunResult, Stop, require_session_id
-from tasks_app.agent.reply_spool import clear_replies
-from tasks_app.agent.said_spool import clear_said
+from tasks_app.agent.spools import clear_replies, clear_said, clear_spool
 from tasks_app.agent.stream import Stream
 from tasks_app.agent.transcripts import deferred_call, stored_transcript
 

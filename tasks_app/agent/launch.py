@@ -1,21 +1,36 @@
-"""Starting the agent's program in place of what the SDK would start.
-
-The worker starts it directly, with no process between: sandboxed, with a listed environment instead of the
-worker's, which the SDK always passes on, and never while another agent works in the workspace.
-"""
+"""The agent's program, Claude Code's CLI, and where it lies."""
 
 from __future__ import annotations
 
 import asyncio
 import fcntl
 import os
+import shutil
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 from tasks_app.core.errors import CatHerderError, TemporaryFault
+
+
+def bundled_cli() -> Path:
+    """Return the CLI from the SDK's wheel or, if it has none, from PATH.
+
+    The SDK is not imported: that takes half a second and 30 MB, and only runs need it.
+    """
+    sdk = find_spec("claude_agent_sdk")
+    bundled = Path(sdk.origin if sdk and sdk.origin else "").parent / "_bundled" / "claude"
+    return bundled if bundled.exists() else Path(shutil.which("claude") or bundled)
+
+
+# Starting the agent's program in place of what the SDK would start.
+#
+# The worker starts it directly, with no process between: sandboxed, with a listed environment instead of the
+# worker's, which the SDK always passes on, and never while another agent works in the workspace.
+
 
 #: Seconds for which an agent that is just ending is waited for.
 PATIENCE = 10.0

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tasks_app.core.errors import TemporaryFault
-from tasks_app.core.process_files import process_ids, read_process_file
+from tasks_app.core.files import process_ids, read_process_file
 
 WORKSPACE_VARIABLE = "CAT_HERDER_WORKSPACE"
 _CLAIM_VARIABLE = "CAT_HERDER_CLAIM"

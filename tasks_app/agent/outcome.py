@@ -6,12 +6,12 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from tasks_app.agent.approvals import approval_of
-from tasks_app.agent.ask_spool import spooled_asks
 from tasks_app.agent.gate.patterns import needs_approval
 from tasks_app.agent.port import CallPermission, Ending, RunOrder, RunResult
 from tasks_app.agent.proxy import RunMeter
+from tasks_app.agent.spools import spooled_asks
 from tasks_app.agent.stream import Stream
-from tasks_app.core.storable import storable_text
+from tasks_app.core.text import storable_text
 from tasks_app.core.types import Ask
 from tasks_app.sandbox import UNCHANGED, Placement, killed_by
 

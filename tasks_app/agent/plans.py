@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from tasks_app.agent.config_dir import config_dir
-from tasks_app.core.nofollow import open_file, open_folder
+from tasks_app.core.files import open_file, open_folder
 
 _MAX_BYTES = 400_000
 

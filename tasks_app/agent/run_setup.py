@@ -15,17 +15,22 @@ from pathlib import Path
 from py_compile import PycInvalidationMode
 from typing import Self
 
-from tasks_app.agent.ask_spool import clear_spool, spool_folder
 from tasks_app.agent.config_dir import clear_config_dir
 from tasks_app.agent.gate.patterns import WRITING
 from tasks_app.agent.launch import Launch
 from tasks_app.agent.permission_requests import is_planning
 from tasks_app.agent.plans import plans_folder
 from tasks_app.agent.port import CallPermission, RunOrder
-from tasks_app.agent.reply_spool import clear_replies, reply_folder
-from tasks_app.agent.said_spool import clear_said, said_folder
+from tasks_app.agent.spools import (
+    clear_replies,
+    clear_said,
+    clear_spool,
+    reply_folder,
+    said_folder,
+    spool_folder,
+)
+from tasks_app.core.files import temporary_folder
 from tasks_app.core.similar_questions import STOP_WORDS
-from tasks_app.core.temporary_folders import temporary_folder
 from tasks_app.core.types import KnownDecision
 from tasks_app.sandbox import Sandbox, SandboxedCommand, with_forwarded_port
 

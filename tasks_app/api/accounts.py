@@ -7,9 +7,7 @@ from ninja import Field, Query, Router, Schema, Status
 
 from tasks_app import permissions
 from tasks_app.api.auth import authenticators, principal_of
-from tasks_app.api.base import ExactNumber, Input, TokenId
-from tasks_app.api.declarations import responses
-from tasks_app.api.paging import Paging, page_of
+from tasks_app.api.base import ExactNumber, Input, Paging, TokenId, page_of, responses
 from tasks_app.models import Scope
 from tasks_app.notifications.preferences import mark_read
 from tasks_app.schemas.accounts import Me, TokenListed

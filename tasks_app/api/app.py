@@ -24,7 +24,7 @@ from tasks_app.api import (
 )
 from tasks_app.api import audit as audit_operations
 from tasks_app.api.auth import origin_of, principal_of
-from tasks_app.api.declarations import CONTENT
+from tasks_app.api.base import CONTENT
 from tasks_app.api.problems import MEDIA_TYPE, Kind, Refused, explain_errors
 from tasks_app.api.questions import decisions, questions
 from tasks_app.history import audit

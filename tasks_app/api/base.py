@@ -1,11 +1,17 @@
-"""Types and base classes of all schemas."""
+"""What all schemas and lists of the API share: base classes, declarations, filters, pages."""
 
 from __future__ import annotations
 
-from typing import Annotated
+import re
+from datetime import date
+from typing import Annotated, Any, TypeVar
 
+from django.db.models import Model, QuerySet
+from django.http import HttpRequest
 from ninja import Path, Schema
-from pydantic import ConfigDict, Field
+from pydantic import BeforeValidator, ConfigDict, Field
+
+from tasks_app.services.search.filters import HistoryFilters
 
 #: The largest id that the databases can store.
 LARGEST = 2**63 - 1
@@ -56,3 +62,95 @@ class Problem(Schema):
     status: int = Field(description="The HTTP status.")
     detail: str = Field(description="What is wrong in this case, for people.")
     errors: list[Fault] = Field(description="For input that is not usable: each error and its place.")
+
+
+# Declarations of operations for the OpenAPI document: their problems, and responses that are not JSON.
+
+
+#: Problems that every operation may return.
+ALWAYS = (401, 403, 429)
+
+
+#: The key under which an operation declares its media types, until `app.document` moves them.
+CONTENT = "x-content"
+_TEXT = {"type": "string"}
+_ROWS = {"type": "array", "items": {"type": "object"}}
+
+
+def sends(*kinds: str) -> dict[str, Any]:
+    """Return `openapi_extra` for a streamed response in one of these media types."""
+    return {CONTENT: {kind: {"schema": _ROWS if kind.endswith("json") else _TEXT} for kind in kinds}}
+
+
+def responses(success: Any, *problems: int, status: int = 200, **special: Any) -> dict[int, Any]:
+    """Return schemas by status: of the success, and of problems. `s409=…` sets another schema for one."""
+    kinds: dict[int, Any] = dict.fromkeys(sorted({*problems, *ALWAYS, 400}), Problem)
+    return {status: success, **kinds, **{int(name[1:]): schema for name, schema in special.items()}}
+
+
+# Filters that lists of the API share with the history page.
+
+
+Name = Annotated[Storable, Field(max_length=300)]
+
+
+def _as_iso(value: Any) -> Any:
+    """Accept ISO dates only: pydantic also reads a number as seconds since 1970."""
+    if isinstance(value, str) and not re.fullmatch(r"\d{4}-\d\d-\d\d", value, re.ASCII):
+        raise ValueError("a day is written as in 2026-03-01")
+    return value
+
+
+Day = Annotated[date, BeforeValidator(_as_iso), Field(ge=date(1900, 1, 1), le=date(8999, 12, 31))]
+
+
+class SearchFilters(Schema):
+    """Filters that tasks and questions share."""
+
+    q: Name = Field(
+        "", description='Matches all words; `"a phrase"`, `-without`; the last word may be a prefix.'
+    )
+    project: Name = Field("", description="Only those of the project with this name.")
+    since: Day | None = Field(None, alias="from", description="The first day, in UTC, as in 2026-03-01.")
+    until: Day | None = Field(None, alias="to", description="The last day, in UTC.")
+
+    def filters(self, **other: Any) -> HistoryFilters:
+        """Return the filters of the search; `other` are filters of the search that have other names here."""
+        known = HistoryFilters.__dataclass_fields__
+        values = {name: value for name, value in self.model_dump().items() if name in known}
+        return HistoryFilters(**{**values, **other})
+
+
+# Keyset pagination: a cursor is the id of the last row, so no row is skipped or repeated.
+
+
+MAX_LIMIT = 100
+_Row = TypeVar("_Row", bound=Model)
+
+
+class Paging(Schema):
+    cursor: Number | None = Field(None, description="The end of the previous page, as in its `next`.")
+    limit: Annotated[int, Field(ge=1, le=MAX_LIMIT)] = Field(
+        50, description=f"Rows on a page, up to {MAX_LIMIT}."
+    )
+
+
+def page_of(
+    request: HttpRequest, rows: QuerySet[_Row], paging: Paging, *, newest_first: bool = True
+) -> tuple[list[_Row], str | None]:
+    """Return the rows of the page, and the URL of the next one."""
+    if paging.cursor is not None:
+        rows = rows.filter(**{"pk__lt" if newest_first else "pk__gt": paging.cursor})
+    found = list(rows.order_by("-pk" if newest_first else "pk")[: paging.limit + 1])
+    if len(found) <= paging.limit:
+        return found, None
+    found.pop()
+    return found, url_with(request, cursor=found[-1].pk)
+
+
+def url_with(request: HttpRequest, **changed: Any) -> str:
+    """Return the URL of this request with other parameters."""
+    query = request.GET.copy()
+    for name, value in changed.items():
+        query[name] = str(value)
+    return f"{request.path}?{query.urlencode()}"

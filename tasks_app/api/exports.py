@@ -11,7 +11,7 @@ from ninja import Field, Schema
 from tasks_app.api.auth import principal_of
 from tasks_app.history.audit import record, truncated_query
 from tasks_app.models import Action
-from tasks_app.services import downloads
+from tasks_app.services import exports
 
 #: The media types of an export.
 KINDS = ("application/json", "text/csv")
@@ -32,4 +32,4 @@ def export_response(
     """Return the rows as a file. Pass rows that are read while they are sent."""
     filters = truncated_query(request.GET)
     record(Action.EXPORTED, by=principal_of(request).user, subject=name, form=which.form, filters=filters)
-    return downloads.export_rows(columns, rows, name=name, file_format=which.form)
+    return exports.export_rows(columns, rows, name=name, file_format=which.form)

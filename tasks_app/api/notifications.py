@@ -13,10 +13,18 @@ from pydantic import Field
 
 from tasks_app import permissions
 from tasks_app.api.auth import authenticators, principal_of
-from tasks_app.api.base import DeliveryId, Flag, Input, ProjectName, Storable, TargetId
-from tasks_app.api.declarations import responses
+from tasks_app.api.base import (
+    DeliveryId,
+    Flag,
+    Input,
+    Paging,
+    ProjectName,
+    Storable,
+    TargetId,
+    page_of,
+    responses,
+)
 from tasks_app.api.idempotency import once
-from tasks_app.api.paging import Paging, page_of
 from tasks_app.core.errors import BadInput
 from tasks_app.models import Delivery, Digest, Project, ProjectSelection, Scope, Target, User
 from tasks_app.notifications import targets as actions

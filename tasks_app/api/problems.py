@@ -25,7 +25,7 @@ from tasks_app.core.errors import (
     TooLateToUndo,
     WorkspaceError,
 )
-from tasks_app.core.storable import storable
+from tasks_app.core.text import storable
 from tasks_app.permissions import HiddenRow
 from tasks_app.services.accounts import record_refusal
 

@@ -16,20 +16,26 @@ from pydantic import AfterValidator, ConfigDict, Field
 from tasks_app import permissions
 from tasks_app.absolute_urls import absolute_url, absolute_url_for
 from tasks_app.api.auth import authenticators, principal_of
-from tasks_app.api.base import Input, InvitationId, ProjectName, Storable, Username
-from tasks_app.api.declarations import responses
-from tasks_app.api.filters import Name
+from tasks_app.api.base import (
+    Input,
+    InvitationId,
+    Name,
+    Paging,
+    ProjectName,
+    Storable,
+    Username,
+    page_of,
+    responses,
+)
 from tasks_app.api.idempotency import once
-from tasks_app.api.paging import Paging, page_of
 from tasks_app.api.problems import Kind, Refused
 from tasks_app.config.faults import ConfigInvalid
 from tasks_app.config.pipeline import ProjectConfig, StepConfig, step_to_json
 from tasks_app.config.project_settings import Overrides, effective
-from tasks_app.config.publish import publish_to_json
-from tasks_app.config.repository_settings import DEFAULT_TASK_FOLDER
+from tasks_app.config.repository_settings import DEFAULT_TASK_FOLDER, publish_to_json
 from tasks_app.config.validation import validate_commit
 from tasks_app.core.types import JsonObject, least_network
-from tasks_app.engine.workers.toolchains import toolchains_of_machine
+from tasks_app.engine.workers.machine import toolchains_of_machine
 from tasks_app.git import committed_text, committed_tree
 from tasks_app.models import Invitation, Membership, Project, Role, Scope, User, paths
 from tasks_app.prompting import SHIPPED_PROMPTS

@@ -10,10 +10,8 @@ from pydantic import Field
 
 from tasks_app import permissions
 from tasks_app.api.auth import authenticators, principal_of
-from tasks_app.api.base import Flag, Input, ProjectName, Storable, TaskId
-from tasks_app.api.declarations import responses
+from tasks_app.api.base import Flag, Input, Paging, ProjectName, Storable, TaskId, page_of, responses
 from tasks_app.api.idempotency import once
-from tasks_app.api.paging import Paging, page_of
 from tasks_app.forges.port import ForgeKind
 from tasks_app.models import CredentialKind, Scope
 from tasks_app.schemas.publishing import (

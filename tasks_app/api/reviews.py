@@ -10,8 +10,7 @@ from pydantic import Field
 
 from tasks_app import permissions
 from tasks_app.api.auth import authenticators, principal_of
-from tasks_app.api.base import Flag, Input, Storable, TaskId
-from tasks_app.api.declarations import responses
+from tasks_app.api.base import Flag, Input, Storable, TaskId, responses
 from tasks_app.api.idempotency import once
 from tasks_app.models import Channel, ReviewVerdict, Scope, Side
 from tasks_app.schemas.reviews import ReviewOut, ReviewsOut, ThreadOut, review_out, threads_out

@@ -11,10 +11,8 @@ from ninja import Field, Query, Router, Schema, Status
 
 from tasks_app import permissions
 from tasks_app.api.auth import authenticators, principal_of
-from tasks_app.api.base import Flag, Input, SequenceId, Storable, Threshold
-from tasks_app.api.declarations import responses, sends
+from tasks_app.api.base import Flag, Input, Paging, SequenceId, Storable, Threshold, page_of, responses, sends
 from tasks_app.api.idempotency import once
-from tasks_app.api.paging import Paging, page_of
 from tasks_app.api.publishing import WITHOUT_OPTIONS, Publish
 from tasks_app.core.phases import Phase
 from tasks_app.history import statistics
@@ -24,7 +22,7 @@ from tasks_app.schemas.publishing import PublicationOut
 from tasks_app.schemas.reviews import ReviewOut, review_out
 from tasks_app.schemas.sequences import SequenceDetail, SequenceOut
 from tasks_app.services import sequences as actions
-from tasks_app.services.downloads import PATCH_TYPE, download_patch
+from tasks_app.services.exports import PATCH_TYPE, download_patch
 from tasks_app.services.publishing.publications import publish
 from tasks_app.services.publishing.pull_requests import let_agent_merge
 

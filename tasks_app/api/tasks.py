@@ -14,12 +14,25 @@ from pydantic import Field
 
 from tasks_app import permissions
 from tasks_app.api.auth import authenticators, principal_of
-from tasks_app.api.base import LARGEST, Flag, Input, Number, Position, Storable, TaskId, Threshold
-from tasks_app.api.declarations import responses, sends
+from tasks_app.api.base import (
+    LARGEST,
+    Flag,
+    Input,
+    Name,
+    Number,
+    Paging,
+    Position,
+    SearchFilters,
+    Storable,
+    TaskId,
+    Threshold,
+    page_of,
+    responses,
+    sends,
+    url_with,
+)
 from tasks_app.api.exports import KINDS, ExportFormat, export_response
-from tasks_app.api.filters import Name, SearchFilters
 from tasks_app.api.idempotency import once
-from tasks_app.api.paging import Paging, page_of, url_with
 from tasks_app.config.project_settings import SETTINGS
 from tasks_app.config.task_file import PriorityName
 from tasks_app.core.phases import Phase
@@ -38,10 +51,16 @@ from tasks_app.schemas.tasks import (
 )
 from tasks_app.schemas.usage import forecast_for, forecast_of
 from tasks_app.services import tasks as actions
+from tasks_app.services.bulk import retry_from
 from tasks_app.services.difference import difference_of
-from tasks_app.services.downloads import PATCH_TYPE, download_patch, record_download, stream_text
-from tasks_app.services.exports import TASK_COLUMNS, task_rows
-from tasks_app.services.retries import retry_from
+from tasks_app.services.exports import (
+    PATCH_TYPE,
+    TASK_COLUMNS,
+    download_patch,
+    record_download,
+    stream_text,
+    task_rows,
+)
 from tasks_app.services.search.filters import HistoryFilters
 from tasks_app.services.tasks import change_priority, change_threshold
 

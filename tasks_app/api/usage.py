@@ -10,8 +10,7 @@ from django.utils import timezone
 from ninja import Field, Query, Router, Schema
 
 from tasks_app.api.auth import authenticators, principal_of
-from tasks_app.api.declarations import responses
-from tasks_app.api.filters import Day, Name
+from tasks_app.api.base import Day, Name, responses
 from tasks_app.core.errors import BadInput
 from tasks_app.history.statistics import By
 from tasks_app.models import Scope

@@ -6,7 +6,7 @@ from django.http import HttpRequest
 from ninja import Router
 
 from tasks_app.api.auth import authenticators, principal_of
-from tasks_app.api.declarations import responses
+from tasks_app.api.base import responses
 from tasks_app.models import Scope
 from tasks_app.schemas.workers import QueueOut
 

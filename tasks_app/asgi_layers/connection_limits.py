@@ -20,8 +20,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from tasks_app.asgi_layers.body_limits import Application, Message, Receive, Send
-from tasks_app.asgi_layers.plain_text import answer
 from tasks_app.asgi_layers.proxies import parsed_address
+from tasks_app.asgi_layers.requests import answer
 
 #: Seconds in which a request line with its headers must have come, from the connection or the last answer on.
 HEADER_SECONDS = 15.0

@@ -8,10 +8,8 @@ from collections.abc import Callable
 
 from django.db import connection
 
-from tasks_app.asgi_layers.bearer_token import bearer_token
 from tasks_app.asgi_layers.body_limits import Application, Message, Receive, Send
-from tasks_app.asgi_layers.plain_text import answer, refuse_method
-from tasks_app.asgi_layers.shared_call import SharedCall
+from tasks_app.asgi_layers.requests import SharedCall, answer, bearer_token, refuse_method
 
 logger = logging.getLogger(__name__)
 

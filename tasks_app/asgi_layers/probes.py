@@ -11,8 +11,7 @@ import time
 from collections.abc import Callable
 
 from tasks_app.asgi_layers.body_limits import Application, Message, Receive, Send
-from tasks_app.asgi_layers.plain_text import answer, refuse_method
-from tasks_app.asgi_layers.shared_call import SharedCall
+from tasks_app.asgi_layers.requests import SharedCall, answer, refuse_method
 
 logger = logging.getLogger(__name__)
 

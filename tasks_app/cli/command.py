@@ -14,7 +14,7 @@ from django.db import DatabaseError, connection
 from django.db.migrations.executor import MigrationExecutor
 from pydantic import BaseModel
 
-from tasks_app.cli.screen import Screen
+from tasks_app.cli.terminal import Screen
 from tasks_app.core.errors import (
     AnswerInvalid,
     AnswerTooLong,

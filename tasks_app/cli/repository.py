@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,14 +11,20 @@ from pathlib import Path
 from django.conf import settings
 from django.db import DatabaseError
 
+from tasks_app.cli.terminal import Screen
 from tasks_app.config.validation import RepositoryContext, is_repository
 from tasks_app.core.errors import BadInput
-from tasks_app.core.temporary_folders import temporary_folder
+from tasks_app.core.files import temporary_folder
+from tasks_app.core.phases import Phase
+from tasks_app.core.text import strip_controls
 from tasks_app.git import inspect_source
 from tasks_app.git.program import NETWORK_SECONDS, Git
 from tasks_app.git.source import is_url, upload_pack
-from tasks_app.models import Project
+from tasks_app.models import DecisionEvent, Project, Task
 from tasks_app.prompting import SHIPPED_PROMPTS
+from tasks_app.services.commands import fetch_command_for
+from tasks_app.services.results import accounts_of, building_account_first
+from tasks_app.services.sequences import task_files
 
 
 @dataclass(frozen=True)
@@ -87,3 +94,99 @@ def _clone(source: str, root: Path) -> None:
         "clone", "--quiet", "--depth=1", "--no-tags", "--template=", "--no-recurse-submodules",
         *upload_pack(inspected.source), "--", inspected.source, str(root), timeout=NETWORK_SECONDS,
     )  # fmt: skip
+
+
+# Print a task's result: what its agents said, how to fetch it, and which files were left out of it.
+
+
+def show_result(screen: Screen, task: Task, *, was_printed: bool = False) -> None:
+    """Print what agents said, which decisions were followed, and the command that fetches the result.
+
+    `was_printed`: the last message has just been printed, so it is left out if it is the only one.
+    """
+    if task.phase == Phase.DONE:
+        _show_accounts(screen, task, was_printed=was_printed)
+    if followed := DecisionEvent.objects.followed_by([task])[task.pk]:
+        screen.say(f"Followed {', '.join(f'D-{number}' for number in followed)}", indent=2)
+    if fetch := fetch_command_for(task):
+        screen.say(f"Fetch the result with  {fetch}", indent=2, wrap=False)
+    for note in task.left_out:
+        screen.say(strip_controls(note), indent=2, style="yellow")
+
+
+def _show_accounts(screen: Screen, task: Task, *, was_printed: bool) -> None:
+    """Print what the agents of the step said that built the result, and name the steps of the others."""
+    accounts = building_account_first(accounts_of([task]))
+    if not accounts or (was_printed and sum(len(one.messages) for one in accounts) == 1):
+        return
+    built, *others = accounts
+    for message in built.messages:
+        run = f", {message.title}" if len(built.messages) > 1 else ""
+        screen.say(f"{built.step.name}{run}", indent=2, style="bold")
+        screen.say(message.text, indent=4)
+    if others:
+        names = ", ".join(f"{one.step.name} {one.changes}".strip() for one in others)
+        screen.say(f"Other steps reported too: {names}. `status {task.pk} --json` has it all.", indent=2)
+
+
+# Detect files that are completely written: editors write several times, and copies take time.
+
+
+@dataclass(frozen=True)
+class FileState:
+    """Facts that change when a file is written."""
+
+    modified: int
+    size: int
+    inode: int
+
+
+def task_file_states(folder: Path) -> dict[str, FileState]:
+    """Return the states of a folder's task files; none if the folder does not exist."""
+    found = {}
+    try:
+        with os.scandir(folder) as entries:
+            names = [entry.name for entry in entries if entry.is_file()]
+    except OSError:
+        return {}
+    for name in task_files(names):
+        try:
+            status = (folder / name).stat()
+        except OSError:  # deleted meanwhile
+            continue
+        found[name] = FileState(status.st_mtime_ns, status.st_size, status.st_ino)
+    return found
+
+
+class StableFiles:
+    """Reports each state of each file once, after it was unchanged for `seconds`. Empty files are taken as
+    not written yet. Times come from any monotonic clock."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._since: dict[str, tuple[FileState, float]] = {}
+        self._reported: dict[str, FileState] = {}
+
+    def update(self, found: Mapping[str, FileState], *, now: float) -> list[str]:
+        """Return the names of files that became stable since the last call, sorted."""
+        before = self._since
+        self._since = {
+            name: before[name] if name in before and before[name][0] == state else (state, now)
+            for name, state in found.items()
+        }
+        self._reported = {name: state for name, state in self._reported.items() if name in found}
+        stable = [name for name in self._unreported() if now - self._since[name][1] >= self._seconds]
+        self._reported.update((name, found[name]) for name in stable)
+        return stable
+
+    @property
+    def has_unstable(self) -> bool:
+        """Whether some file may still be being written."""
+        return bool(self._unreported())
+
+    def _unreported(self) -> list[str]:
+        return sorted(
+            name
+            for name, (state, _) in self._since.items()
+            if state.size and self._reported.get(name) != state
+        )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from django.conf import settings
 
 from tasks_app.cli.command import Exit
-from tasks_app.cli.screen import Screen
 from tasks_app.cli.task_session import TaskSession
+from tasks_app.cli.terminal import Screen
 from tasks_app.core.errors import IllegalMove
 from tasks_app.core.phases import Phase
 from tasks_app.models import Task

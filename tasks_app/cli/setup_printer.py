@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tasks_app.cli.screen import Screen
+from tasks_app.cli.terminal import Screen
 from tasks_app.core.durations import duration_in_words
-from tasks_app.history.events.tools import summarise
+from tasks_app.history.events.lines import summarise
 from tasks_app.models import Setup, SetupCache, SetupOutcome, Task
 
 

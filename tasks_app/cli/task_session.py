@@ -9,14 +9,18 @@ from datetime import datetime
 from django.utils import timezone
 
 from tasks_app.cli.command import Exit
-from tasks_app.cli.ctrl_c import CtrlC
 from tasks_app.cli.event_printer import EventPrinter, Progress
-from tasks_app.cli.fetch_hint import show_result
-from tasks_app.cli.keyboard import Keyboard
-from tasks_app.cli.local_worker import LocalWorker, is_this_process
-from tasks_app.cli.prompt import AnsweredElsewhere, Prompt
-from tasks_app.cli.questions import run_task_command, show_how_to_answer, show_question, show_question_heading
-from tasks_app.cli.screen import Screen
+from tasks_app.cli.local_worker import CtrlC, LocalWorker, is_this_process
+from tasks_app.cli.questions import (
+    AnsweredElsewhere,
+    Prompt,
+    run_task_command,
+    show_how_to_answer,
+    show_question,
+    show_question_heading,
+)
+from tasks_app.cli.repository import show_result
+from tasks_app.cli.terminal import Keyboard, Screen
 from tasks_app.core.errors import AnswerRefused, BadInput, NotOpen
 from tasks_app.core.phases import ENDED, Phase
 from tasks_app.models import Channel, Question, Task

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import groupby
 
-from tasks_app.cli.screen import Screen
+from tasks_app.cli.terminal import Screen
 from tasks_app.config.validation import Finding, Report
 
 _STYLES = {"error": "red", "warning": "yellow", "hint": "blue"}

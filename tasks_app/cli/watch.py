@@ -9,12 +9,12 @@ from pathlib import Path
 from watchfiles import watch
 
 from tasks_app.cli.command import Exit
-from tasks_app.cli.ctrl_c import CtrlC
+from tasks_app.cli.local_worker import CtrlC
 from tasks_app.cli.lookup import tasks_from_file
 from tasks_app.cli.questions import show_how_to_answer, show_text
+from tasks_app.cli.repository import FileState, StableFiles, task_file_states
 from tasks_app.cli.run_locally import run_task_session
-from tasks_app.cli.screen import Screen
-from tasks_app.cli.stable_files import FileState, StableFiles, task_file_states
+from tasks_app.cli.terminal import Screen
 from tasks_app.config.task_file import read_task_file
 from tasks_app.core.errors import CatHerderError, IllegalMove
 from tasks_app.core.phases import ENDED, Phase

@@ -1,36 +1,81 @@
-"""Pipelines, steps and checks, and the `cat-herder.yaml` that holds them (SPEC P1–P3)."""
+"""Pipelines, steps and checks, as `cat-herder.yaml` holds them (SPEC P1 to P3)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
-from pydantic import BeforeValidator, Field, Strict, ValidationError
+from pydantic import BeforeValidator, Discriminator, Field, Strict, ValidationError
 
-from tasks_app.config.check import Checks, FileExistsCheck, NoCheck, ShellCheck
 from tasks_app.config.faults import Location, describe, did_you_mean, key_path, shown
 from tasks_app.config.fields import (
     CallPattern,
     FileModel,
     Flag,
     Glob,
+    InsidePath,
     Line,
     ModelName,
     Name,
     Seconds,
+    ShellCommand,
     WorkerLabels,
 )
-from tasks_app.config.limits import Limits
 from tasks_app.config.pipeline_faults import pipeline_problems
-from tasks_app.config.publish import Publish, PublishConfig
-from tasks_app.config.reading import read_model
-from tasks_app.config.repository_settings import RepositorySettings
-from tasks_app.config.setup import CacheConfig, SetupConfig
+from tasks_app.config.repository_settings import (
+    CacheConfig,
+    Limits,
+    Publish,
+    PublishConfig,
+    RepositorySettings,
+    SetupConfig,
+)
 from tasks_app.config.tool_names import tool_problems
-from tasks_app.config.yaml_text import read_yaml
+from tasks_app.config.yaml_text import read_model, read_yaml
 from tasks_app.core.errors import BadInput
 from tasks_app.core.types import PLAN_FILE, JsonObject, Network, least_network
+
+
+class NoCheck(FileModel):
+    """The step is done when its agent ends."""
+
+    type: Literal["none"]
+
+
+class FileExistsCheck(FileModel):
+    """The step is done when the file is there, in the task's workspace."""
+
+    type: Literal["fileExists"]
+    path: InsidePath = Field(description="A file, relative to the repository.")
+
+
+class ShellCheck(FileModel):
+    """The step is done when the command ends as expected, in the task's workspace."""
+
+    type: Literal["shell"]
+    command: ShellCommand = Field(description="A command line for the shell.")
+    expect: Literal["pass", "fail"] = Field(
+        default="pass", description="Whether the command must end with 0 or not."
+    )
+    timeout: Seconds | None = Field(default=None, description='Seconds, or words such as "90s", "15m".')
+
+
+Check: TypeAlias = Annotated[NoCheck | FileExistsCheck | ShellCheck, Discriminator("type")]
+
+
+def _as_list(value: object) -> object:
+    if value is None:
+        return []
+    return [value] if isinstance(value, (Mapping, FileModel)) else value
+
+
+Checks: TypeAlias = Annotated[
+    tuple[Check, ...], BeforeValidator(_as_list, json_schema_input_type=Check | list[Check])
+]
+
+
+# Pipelines, steps and checks, and the `cat-herder.yaml` that holds them (SPEC P1 to P3).
 
 
 class FileAccess(FileModel):

@@ -10,8 +10,7 @@ from collections.abc import Collection
 from itertools import count
 
 from tasks_app.agent.gate.path_patterns import allowed
-from tasks_app.config.check import FileExistsCheck
-from tasks_app.config.pipeline import FileAccess, Pipeline, StepConfig
+from tasks_app.config.pipeline import FileAccess, FileExistsCheck, Pipeline, StepConfig
 from tasks_app.config.threshold import HIGHEST
 from tasks_app.core.types import PLAN_FILE
 

@@ -1,32 +1,228 @@
-"""The settings of a project in `cat-herder.yaml`: one descriptor each, for file, form, API, page and command.
-
-A new setting is a key here with a `Setting`, and a column of `models.Project` with its name. The pages, the
-API and the commands read both from `project_settings`. What a task needs of it is copied when it is created.
-"""
+"""The settings of `cat-herder.yaml` beside its pipelines: limits, publishing, setup (SPEC P1, M5, M8)."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Callable, Mapping
+from typing import Annotated, Literal, TypeAlias, TypeVar
 
-from pydantic import Field
+from pydantic import AfterValidator, BeforeValidator, Field, Strict
 
 from tasks_app.config import setting
+from tasks_app.config.faults import fault, shown
 from tasks_app.config.fields import (
+    MOST_REVIEWERS,
     CallPattern,
     FileModel,
     Flag,
     InsidePath,
     ModelName,
     Name,
+    Reviewer,
+    Seconds,
+    ShellCommand,
+    Text,
     Threshold,
     WorkerLabels,
     as_list,
+    check_path,
 )
-from tasks_app.config.limits import Limits
 from tasks_app.config.machine import ReadableFolders, Toolchains
 from tasks_app.config.setting import Setting
-from tasks_app.config.setup import Setup
-from tasks_app.core.types import Network, least_network
+from tasks_app.core.durations import duration_in_words
+from tasks_app.core.types import JsonObject, Network, least_network
+
+#: The time limits of a run and of a shell check if neither they nor the project name one.
+STEP_SECONDS = 2 * 3600
+CHECK_SECONDS = 600
+
+
+def _time_limit(seconds: int) -> Callable[[object, object], str]:
+    return lambda config, environment: f"{duration_in_words(seconds)} (default)"
+
+
+class Limits(FileModel):
+    """Bounds on one run or one task. Absent: no bound, except for STEP_SECONDS and CHECK_SECONDS."""
+
+    max_turns: Annotated[
+        Annotated[int, Strict(), Field(ge=1)] | None,
+        Setting(kind=setting.COUNT, label="Turns", help="Maximum number of turns of one run."),
+    ] = None
+    max_cost_usd: Annotated[
+        Annotated[float, Strict(), Field(gt=0, allow_inf_nan=False)] | None,
+        Setting(kind=setting.DOLLARS, label="Dollars", help="Maximum cost of one task."),
+    ] = None
+    soft_cost_usd: Annotated[
+        Annotated[float, Strict(), Field(ge=0, allow_inf_nan=False)] | None,
+        Setting(
+            kind=setting.DOLLARS_OR_NONE,
+            label="Dollars before it asks",
+            help="Once a task has cost this, it stops and asks whether to go on. 0: it does not ask.",
+            default=lambda config, environment: "none",
+        ),
+    ] = None
+    step_timeout: Annotated[
+        Seconds | None,
+        Setting(
+            kind=setting.DURATION,
+            label="Time limit of a run",
+            help="For steps that name none.",
+            default=_time_limit(STEP_SECONDS),
+        ),
+    ] = None
+    check_timeout: Annotated[
+        Seconds | None,
+        Setting(
+            kind=setting.DURATION,
+            label="Time limit of a check",
+            help="For checks that name none.",
+            default=_time_limit(CHECK_SECONDS),
+        ),
+    ] = None
+
+    @property
+    def asks_at_cost_usd(self) -> float | None:
+        """Return the soft cost limit; None if there is none, or if the hard one is reached before it."""
+        soft = self.soft_cost_usd
+        return soft if soft and soft_limit_fault(soft, hard=self.max_cost_usd) is None else None
+
+
+def soft_limit_fault(soft: float | None, *, hard: float | None) -> str | None:
+    """Return why the soft cost limit cannot hold beside the hard one, as the rest of a sentence, or None."""
+    if not soft or hard is None or soft < hard:
+        return None
+    return f"is {soft:g}, but must be less than {hard:g} (maxCostUsd), at which the task fails"
+
+
+# The key `publish` of a pipeline: how results are published by themselves.
+
+
+class PublishConfig(FileModel):
+    """How the result of a task is published by itself when the task is done."""
+
+    squash: Flag = Field(default=False, description="Publish one commit instead of the checkpoints.")
+    update: Flag = Field(
+        default=False, description="First merge the newest commit of the branch that tasks start from."
+    )
+    pull_request: Flag = Field(
+        default=False, description="Open a pull request, or update the one that is open."
+    )
+    draft: Flag = Field(default=False, description="Open the pull request as a draft.")
+    reviewers: Annotated[tuple[Reviewer, ...], Field(max_length=MOST_REVIEWERS)] = Field(
+        default=(), description="Users of the forge who are asked for a review of the pull request."
+    )
+
+
+def _as_publish(value: object) -> object:
+    """Return a mapping for `true`, and nothing for `false`."""
+    if isinstance(value, bool):
+        return {} if value else None
+    if value is not None and not isinstance(value, (Mapping, PublishConfig)):
+        raise fault(f"must be true, false or a mapping, not {shown(value)}")
+    return value
+
+
+Publish: TypeAlias = Annotated[
+    PublishConfig | None, BeforeValidator(_as_publish, json_schema_input_type=bool | PublishConfig)
+]
+
+
+def publish_to_json(publish: PublishConfig | None) -> JsonObject | None:
+    """Return how results are published, in the words of `cat-herder.yaml`; None if they are not."""
+    return publish.model_dump(mode="json", by_alias=True) if publish else None
+
+
+def publish_from_json(snapshot: Mapping[str, object]) -> PublishConfig:
+    """Return what `publish_to_json` wrote."""
+    return PublishConfig.model_validate(snapshot, by_alias=True, by_name=False)
+
+
+# The key `setup`: how a new workspace is made ready before the first agent works in it (M5).
+
+
+#: The time limit of a command of the setup if the file names none.
+SETUP_SECONDS = 1800
+MOST_ENTRIES = 50
+
+
+def _one_or_more(values: tuple[str, ...]) -> tuple[str, ...]:
+    if not 1 <= len(values) <= MOST_ENTRIES:
+        raise fault(f"must have from 1 to {MOST_ENTRIES} entries, not {len(values)}")
+    return values
+
+
+def _check_cached_path(text: str) -> str:
+    """Return a path in the workspace, or after `~/` in the home of the setup."""
+    return f"~/{check_path(text[2:])}" if text.startswith("~/") else check_path(text)
+
+
+CachedPath = Annotated[Text, AfterValidator(_check_cached_path)]
+T = TypeVar("T")
+OneOrMore = Annotated[
+    tuple[T, ...],
+    BeforeValidator(as_list, json_schema_input_type=str | list[str]),
+    AfterValidator(_one_or_more),
+]
+
+
+class CacheConfig(FileModel):
+    """What a setup makes and other tasks begin with."""
+
+    key: OneOrMore[InsidePath] = Field(
+        description="Files on whose content it depends, such as package-lock.json."
+    )
+    paths: OneOrMore[CachedPath] = Field(
+        description="Folders that it keeps: of the workspace, or after ~/ of the setup's home."
+    )
+
+
+class SetupConfig(FileModel):
+    """Commands that make a new workspace ready, such as `npm ci`."""
+
+    run: OneOrMore[ShellCommand] = Field(
+        description="Command lines for the shell; they run in order, up to the first that fails."
+    )
+    timeout: Seconds = Field(
+        default=SETUP_SECONDS, description='Time for each command: seconds, or "90s", "15m"; default: 30m.'
+    )
+    network: Literal["full", "none"] | None = Field(
+        default=None, description="What the commands may reach: full or none; absent: as the file's network."
+    )
+    cache: CacheConfig | None = Field(
+        default=None, description="What other tasks with the same lock files begin with."
+    )
+
+    def within(self, *, network: Network | None, limit: Network | None) -> SetupConfig:
+        """Return the setup with the network that it gets: at most `limit`; `network` is that of the file."""
+        allowed = least_network(self.network or network or "full", limit or "full")
+        return self.model_copy(update={"network": "full" if allowed == "full" else "none"})
+
+
+def _as_setup(value: object) -> object:
+    return {"run": value} if isinstance(value, str | list) else value
+
+
+Setup: TypeAlias = Annotated[
+    SetupConfig | None,
+    BeforeValidator(_as_setup, json_schema_input_type=str | list[str] | SetupConfig | None),
+]
+
+
+def setup_to_json(setup: SetupConfig | None) -> JsonObject | None:
+    """Return the setup in the words of `cat-herder.yaml`, for the snapshot that a task keeps."""
+    return setup.model_dump(mode="json", by_alias=True) if setup else None
+
+
+def setup_from_json(snapshot: Mapping[str, object]) -> SetupConfig:
+    """Return what `setup_to_json` wrote."""
+    return SetupConfig.model_validate(snapshot, by_alias=True, by_name=False)
+
+
+# The settings of a project in `cat-herder.yaml`: one descriptor each, for file, form, API, page and command.
+#
+# A new setting is a key here with a `Setting`, and a column of `models.Project` with its name. The pages,
+# the API and the commands read both from `project_settings`. What a task needs of it is copied when it is
+# created.
+
 
 DEFAULT_TASK_FOLDER = "cat-herder-tasks"
 

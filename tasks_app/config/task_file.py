@@ -15,10 +15,9 @@ from pydantic import Field
 from tasks_app.config.faults import ConfigInvalid, Problem, shown
 from tasks_app.config.fields import FileModel, Line, ModelName, Name, Threshold
 from tasks_app.config.project_settings import SETTINGS
-from tasks_app.config.reading import read_model
-from tasks_app.config.yaml_text import MAX_BYTES, YamlDocument, read_yaml
-from tasks_app.core.control_characters import strip_controls
+from tasks_app.config.yaml_text import MAX_BYTES, YamlDocument, read_model, read_yaml
 from tasks_app.core.errors import BadInput
+from tasks_app.core.text import strip_controls
 
 MAX_TITLE = 120
 #: Characters of front matter. It has a few short settings, and YAML is read slowly: a megabyte takes seconds.

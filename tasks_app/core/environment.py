@@ -37,7 +37,7 @@ from tasks_app.core.environment_values import (
     web_url,
 )
 from tasks_app.core.errors import BadSetting
-from tasks_app.core.private_files import stored_secret_key, stored_url
+from tasks_app.core.files import stored_secret_key, stored_url
 
 #: The checkout, or the folder in which the packages are installed.
 BASE_DIR = Path(__file__).resolve().parents[2]

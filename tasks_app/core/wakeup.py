@@ -12,7 +12,7 @@ import select
 from contextlib import suppress
 from pathlib import Path
 
-from tasks_app.core.nofollow import open_pipe_to_write
+from tasks_app.core.files import open_pipe_to_write
 
 
 def notify(folder: Path) -> None:

@@ -13,8 +13,8 @@ from datetime import timedelta
 from django.db import close_old_connections
 from django.db.models.functions import Now
 
-from tasks_app.core.allocator import return_free_memory
 from tasks_app.core.labels import Labels
+from tasks_app.core.process_memory import return_free_memory
 from tasks_app.engine.logs.compaction import compact_due_runs
 from tasks_app.engine.logs.removal import remove_due_logs
 from tasks_app.engine.temporary_faults import temporary_fault

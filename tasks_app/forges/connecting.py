@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tasks_app.core.allowed_networks import Network
-from tasks_app.forges.addresses import ForgeAddress
-from tasks_app.forges.port import Forge, ForgeKind
+from tasks_app.forges.port import Forge, ForgeAddress, ForgeKind
 
 
 def connect(address: ForgeAddress, token: str, *, listed: Iterable[Network] = ()) -> Forge:

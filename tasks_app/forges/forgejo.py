@@ -10,10 +10,10 @@ from urllib.parse import quote
 import requests
 
 from tasks_app.core.allowed_networks import Network
-from tasks_app.forges.addresses import ForgeAddress
-from tasks_app.forges.http import session
+from tasks_app.forges.http import Json, RestForge, login, readable, session, text, wanted_reviewers, web_url
 from tasks_app.forges.port import (
     CheckState,
+    ForgeAddress,
     ForgeKind,
     NewPullRequest,
     PullRequestState,
@@ -21,8 +21,6 @@ from tasks_app.forges.port import (
     RemoteComment,
     RemotePullRequest,
 )
-from tasks_app.forges.reading import Json, login, readable, text, wanted_reviewers, web_url
-from tasks_app.forges.rest import RestForge
 
 _CHECKS = {
     "success": CheckState.PASSED,

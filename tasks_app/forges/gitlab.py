@@ -11,10 +11,10 @@ from gitlab import Gitlab
 from gitlab.exceptions import GitlabError
 
 from tasks_app.core.allowed_networks import Network
-from tasks_app.forges.addresses import ForgeAddress
-from tasks_app.forges.http import session
+from tasks_app.forges.http import Json, RestForge, login, readable, session, text, web_url
 from tasks_app.forges.port import (
     CheckState,
+    ForgeAddress,
     ForgeError,
     ForgeKind,
     NewPullRequest,
@@ -23,8 +23,6 @@ from tasks_app.forges.port import (
     RemoteComment,
     RemotePullRequest,
 )
-from tasks_app.forges.reading import Json, login, readable, text, web_url
-from tasks_app.forges.rest import RestForge
 
 _STATES = {"merged": PullRequestState.MERGED, "closed": PullRequestState.CLOSED}
 _CHECKS = {

@@ -8,15 +8,17 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
+import time
+from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC
 from email.utils import parsedate_to_datetime
 from hashlib import sha256
 from ipaddress import ip_address
-from typing import Any
+from typing import Any, ClassVar
 
 import requests
 from requests.adapters import HTTPAdapter
@@ -26,7 +28,8 @@ from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.util.connection import create_connection
 
 from tasks_app.core.allowed_networks import IpAddressRefused, Network, is_allowed, resolve
-from tasks_app.forges.port import ForgeError
+from tasks_app.core.text import storable_text
+from tasks_app.forges.port import ForgeError, RemotePullRequest
 
 #: Seconds for a connection, and between two pieces of an answer.
 STEP_SECONDS = 10.0
@@ -307,3 +310,96 @@ def _seconds_after(value: str, *, now: float) -> float | None:
 
 def _parse_seconds(value: str) -> float | None:
     return float(value) if value.isascii() and value.isdigit() and len(value) < 20 else None
+
+
+# Reading the JSON answers of forges, which may be anything.
+
+
+Json = dict[str, Any]
+#: Entries of a page, and pages of a list that are read.
+PAGE = 100
+MOST_PAGES = 10
+
+
+@contextmanager
+def readable(name: str) -> Iterator[None]:
+    """Turn an answer of another form than the forge's documentation says into ForgeError."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        raise ForgeError(
+            f"{name} sent an answer that cannot be read ({type(error).__name__}: {str(error)[:100]}). Is the "
+            "address of its API right?"
+        ) from error
+
+
+def text(value: object) -> str:
+    """Return text that can be stored; "" for null."""
+    return storable_text(value) if isinstance(value, str) else ""
+
+
+def login(user: object) -> str:
+    """Return the name of a user; "" for null, as a forge sends it for a deleted account."""
+    return text(user.get("login") or user.get("username")) if isinstance(user, dict) else ""
+
+
+def web_url(value: object) -> str:
+    """Return a link that pages may show; "" for anything but http and https."""
+    url = text(value)
+    return url if url.startswith(("https://", "http://")) else ""
+
+
+def wanted_reviewers(names: tuple[str, ...]) -> Json:
+    """Return what GitHub and Forgejo want to be told. A name with a slash is that of a team."""
+    return {
+        "reviewers": [name for name in names if "/" not in name],
+        "team_reviewers": [name.partition("/")[2] for name in names if "/" in name],
+    }
+
+
+# What the adapters have in common: requests whose errors are in words for people, and lists in pages.
+
+
+class RestForge(ABC):
+    """A forge with a REST API. An adapter says how a request is sent and how a pull request is read."""
+
+    name: ClassVar[str]
+    page_size: ClassVar[int] = PAGE
+    #: The parameter that has the size of a page.
+    size_parameter: ClassVar[str] = "per_page"
+
+    @abstractmethod
+    def _send(self, verb: str, path: str, query: Json | None, body: Json | None) -> Any:
+        """Return the JSON of a successful answer. Raises what `_refused` made, or an error of `requests`."""
+
+    @staticmethod
+    @abstractmethod
+    def _read_pull_request(raw: Json) -> RemotePullRequest: ...
+
+    def _call(self, verb: str, path: str, body: Json | None = None, *, query: Json | None = None) -> Any:
+        try:
+            return self._send(verb, path, query, body)
+        except (OSError, IpAddressRefused) as error:
+            raise unreachable(self.name, error) from None
+
+    def _refused(self, status: int, said: str, headers: Mapping[str, str]) -> ForgeError:
+        return refused(self.name, status, said, headers, now=time.time())
+
+    def _list(
+        self, path: str, query: Json | None = None, *, of: Callable[[Any], list[Json]] = lambda answer: answer
+    ) -> list[Json]:
+        """Return the entries of up to MOST_PAGES pages; `of` takes those of one page out of the answer."""
+        found: list[Json] = []
+        for page in range(1, MOST_PAGES + 1):
+            sized = {**(query or {}), self.size_parameter: self.page_size, "page": page}
+            answer = self._call("GET", path, query=sized)
+            with readable(self.name):
+                entries = of(answer)
+                found += entries
+            if len(entries) < self.page_size:
+                break
+        return found
+
+    def _pull_request(self, raw: Json) -> RemotePullRequest:
+        with readable(self.name):
+            return self._read_pull_request(raw)

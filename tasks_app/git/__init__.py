@@ -1,7 +1,15 @@
 """git for the portal: sources, the portal's repositories, clones of tasks, recordings and diffs."""
 
 from tasks_app.git.clone import Workspace, branch_name
-from tasks_app.git.difference import STATUS_WORDS, ChangedFile, changed_files, diff, patch
+from tasks_app.git.difference import (
+    STATUS_WORDS,
+    ChangedFile,
+    MovedFile,
+    changed_files,
+    diff,
+    moved_files,
+    patch,
+)
 from tasks_app.git.files import (
     TEXT_BYTES,
     TreeFile,
@@ -25,7 +33,6 @@ from tasks_app.git.files import (
     working_names,
     working_text,
 )
-from tasks_app.git.moved_lines import MovedFile, moved_files
 from tasks_app.git.recording import AUTHOR, EMPTY_LIST, Snapshot, ignored_files
 from tasks_app.git.repository import CommitSummary, Fetched, Repository
 from tasks_app.git.source import InspectedSource, has_branch, inspect_source

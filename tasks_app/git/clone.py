@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tasks_app.core.errors import BadInput, RepositoryDamaged, WorkspaceError
-from tasks_app.core.temporary_folders import temporary_folder
+from tasks_app.core.files import temporary_folder
 from tasks_app.git.durable import (
     move_file_into_place,
     move_into_place,

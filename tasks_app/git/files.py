@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tasks_app.core.errors import WorkspaceError
-from tasks_app.core.nofollow import create_file, open_file, open_folder, path_inside
-from tasks_app.core.storable import storable_text
+from tasks_app.core.files import create_file, open_file, open_folder, path_inside
+from tasks_app.core.text import storable_text
 from tasks_app.git.names import valid_commit
 from tasks_app.git.program import split_stream
 from tasks_app.git.repository import Repository

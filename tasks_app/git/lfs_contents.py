@@ -14,7 +14,7 @@ from itertools import islice
 from pathlib import Path
 
 from tasks_app.core.errors import WorkspaceError
-from tasks_app.core.nofollow import open_file
+from tasks_app.core.files import open_file
 from tasks_app.git.durable import move_file_into_place, temporary_name
 from tasks_app.git.files import blob_contents
 from tasks_app.git.lfs import (

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import IO
 
 from tasks_app.core.errors import RepositoryDamaged, TookTooLong, WorkspaceError
-from tasks_app.core.temporary_folders import folder_in_use
+from tasks_app.core.files import folder_in_use
 from tasks_app.git.faults import damage_marker, is_damage, is_out_of_memory
 
 _TRANSPORTS = ("file", "https", "ssh")

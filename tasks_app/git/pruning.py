@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from tasks_app.core.temporary_folders import is_unused
+from tasks_app.core.files import is_unused
 from tasks_app.git.durable import sync_tree, temporary_name
 from tasks_app.git.lfs import all_named, contents_in
 from tasks_app.git.recording import remove_tree

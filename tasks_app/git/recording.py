@@ -18,14 +18,12 @@ from pathlib import Path
 from typing import IO, Any
 
 from tasks_app.core.errors import MACHINE_FAULTS, WorkspaceError
-from tasks_app.core.nofollow import NotRegularFile, open_file
-from tasks_app.core.temporary_folders import temporary_folder
-from tasks_app.git.durable import move_file_into_place, sync_folder, temporary_name
+from tasks_app.core.files import NotRegularFile, open_file, temporary_folder
+from tasks_app.git.durable import Remembered, fingerprint, move_file_into_place, sync_folder, temporary_name
 from tasks_app.git.lfs import contents_in, is_kept, path_of, sha256_of
 from tasks_app.git.names import valid_commit
-from tasks_app.git.pushes import unreadable
+from tasks_app.git.publishing import unreadable
 from tasks_app.git.repository import Repository
-from tasks_app.git.unchanged import Remembered, fingerprint
 from tasks_app.sandbox import Sandbox, run
 
 AUTHOR = ("Cat Herder", "cat-herder@localhost")

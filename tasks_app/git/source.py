@@ -9,7 +9,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from tasks_app.core.errors import BadInput, WorkspaceError
-from tasks_app.core.storable import storable_text
+from tasks_app.core.text import storable_text
 from tasks_app.git.names import valid_commit
 from tasks_app.git.program import NETWORK_SECONDS, Git
 

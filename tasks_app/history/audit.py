@@ -13,7 +13,7 @@ from typing import Any
 from django.http import QueryDict
 from django.utils import timezone
 
-from tasks_app.core.storable import storable, storable_text
+from tasks_app.core.text import storable, storable_text
 from tasks_app.models import Action, AuditEntry, Project, Task, User
 
 #: Limits of a query string in an entry: parameters, values of each, characters of each.

@@ -1,38 +1,141 @@
-"""Adding up days (P11): usage by model and by person, and figures of runs, tasks and questions.
-
-A day is added up when the next one has passed, so that a transaction over midnight, or a worker whose clock
-is a few hours off, does not matter; until then its rows are read. Each later change of one of its rows is
-noted by the database in the transaction that changes it. A noted day is read from its rows until it is added
-up again, so the sums and the rows never differ for a reader, and nothing is counted twice or lost.
-"""
+"""What is counted of runs, tasks and questions: by day in `DayFigures`, and now, of days without sums."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict
-from datetime import date, datetime, timedelta
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from functools import reduce
+from operator import or_
 from typing import Any
 
 from django.db import transaction
-from django.db.models import Count, Min, QuerySet, Sum
+from django.db.models import (
+    Count,
+    Exists,
+    ExpressionWrapper,
+    F,
+    FloatField,
+    Max,
+    Min,
+    OuterRef,
+    Q,
+    QuerySet,
+    Sum,
+    Value,
+)
+from django.db.models.functions import NullIf
 from django.utils import timezone
 
+from tasks_app.core.phases import Phase
 from tasks_app.core.types import Usage
-from tasks_app.history.day_figures import FIGURES, with_share
-from tasks_app.history.days import DAY, Days
-from tasks_app.history.sql_functions import Day
+from tasks_app.history.sql_functions import Day, Seconds
 from tasks_app.history.statistics import divided
 from tasks_app.models import (
     ChangedDay,
+    Channel,
     DayFigures,
     ModelUsage,
+    Outcome,
     PersonUsage,
     Question,
+    QuestionKind,
+    QuestionState,
     Run,
+    StepKind,
     SummedDay,
     Task,
 )
+from tasks_app.models.task import EarlyEnd
+
+#: The shares of a task's working time in which questions are counted: name, from, to.
+SHARES = (
+    ("First 10 %", 0.0, 0.1),
+    ("10 to 40 %", 0.1, 0.4),
+    ("40 to 70 %", 0.4, 0.7),
+    ("Last 30 %", 0.7, None),
+)
+#: Answers of people: a decision answers at once.
+BY_PEOPLE = Q(answered_at__isnull=False) & ~Q(answered_via=Channel.DECISION)
+
+_EARLY = Q(phase=Phase.DONE, early_end=EarlyEnd.ENDED)
+_ENDED = Q(started_at__isnull=False, ended_at__isnull=False)
+_CLARIFICATION = Q(kind=QuestionKind.CLARIFICATION)
+_BEFORE = _CLARIFICATION & Q(step__kind=StepKind.CLARIFY)
+_LATE = _CLARIFICATION & Q(is_late=True)
+#: Of the cards of a pass, the first stands for the task: so sums of days add up.
+_EARLIER = Question.objects.filter(
+    step=OuterRef("step"), kind=QuestionKind.CLARIFICATION, pk__lt=OuterRef("pk")
+)
+_OTHERS = _CLARIFICATION & ~_BEFORE & ~_LATE
+_ANSWERED = _CLARIFICATION & Q(state=QuestionState.ANSWERED)
+
+#: Aggregates by name, for runs.
+OF_RUNS: dict[str, Any] = {
+    "runs_running": Count("pk", filter=Q(outcome="")),
+    **{f"runs_{outcome}": Count("pk", filter=Q(outcome=outcome)) for outcome in Outcome.values},
+}
+#: Aggregates by name, for tasks that have ended.
+OF_TASKS: dict[str, Any] = {
+    "tasks_done": Count("pk", filter=Q(phase=Phase.DONE) & ~_EARLY),
+    "tasks_finished_early": Count("pk", filter=_EARLY),
+    "tasks_failed": Count("pk", filter=Q(phase=Phase.FAILED)),
+    "tasks_cancelled": Count("pk", filter=Q(phase=Phase.CANCELLED)),
+    "tasks_ended": Count("pk", filter=_ENDED),
+    "task_seconds": Sum(Seconds("ended_at", "started_at"), filter=_ENDED),
+    "paused_seconds": Sum("paused_seconds", filter=_ENDED),
+    "last_end": Max("ended_at"),
+}
+#: Aggregates by name, for questions: all, and those that people answered.
+OF_ANSWERS: dict[str, Any] = {"asked": Count("pk"), "answered": Count("pk", filter=BY_PEOPLE)}
+
+
+def _of_clarifications() -> dict[str, Any]:
+    counts: dict[str, Any] = {
+        "questions": Count("pk", filter=_CLARIFICATION),
+        "before_work": Count("pk", filter=_BEFORE),
+        "tasks_before_work": Count("pk", filter=_BEFORE & Q(~Exists(_EARLIER))),
+        "late": Count("pk", filter=_LATE),
+        "recommended": Sum("recommended", filter=_ANSWERED),
+        "recommended_taken": Sum("recommended_taken", filter=_ANSWERED),
+        "compared": Count("pk", filter=_CLARIFICATION & ~Q(item_keys="")),
+        "asked_before": Count("pk", filter=_CLARIFICATION & Q(asked_before=True)),
+    }
+    for number, (_, begin, end) in enumerate(SHARES):
+        within = Q(task__phase=Phase.DONE, share__gte=begin) if begin else Q(task__phase=Phase.DONE)
+        within &= Q(share__lt=end) if end is not None else Q(share__isnull=False)
+        for name, kind in (("before_work", _BEFORE), ("late", _LATE), ("others", _OTHERS)):
+            counts[f"{name}_{number}"] = Count("pk", filter=within & kind)
+    return counts
+
+
+#: Aggregates by name, for questions with their `share`.
+OF_CLARIFICATIONS = _of_clarifications()
+#: Which aggregates belong to which rows, and the time by which those belong to a day.
+FIGURES: tuple[tuple[type[Run | Task | Question], str, str, dict[str, Any]], ...] = (
+    (Run, "started_at", "step__task__project", OF_RUNS),
+    (Task, "created_at", "project", OF_TASKS),
+    (Question, "asked_at", "task__project", OF_ANSWERS | OF_CLARIFICATIONS),
+)
+
+
+def with_share(questions: QuerySet[Question]) -> QuerySet[Question]:
+    """Annotate the share of its task's working time that had passed; null if the task has not ended."""
+    length = Seconds("task__ended_at", "task__started_at") - F("task__paused_seconds")
+    positive = NullIf(length, Value(0.0, output_field=FloatField()))
+    share = ExpressionWrapper(F("worked_seconds") / positive, output_field=FloatField())
+    return questions.annotate(share=share)
+
+
+# Adding up days (P11): usage by model and by person, and figures of runs, tasks and questions.
+#
+# A day is added up when the next one has passed, so that a transaction over midnight, or a worker whose
+# clock is a few hours off, does not matter; until then its rows are read. Each later change of one of its
+# rows is noted by the database in the transaction that changes it. A noted day is read from its rows until
+# it is added up again, so the sums and the rows never differ for a reader, and nothing is counted twice or
+# lost.
+
 
 #: Days that one transaction adds up: on SQLite nobody else writes meanwhile.
 AT_ONCE = 7
@@ -135,3 +238,85 @@ def _figures(span: Days) -> Iterator[DayFigures]:
             found.setdefault((row["day"], row[project]), {}).update(values)
     for (day, project_id), values in found.items():
         yield DayFigures(day=day, project_id=project_id, **values)
+
+
+# Days in UTC, and which of them have sums that hold.
+
+
+DAY = timedelta(days=1)
+#: Before and after all rows.
+FIRST, LAST = date(1970, 1, 1), date(9000, 1, 1)
+
+
+@dataclass(frozen=True)
+class Days:
+    """A range of days in UTC, both included."""
+
+    since: date
+    until: date
+
+    def conditions(self, column: str) -> dict[str, Any]:
+        """Return filter conditions on a column of times."""
+        start = datetime.combine(self.since, time(), UTC)
+        return {f"{column}__gte": start, f"{column}__lte": datetime.combine(self.until, time.max, UTC)}
+
+
+@dataclass(frozen=True)
+class SplitDays:
+    """A range of days in two parts, each as ranges in order: those with sums that hold, and the others."""
+
+    summed: list[Days]
+    open: list[Days]
+
+    def within(self, days: Days) -> SplitDays:
+        """Return the part that lies within these days."""
+        return SplitDays(_overlaps(self.summed, days), _overlaps(self.open, days))
+
+    def with_sums(self) -> Q:
+        """Return a condition on rows of sums."""
+        return _any(Q(day__gte=one.since, day__lte=one.until) for one in self.summed)
+
+    def without_sums(self, column: str) -> Q:
+        """Return a condition on a column of times: the days that must be added up now."""
+        return _any(Q(**one.conditions(column)) for one in self.open)
+
+
+def split_days(since: date = FIRST, until: date = LAST) -> SplitDays:
+    """Return which of these days have sums that hold. Without arguments, of all time. One query.
+
+    What is read afterwards by both conditions counts each row once, whatever is added up meanwhile.
+    """
+    changed = ChangedDay.objects.filter(day=OuterRef("day")).order_by()
+    holding = SummedDay.objects.filter(day__gte=since, day__lte=until).exclude(Exists(changed))
+    summed = _ranges(holding.order_by("day").values_list("day", flat=True))
+    return SplitDays(summed, _others(summed, since, until))
+
+
+def _ranges(days: Iterable[date]) -> list[Days]:
+    """Return days in order as ranges."""
+    found: list[Days] = []
+    for day in days:
+        if found and found[-1].until == day - DAY:
+            found[-1] = Days(found[-1].since, day)
+        else:
+            found.append(Days(day, day))
+    return found
+
+
+def _others(ranges: Iterable[Days], since: date, until: date) -> list[Days]:
+    """Return what the ranges leave of the days."""
+    found = []
+    for one in ranges:
+        if since < one.since:
+            found.append(Days(since, one.since - DAY))
+        since = one.until + DAY
+    return [*found, Days(since, until)] if since <= until else found
+
+
+def _overlaps(ranges: Iterable[Days], days: Days) -> list[Days]:
+    found = (Days(max(one.since, days.since), min(one.until, days.until)) for one in ranges)
+    return [one for one in found if one.since <= one.until]
+
+
+def _any(conditions: Iterable[Q]) -> Q:
+    return reduce(or_, conditions, Q(pk__in=[]))

@@ -9,8 +9,7 @@ from django.db.models.functions import Coalesce, Now
 from django.utils import timezone
 
 from tasks_app.core.errors import IllegalMove
-from tasks_app.core.moves import allowed, allowed_between_tasks
-from tasks_app.core.phases import ENDED, Phase
+from tasks_app.core.phases import ENDED, Phase, allowed, allowed_between_tasks
 from tasks_app.history.statistics import NOT_WORKING, paused_until_now
 from tasks_app.models import Change, ChangeKind, Sequence, SequenceTransition, Step, Task, Transition, User
 

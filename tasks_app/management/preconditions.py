@@ -15,7 +15,7 @@ from redis import Redis
 from redis.exceptions import RedisError
 
 from tasks_app.models.database_errors import explain, is_unavailable
-from tasks_app.operations.portal_lock import hold_data_dir
+from tasks_app.operations.open_services import hold_data_dir
 
 #: Without this timeout, a host that drops packets would delay the start for minutes.
 REDIS_SECONDS = 5.0

@@ -7,7 +7,7 @@ import django.db.models.deletion
 import django.utils.timezone
 import tasks_app.core.phases
 import tasks_app.models.installation
-import tasks_app.models.invitation
+import tasks_app.models.account
 import tasks_app.models.notification
 import tasks_app.models.project
 import uuid
@@ -902,7 +902,7 @@ class Migration(migrations.Migration):
                 ('mailed', models.BooleanField(default=False)),
                 ('invited_by', models.ForeignKey(null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='invitations', to=settings.AUTH_USER_MODEL)),
                 ('created_at', models.DateTimeField(auto_now_add=True)),
-                ('expires_at', models.DateTimeField(default=tasks_app.models.invitation._expiry)),
+                ('expires_at', models.DateTimeField(default=tasks_app.models.account._expiry)),
                 ('withdrawn_at', models.DateTimeField(blank=True, null=True)),
                 ('accepted_at', models.DateTimeField(blank=True, null=True)),
                 ('accepted_by', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='+', to=settings.AUTH_USER_MODEL)),

@@ -1,7 +1,7 @@
-"""All models, imported here because Django looks for them here; each noun has a module, however short."""
+"""All models, imported here because Django looks for them here."""
 
+from tasks_app.models.account import ApiToken, BrowserSession, Invitation, Scope
 from tasks_app.models.audit import Action, AuditEntry
-from tasks_app.models.browser_session import BrowserSession
 from tasks_app.models.day_sums import ChangedDay, DayFigures, ModelUsage, PersonUsage, SummedDay
 from tasks_app.models.decision import (
     DECISION_SHOWN_WITH,
@@ -14,21 +14,20 @@ from tasks_app.models.decision import (
     ReviewReason,
     counted_confirmations,
 )
-from tasks_app.models.delivery import Delivery, DeliveryState
-from tasks_app.models.event_block import EventBlock
 from tasks_app.models.idempotency import IdempotencyKey
-from tasks_app.models.indexed_answer import IndexedAnswer
 from tasks_app.models.installation import Installation
-from tasks_app.models.invitation import Invitation
 from tasks_app.models.notification import (
     EVENT_TYPE_OF,
     TASK_EVENT_TYPES,
+    Delivery,
+    DeliveryState,
     Digest,
     EventType,
     Medium,
     Notice,
     Preferences,
     ProjectSelection,
+    PushSubscription,
     Target,
     TaskSelection,
 )
@@ -38,15 +37,15 @@ from tasks_app.models.publication import (
     Publication,
     PublicationState,
     PublishCredential,
+    PullRequest,
 )
-from tasks_app.models.pull_request import PullRequest
-from tasks_app.models.push import PushSubscription
 from tasks_app.models.question import (
     CLAIM_LASTS,
     KIND_NAMES,
     SHOWN_WITH,
     VERDICTS,
     Channel,
+    IndexedAnswer,
     Question,
     QuestionKind,
     QuestionState,
@@ -61,14 +60,22 @@ from tasks_app.models.review import (
     ThreadState,
     ViewedFile,
 )
-from tasks_app.models.run import Event, EventKind, Outcome, Reason, Run
+from tasks_app.models.run import (
+    Event,
+    EventBlock,
+    EventKind,
+    Outcome,
+    Reason,
+    Run,
+    SessionEntry,
+    Setup,
+    SetupCache,
+    SetupOutcome,
+)
 from tasks_app.models.sent_span import SentSpan
 from tasks_app.models.sequence import Sequence
-from tasks_app.models.setup import Setup, SetupCache, SetupOutcome
 from tasks_app.models.step import Step, StepKind
 from tasks_app.models.task import EarlyEnd, Task
-from tasks_app.models.token import ApiToken, Scope
-from tasks_app.models.transcript import SessionEntry
 from tasks_app.models.transition import Change, ChangeKind, SequenceTransition, Transition
 from tasks_app.models.user import ACTING_ROLES, Membership, Role, Theme, User
 from tasks_app.models.worker import WorkerBeat, WorkerToken

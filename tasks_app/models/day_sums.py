@@ -118,7 +118,7 @@ class PersonUsage(UsageSums):
 class DayFigures(DaySums):
     """Counts of a project's runs that started, tasks that were created and questions asked on the day.
 
-    `history/day_figures.py` says what each of them counts.
+    `history/day_sums.py` says what each of them counts.
     """
 
     project = models.ForeignKey(

@@ -11,7 +11,7 @@ from django.db.models import Case, Count, Exists, IntegerField, OuterRef, Q, Sub
 from django.db.models.functions import Coalesce
 from django.utils import timezone
 
-from tasks_app.config.decision_files import MAX_REASON, MAX_STATEMENT
+from tasks_app.config.decision_records import MAX_REASON, MAX_STATEMENT
 from tasks_app.core.asked_items import parts_of_question
 from tasks_app.core.similar_questions import word_root
 from tasks_app.models.project import Project

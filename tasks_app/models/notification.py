@@ -1,19 +1,21 @@
-"""Notifications: preferences, notices in the portal, and targets outside the portal."""
+"""Notifications: preferences, notices in the portal, targets outside of it, and deliveries."""
 
 from __future__ import annotations
 
+import uuid
 from datetime import timedelta
 from typing import Any, Self
 
 from django.db import models
-from django.db.models import Q
+from django.db.models import F, Q
 from django.db.models.functions import Now
+from django.utils import timezone
 
 from tasks_app.core.phases import Phase
 from tasks_app.models.project import Project
 from tasks_app.models.publication import Publication
 from tasks_app.models.question import KIND_NAMES, QuestionKind
-from tasks_app.models.review import Review, ThreadComment
+from tasks_app.models.review import Review, ReviewThread, ThreadComment
 from tasks_app.models.task import Task
 from tasks_app.models.transition import Transition
 from tasks_app.models.user import User
@@ -259,3 +261,196 @@ class Notice(models.Model):
         """The same rule as `unread()`, for a row that was fetched with its task."""
         over = self.event_type == EventType.QUESTION and self.task.phase != Phase.WAITING_FOR_INPUT
         return self.read_at is None and not over
+
+
+# Browsers to which notifications are pushed.
+
+
+class PushSubscription(models.Model):
+    """One browser of one user. `encrypted`: its push service's URL and its keys as JSON.
+
+    The digest of the URL identifies the browser, whoever is logged in.
+    """
+
+    user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="push_subscriptions")
+    endpoint_digest = models.CharField(max_length=64, unique=True, editable=False)
+    encrypted = models.TextField(editable=False)
+    browser = models.CharField(max_length=60, blank=True)
+    host = models.CharField(max_length=255, help_text="The host of its push service.")
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ["-pk"]
+
+    def __str__(self) -> str:
+        return f"{self.browser or 'a browser'} of {self.user}"
+
+
+# Deliveries: each is one notification on its way to one mailbox, target or browser.
+
+
+class DeliveryState(models.TextChoices):
+    WAITING = "waiting", "waiting"
+    SENT = "sent", "sent"
+    FAILED = "failed", "failed"
+    DROPPED = "dropped", "not sent"
+
+
+#: The relations to what a delivery tells; only one of them is set.
+_EVENTS = ("transition", "review", "publication", "reply__thread")
+
+
+class DeliveryQuerySet(models.QuerySet["Delivery"]):
+    def with_events(self, *relations: str) -> Self:
+        """Fetch what each tells in the same query, or what the relations of that lead to."""
+        paths = [f"{event}__{relation}" for event in _EVENTS for relation in relations]
+        return self.select_related(*(paths or _EVENTS))
+
+    def due(self) -> Self:
+        """Return deliveries that should be sent now and that nobody is sending."""
+        free = Q(taken_until=None) | Q(taken_until__lt=Now())
+        return self.filter(free, state=DeliveryState.WAITING, due_at__lte=timezone.now())
+
+    def take(self, ids: list[int], *, seconds: float) -> list[Delivery]:
+        """Claim those of `ids` that are still due for `seconds`, and return them."""
+        token = uuid.uuid4()
+        until = Now() + timedelta(seconds=seconds)
+        self.due().filter(pk__in=ids).update(token=token, taken_until=until, attempts=F("attempts") + 1)
+        return list(
+            self.filter(token=token)
+            .with_events("task__project", "task__created_by", "task__sequence")
+            .select_related(
+                "review__author",
+                "publication__by",
+                "reply__author",
+                "user__preferences",
+                "target__user__preferences",
+                "target__project",
+                "browser__user__preferences",
+            )
+            .order_by("pk")
+        )
+
+    def prune(self, older_than: timedelta) -> int:
+        over = self.exclude(state=DeliveryState.WAITING)
+        return over.filter(created_at__lt=Now() - older_than).delete()[0]
+
+
+class Delivery(models.Model):
+    """One notification to one mailbox, target or browser; its rows are the delivery log.
+
+    Delivered at least once: if a worker dies between sending and saving, it is sent again with the same
+    `key`, by which receivers recognise it. `token` identifies the current sender, until `taken_until`.
+    """
+
+    key = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
+    transition = models.ForeignKey(
+        Transition, null=True, blank=True, on_delete=models.CASCADE, related_name="deliveries"
+    )
+    review = models.ForeignKey(
+        Review, null=True, blank=True, on_delete=models.CASCADE, related_name="deliveries"
+    )
+    publication = models.ForeignKey(
+        Publication, null=True, blank=True, on_delete=models.CASCADE, related_name="deliveries"
+    )
+    reply = models.ForeignKey(
+        ThreadComment, null=True, blank=True, on_delete=models.CASCADE, related_name="deliveries"
+    )
+    event_type = models.CharField(max_length=20, choices=EventType)
+    medium = models.CharField(max_length=10, choices=Medium)
+    user = models.ForeignKey(User, null=True, blank=True, on_delete=models.CASCADE, related_name="deliveries")
+    target = models.ForeignKey(
+        Target, null=True, blank=True, on_delete=models.CASCADE, related_name="deliveries"
+    )
+    browser = models.ForeignKey(
+        PushSubscription, null=True, blank=True, on_delete=models.CASCADE, related_name="deliveries"
+    )
+    state = models.CharField(max_length=10, choices=DeliveryState, default=DeliveryState.WAITING)
+    created_at = models.DateTimeField(auto_now_add=True)
+    due_at = models.DateTimeField()
+    attempts = models.PositiveSmallIntegerField(default=0)
+    token = models.UUIDField(null=True, blank=True, editable=False, db_index=True)
+    taken_until = models.DateTimeField(null=True, blank=True, editable=False)
+    status = models.PositiveSmallIntegerField(null=True, blank=True, help_text="What the receiver answered.")
+    error = models.CharField(max_length=500, blank=True, help_text="Why it was not sent.")
+    milliseconds = models.PositiveIntegerField(null=True, blank=True)
+    sent_at = models.DateTimeField(null=True, blank=True)
+
+    objects = DeliveryQuerySet.as_manager()
+
+    class Meta:
+        ordering = ["-pk"]
+        verbose_name_plural = "deliveries"
+        constraints = [
+            models.UniqueConstraint(
+                fields=["transition", "user"],
+                condition=Q(transition__isnull=False, user__isnull=False),
+                name="one_mail_per_occasion",
+            ),
+            models.UniqueConstraint(
+                fields=["transition", "target"],
+                condition=Q(transition__isnull=False, target__isnull=False),
+                name="one_delivery_per_target",
+            ),
+            models.UniqueConstraint(
+                fields=["review", "user"],
+                condition=Q(review__isnull=False, user__isnull=False),
+                name="one_mail_per_review",
+            ),
+            models.UniqueConstraint(
+                fields=["review", "target"],
+                condition=Q(review__isnull=False, target__isnull=False),
+                name="one_delivery_of_a_review_per_target",
+            ),
+            models.UniqueConstraint(
+                fields=["publication", "user"],
+                condition=Q(publication__isnull=False, user__isnull=False),
+                name="one_mail_per_publication",
+            ),
+            models.UniqueConstraint(
+                fields=["publication", "target"],
+                condition=Q(publication__isnull=False, target__isnull=False),
+                name="one_delivery_of_a_publication_per_target",
+            ),
+            models.UniqueConstraint(
+                fields=["reply", "user"],
+                condition=Q(reply__isnull=False, user__isnull=False),
+                name="one_mail_per_reply",
+            ),
+            models.UniqueConstraint(
+                fields=["reply", "target"],
+                condition=Q(reply__isnull=False, target__isnull=False),
+                name="one_delivery_of_a_reply_per_target",
+            ),
+            models.UniqueConstraint(
+                fields=["transition", "browser"],
+                condition=Q(transition__isnull=False, browser__isnull=False),
+                name="one_delivery_per_browser",
+            ),
+            models.CheckConstraint(
+                condition=Q(user=None, target=None, browser__isnull=False)
+                | Q(user=None, target__isnull=False, browser=None)
+                | Q(user__isnull=False, target=None, browser=None),
+                name="delivery_to_one_place",
+            ),
+        ]
+        indexes = [
+            models.Index(fields=["due_at"], condition=Q(state="waiting"), name="delivery_waiting"),
+            models.Index(fields=["created_at"], name="delivery_age"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.event_type} by {self.medium}"
+
+    @property
+    def event(self) -> Transition | Review | Publication | ReviewThread | None:
+        """What it tells: for a reply the thread, for a test None."""
+        thread = self.reply.thread if self.reply else None
+        return self.transition or self.review or self.publication or thread
+
+    @property
+    def recipient(self) -> User | None:
+        """The user to whom it goes; None for a target of a project."""
+        if self.browser:
+            return self.browser.user
+        return self.user or (self.target.user if self.target else None)

@@ -12,7 +12,7 @@ from uuid import UUID
 from django.conf import settings
 
 from tasks_app.core.errors import WorkspaceError
-from tasks_app.core.private_files import stored_id
+from tasks_app.core.files import stored_id
 from tasks_app.git import Repository, Workspace
 from tasks_app.git.mirror import Mirror, Portal
 from tasks_app.models import Project, Run, Sequence, Task

@@ -1,16 +1,18 @@
-"""Runs, which are processes of agents, and their events."""
+"""Runs, which are processes of agents, with their events, transcripts and setups."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple
+from typing import Any, Self
 
 from django.db import models
-from django.db.models import Max, Q
+from django.db.models import F, Max, Q
 
-from tasks_app.core.storable import storable_text
+from tasks_app.core.text import storable, storable_text
 from tasks_app.core.types import Usage
 from tasks_app.models.step import Step
+from tasks_app.models.task import Task
 
 
 class Reason(models.TextChoices):
@@ -194,3 +196,146 @@ class Event(models.Model):
 
     def __str__(self) -> str:
         return f"{self.kind} {self.seq}"
+
+
+# Transcripts of the agent's sessions, stored so that any worker can resume a session.
+
+
+class SessionEntryQuerySet(models.QuerySet["SessionEntry"]):
+    """Keys are mappings with project_key and session_id, and subpath for the transcript of a sub-agent."""
+
+    def of(self, key: Mapping[str, str]) -> Self:
+        return self.filter(
+            project_key=key["project_key"], session_id=key["session_id"], subpath=key.get("subpath", "")
+        )
+
+    def append(self, key: Mapping[str, str], entries: Iterable[Mapping[str, Any]]) -> None:
+        columns = {name: key.get(name, "") for name in ("project_key", "session_id", "subpath")}
+        self.bulk_create(SessionEntry(**columns, entry=storable(entry)) for entry in entries)
+
+    def ends_with(self, key: Mapping[str, str], entries: Sequence[Mapping[str, Any]]) -> bool:
+        """Return whether these entries are the last ones."""
+        last = self.of(key).order_by("-pk").values_list("entry", flat=True)[: len(entries)]
+        return list(last)[::-1] == [storable(entry) for entry in entries]
+
+    def entries(self, key: Mapping[str, str]) -> list[dict[str, Any]] | None:
+        """Return the entries in order, or None for an unknown key."""
+        return list(self.of(key).order_by("pk").values_list("entry", flat=True)) or None
+
+    def subpaths(self, key: Mapping[str, str]) -> list[str]:
+        rows = self.filter(project_key=key["project_key"], session_id=key["session_id"]).exclude(subpath="")
+        return list(rows.order_by("subpath").values_list("subpath", flat=True).distinct())
+
+
+class SessionEntry(models.Model):
+    """One line of a session's transcript, as the agent wrote it. `subpath` names sub-agent transcripts."""
+
+    project_key = models.CharField(max_length=300)
+    session_id = models.CharField(max_length=100)
+    subpath = models.CharField(max_length=300, blank=True)
+    entry = models.JSONField()
+    at = models.DateTimeField(auto_now_add=True)
+
+    objects = SessionEntryQuerySet.as_manager()
+
+    class Meta:
+        ordering = ["pk"]
+        indexes = [models.Index(fields=["session_id", "project_key", "subpath"])]
+        verbose_name_plural = "session entries"
+
+    def __str__(self) -> str:
+        return f"{self.session_id} {self.pk}"
+
+
+# Setups: how a workspace was made ready before agents worked in it (M5).
+
+
+class SetupOutcome(models.TextChoices):
+    """How a setup ended. Empty while it runs, or until the death of its worker is noticed."""
+
+    DONE = "done", "done"
+    FAILED = "failed", "failed"
+    STOPPED = "stopped", "it was stopped"
+    CRASHED = "crashed", "its worker died"
+
+
+class SetupCache(models.TextChoices):
+    """What became of the cache of a setup. Empty if it has none."""
+
+    WAITS = "waits", "waits for the cache, which another task fills"
+    USED = "used", "with the cache"
+    FILLED = "filled", "filled the cache"
+    UNUSED = "unused", "without the cache"
+
+
+class Setup(models.Model):
+    """One pass of the commands that `setup` in `cat-herder.yaml` names, in one new workspace.
+
+    `reports` has a report of each command that has ended, in order: `command`, `output`, `exit_code`,
+    `problem` (empty if it succeeded) and `seconds`. `current` is the command that runs.
+    """
+
+    task = models.ForeignKey(Task, on_delete=models.CASCADE, related_name="setups")
+    number = models.PositiveIntegerField(help_text="Counts the setups of the task from 1.")
+    outcome = models.CharField(max_length=10, choices=SetupOutcome, blank=True)
+    current = models.TextField(blank=True, help_text="The command that runs; empty when none does.")
+    reports: models.JSONField[list[dict[str, Any]], list[dict[str, Any]]] = models.JSONField(
+        default=list, blank=True, help_text="The commands that have ended, with their output."
+    )
+    problem = models.TextField(blank=True, help_text="Why it failed.")
+    cache = models.CharField(max_length=10, choices=SetupCache, blank=True, default="", db_default="")
+    sandboxed = models.BooleanField(default=False)
+    lease_epoch = models.PositiveIntegerField(default=0)
+    data_dir = models.UUIDField(
+        null=True,
+        editable=False,
+        help_text="The data directory of the worker host where it ran; empty for the portal's own.",
+    )
+    started_at = models.DateTimeField(auto_now_add=True)
+    ended_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        ordering = ["task_id", "number"]
+        constraints = [models.UniqueConstraint(fields=["task", "number"], name="one_setup_per_number")]
+
+    def __str__(self) -> str:
+        return f"setup {self.number} of {self.task}"
+
+    @property
+    def seconds(self) -> float | None:
+        return None if self.ended_at is None else (self.ended_at - self.started_at).total_seconds()
+
+
+# Events of ended runs, compressed.
+
+
+class EventBlock(models.Model):
+    """Consecutive events of a run in one compressed row, in place of their own rows.
+
+    `history/events/blocks.py` has the format, and `history/events/reading.py` reads rows and blocks alike.
+    """
+
+    run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="event_blocks")
+    first_seq = models.PositiveIntegerField()
+    last_seq = models.PositiveIntegerField()
+    first_id = models.PositiveBigIntegerField(help_text="The lowest id of its events; ids stay the same.")
+    last_id = models.PositiveBigIntegerField(help_text="The highest id of its events.")
+    kinds: models.JSONField[dict[str, int], dict[str, int]] = models.JSONField(
+        help_text="How many events of each kind it has."
+    )
+    failures = models.PositiveIntegerField(help_text="How many of its events are failures.")
+    content = models.BinaryField()
+
+    class Meta:
+        ordering = ["run_id", "first_seq"]
+        indexes = [models.Index(fields=["last_id"], name="event_block_newest")]
+        constraints = [
+            models.UniqueConstraint(fields=["run", "first_seq"], name="one_event_block_per_seq"),
+            models.CheckConstraint(
+                condition=Q(first_seq__lte=F("last_seq"), first_id__lte=F("last_id")),
+                name="event_block_is_in_order",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"events {self.first_seq} to {self.last_seq}"

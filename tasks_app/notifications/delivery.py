@@ -1,26 +1,28 @@
-"""Send deliveries that are due and store the outcome; in the worker only, outside transactions."""
+"""Deliveries that are due are sent in the worker, outside transactions, and the outcome is stored."""
 
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from django.conf import settings
+from django.db import close_old_connections, connection, transaction
+from django.db.models.signals import post_save
 from django.utils import timezone
 
 from tasks_app.core.allowed_networks import Network
 from tasks_app.core.errors import CatHerderError
 from tasks_app.encryption import CannotDecrypt, decrypt
-from tasks_app.models import Delivery, DeliveryState, EventType, Medium, PushSubscription
+from tasks_app.models import Delivery, DeliveryState, EventType, Medium, Notice, PushSubscription, Transition
 from tasks_app.notifications import chat, mail, web_push, webhook
-from tasks_app.notifications.browsers import browser_of
 from tasks_app.notifications.errors import NotSent
 from tasks_app.notifications.message import Message, event_type_of, is_over, message_of
-from tasks_app.notifications.push_approvals import approval_for
-from tasks_app.notifications.recipients import preferences_of
-from tasks_app.notifications.timing import MAX_ATTEMPTS, after_quiet_hours, retry_delay
+from tasks_app.notifications.notices import create_notifications
+from tasks_app.notifications.preferences import MAX_ATTEMPTS, after_quiet_hours, preferences_of, retry_delay
+from tasks_app.notifications.web_push import approval_for, browser_of
 from tasks_app.permissions import Principal, may_see
 
 logger = logging.getLogger(__name__)
@@ -174,3 +176,82 @@ def _update_if_held(batch: Sequence[Delivery], **columns: object) -> None:
 
 def _milliseconds_since(started: float) -> int:
     return int((time.monotonic() - started) * 1000)
+
+
+# The worker's thread that creates notifications and sends deliveries.
+
+
+#: Seconds between two rounds; transitions of this worker start a round at once.
+POLL_SECONDS = 2.0
+#: Number of sending threads: one slow receiver must not delay the others.
+MAX_SENDERS = 4
+#: Seconds that a round waits for whoever has moved a task: in this process the task's next agent starts now.
+STAND_BACK_SECONDS = 0.2
+NOTICES_KEPT = timedelta(days=90)
+DELIVERIES_KEPT = timedelta(days=30)
+_PRUNE_SECONDS = 3600.0
+
+
+class Dispatcher(threading.Thread):
+    """Polls every POLL_SECONDS until stopped. Errors are logged, and the next round tries again.
+
+    Each worker has one. It uses no jobs in the queue: agents may occupy all of a worker's slots for hours,
+    and a round costs two indexed queries.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(name="dispatcher", daemon=True)
+        self._stopping = threading.Event()
+        self._wake = threading.Event()
+        self._senders: list[threading.Thread] = []
+        self._pruned = 0.0
+
+    def run(self) -> None:
+        post_save.connect(self._on_transition, sender=Transition, dispatch_uid="dispatcher")
+        while not self._stopping.is_set():
+            _log_errors(self._run_once)
+            close_old_connections()
+            if self._wake.wait(POLL_SECONDS):
+                self._stopping.wait(STAND_BACK_SECONDS)
+            self._wake.clear()
+        post_save.disconnect(sender=Transition, dispatch_uid="dispatcher")
+        connection.close()
+
+    def stop(self) -> None:
+        """Wait a moment for deliveries that are being sent; the next worker sends the rest."""
+        self._stopping.set()
+        self._wake.set()
+        end = time.monotonic() + 3
+        for thread in [self, *self._senders]:
+            if thread.is_alive():
+                thread.join(max(0.0, end - time.monotonic()))
+
+    def _on_transition(self, **_: object) -> None:
+        transaction.on_commit(self._wake.set)
+
+    def _run_once(self) -> None:
+        close_old_connections()
+        create_notifications()
+        self._start_senders(Delivery.objects.due()[:MAX_SENDERS].count())
+        if time.monotonic() - self._pruned > _PRUNE_SECONDS or not self._pruned:
+            self._pruned = time.monotonic()
+            Notice.objects.prune(NOTICES_KEPT)
+            Delivery.objects.prune(DELIVERIES_KEPT)
+
+    def _start_senders(self, due: int) -> None:
+        self._senders = [thread for thread in self._senders if thread.is_alive()]
+        for _ in range(min(due, MAX_SENDERS - len(self._senders))):
+            thread = threading.Thread(target=self._deliver, name="dispatcher-sender", daemon=True)
+            thread.start()
+            self._senders.append(thread)
+
+    def _deliver(self) -> None:
+        _log_errors(lambda: deliver(self._stopping.is_set))
+        connection.close()
+
+
+def _log_errors(work: Callable[[], object]) -> None:
+    try:
+        work()
+    except Exception:
+        logger.exception("notifications failed; the next round is in %s seconds", POLL_SECONDS)

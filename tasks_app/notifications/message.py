@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from tasks_app.absolute_urls import absolute_url
 from tasks_app.core.phases import Phase
-from tasks_app.core.storable import storable_text
+from tasks_app.core.text import storable_text
 from tasks_app.models import (
     EVENT_TYPE_OF,
     Delivery,

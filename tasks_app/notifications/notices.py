@@ -32,7 +32,6 @@ from tasks_app.models import (
     User,
 )
 from tasks_app.models.transition import ANNOUNCED
-from tasks_app.notifications.browsers import PUSHED
 from tasks_app.notifications.message import (
     event_type_of,
     headline_of,
@@ -42,8 +41,8 @@ from tasks_app.notifications.message import (
     review_headline,
     step_of,
 )
-from tasks_app.notifications.recipients import Recipient, recipients_of
-from tasks_app.notifications.timing import when_due
+from tasks_app.notifications.preferences import Recipient, recipients_of, when_due
+from tasks_app.notifications.web_push import PUSHED
 
 logger = logging.getLogger(__name__)
 

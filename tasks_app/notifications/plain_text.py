@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from tasks_app.core.control_characters import strip_controls
+from tasks_app.core.text import strip_controls
 
 _JOINER = "\u2060"
 #: Mentions, links and markup of chat services, with harmless replacements.

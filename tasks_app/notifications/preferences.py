@@ -1,28 +1,103 @@
-"""Actions of users on their own notifications: preferences, personal chat, reading notices."""
+"""Who gets which notification, and when: recipients, their preferences, and their times of rest."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import random
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import time
+from datetime import UTC, date, datetime, time, timedelta
+from functools import cache
 from typing import Any
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
 from django.db import transaction
+from django.db.models import OuterRef, Subquery
 from django.utils import timezone
 
 from tasks_app.core.errors import BadInput
 from tasks_app.history.audit import record
-from tasks_app.models import TASK_EVENT_TYPES, Action, Digest, Medium, Notice, Preferences, Project, Target
-from tasks_app.notifications.recipients import preferences_of
+from tasks_app.models import (
+    TASK_EVENT_TYPES,
+    Action,
+    Digest,
+    Medium,
+    Membership,
+    Notice,
+    Preferences,
+    Project,
+    ProjectSelection,
+    Role,
+    Target,
+    Task,
+    TaskSelection,
+    User,
+)
 from tasks_app.notifications.targets import set_personal_chat, validate_url
-from tasks_app.notifications.timing import time_zone_names
 from tasks_app.permissions import (
     Principal,
     notices_visible_to,
     projects_visible_to,
     require_unrestricted,
+    users_who_see,
 )
 from tasks_app.services.accounts import change_time_zone
+
+
+@dataclass(frozen=True)
+class Recipient:
+    """A user who sees the project. `role` is None for site admins without one."""
+
+    user: User
+    preferences: Preferences
+    role: str | None
+    chose_project: bool
+    is_concerned: bool = False
+
+    def wants(self, event_type: str, medium: Medium, task: Task) -> bool:
+        """Return whether to tell them. A task is theirs if they created it or it concerns them."""
+        mine = task.created_by_id == self.user.pk or self.is_concerned
+        if not self._includes_project(mine):
+            return False
+        selected_tasks = self.preferences.selected_tasks(event_type, medium)
+        return selected_tasks == TaskSelection.ALL or (selected_tasks == TaskSelection.MINE and mine)
+
+    def _includes_project(self, mine: bool) -> bool:
+        # Viewers are not notified of other users' tasks unless they choose so.
+        if self.preferences.pk is None and self.role == Role.VIEWER:
+            return mine
+        if self.preferences.project_selection == ProjectSelection.CHOSEN:
+            return self.chose_project
+        return self.preferences.project_selection == ProjectSelection.ALL or mine or self.role is not None
+
+
+def preferences_of(user: User) -> Preferences:
+    """Return the user's preferences, or the defaults as an unsaved row."""
+    try:
+        return user.preferences
+    except Preferences.DoesNotExist:
+        return Preferences(user=user)
+
+
+def recipients_of(task: Task, *, except_user: int | None, concerns: int | None = None) -> list[Recipient]:
+    """Return all users who see the task's project, except the one who caused the event.
+
+    A task concerns those who reviewed it or wrote in its threads, and the user with the id `concerns`.
+    """
+    role = Membership.objects.filter(user=OuterRef("pk"), project=task.project_id).values("role")
+    others = users_who_see(task.project_id).exclude(pk=except_user or 0)
+    users = others.annotate(project_role=Subquery(role))
+    choices = Preferences.projects.through.objects.filter(project=task.project_id)
+    chosen_by = set(choices.values_list("preferences__user", flat=True))
+    wrote = task.threads.sent().values_list("comments__author", flat=True)
+    concerned = {*task.reviews.sent().values_list("author", flat=True), *wrote, concerns}
+    return [
+        Recipient(user, preferences_of(user), user.project_role, user.pk in chosen_by, user.pk in concerned)
+        for user in users.select_related("preferences", "chat_target").order_by("pk")
+    ]
+
+
+# Actions of users on their own notifications: preferences, personal chat, reading notices.
+
 
 #: Media for personal notifications; webhooks belong to projects.
 MEDIA = (Medium.PAGE, Medium.EMAIL, Medium.CHAT)
@@ -122,3 +197,82 @@ def mark_read(principal: Principal, notice_id: int | None = None) -> int:
         unread = unread.filter(pk=notice_id)
     # An UPDATE cannot join the projects, so the ids are selected first.
     return Notice.objects.filter(pk__in=unread.values("pk")).update(read_at=timezone.now())
+
+
+# Times of deliveries: quiet hours and digests in the user's time zone, and retries.
+
+
+#: A delivery fails after this many attempts, about eleven hours after the first.
+MAX_ATTEMPTS = 8
+_FIRST_DELAY = timedelta(seconds=20)
+_MAX_DELAY = timedelta(hours=6)
+
+
+def time_zone(name: str) -> ZoneInfo:
+    """Return the time zone, or UTC if the system does not know it any more."""
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError):
+        return ZoneInfo("UTC")
+
+
+@cache
+def time_zone_names() -> tuple[str, ...]:
+    """Return the names of all regions' time zones and UTC. Python reads 600 files for them, so once."""
+    return tuple(sorted(name for name in available_timezones() if "/" in name or name == "UTC"))
+
+
+def when_due(now: datetime, preferences: Preferences, *, digest: bool) -> datetime:
+    """Return when a notification of now is sent; `digest`: whether the medium has digests."""
+    due = _digest_time(now, preferences) if digest else now
+    return after_quiet_hours(due, preferences)
+
+
+def _digest_time(now: datetime, preferences: Preferences) -> datetime:
+    if preferences.digest == Digest.HOURLY:
+        return _next_full_hour(now, time_zone(preferences.time_zone))
+    if preferences.digest == Digest.DAILY:
+        return _next_local_time(now, preferences.digest_at or time(9), time_zone(preferences.time_zone))
+    return now
+
+
+def _next_full_hour(now: datetime, here: ZoneInfo) -> datetime:
+    """Return the next full hour of local time: some time zones are half an hour off."""
+    return now.replace(second=0, microsecond=0) + timedelta(minutes=60 - now.astimezone(here).minute)
+
+
+def after_quiet_hours(moment: datetime, preferences: Preferences) -> datetime:
+    """Return the time itself, or the end of the quiet hours that it is in."""
+    begin, end = preferences.quiet_from, preferences.quiet_until
+    if begin is None or end is None or begin == end:
+        return moment
+    here = time_zone(preferences.time_zone)
+    clock = moment.astimezone(here).time()
+    is_quiet = begin <= clock < end if begin < end else clock >= begin or clock < end
+    return _next_local_time(moment, end, here) if is_quiet else moment
+
+
+def _next_local_time(moment: datetime, clock: time, here: ZoneInfo) -> datetime:
+    """Return the next time after `moment` at which local clocks show `clock`."""
+    today = moment.astimezone(here).date()
+    return min(at for at in _occurrences(today, clock, here) if at > moment)
+
+
+def _occurrences(today: date, clock: time, here: ZoneInfo) -> Iterator[datetime]:
+    """Yield the times at which local clocks show `clock`, today and tomorrow.
+
+    When clocks go back, an hour occurs twice. When they go forward, a skipped time counts as the time after
+    the gap, so only fold 0 is used.
+    """
+    for days in (0, 1):
+        for fold in (0, 1):
+            local = datetime.combine(today + timedelta(days=days), clock.replace(fold=fold), tzinfo=here)
+            at = local.astimezone(UTC)
+            if fold == 0 or at.astimezone(here).time() == clock:
+                yield at
+
+
+def retry_delay(attempt: int) -> timedelta:
+    """Return the delay after this many failed attempts: four times longer each, with jitter of a quarter."""
+    delay = min(_FIRST_DELAY * int(4 ** (attempt - 1)), _MAX_DELAY)
+    return delay * random.uniform(0.75, 1.25)  # noqa: S311 (spreads load, guards nothing)

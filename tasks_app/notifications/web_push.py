@@ -1,8 +1,4 @@
-"""Send to a browser by Web Push: encrypted for it (RFC 8291), signed for its push service (RFC 8292).
-
-pywebpush encrypts and py_vapid signs. The portal sends by itself, because the connection must go to the IP
-address that was checked: the URL comes from a browser, so from anybody who is logged in.
-"""
+"""Notifications that are pushed to browsers: which ones, approving from one, and sending."""
 
 from __future__ import annotations
 
@@ -11,6 +7,7 @@ import time
 from base64 import urlsafe_b64encode
 from collections.abc import Iterable
 from dataclasses import dataclass
+from hashlib import sha256
 from urllib.parse import urlsplit
 
 from cryptography.hazmat.primitives import hashes
@@ -18,15 +15,145 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from django.conf import settings
+from django.core import signing
+from django.db import transaction
+from django.urls import reverse
+from django.utils import timezone
 
 from tasks_app.core.allowed_networks import Network
 from tasks_app.core.errors import BadInput
 from tasks_app.core.types import ALLOW_COMMAND
+from tasks_app.encryption import Purpose, decrypt, encrypt
+from tasks_app.history.audit import record
+from tasks_app.models import (
+    Action,
+    Delivery,
+    EventType,
+    Medium,
+    PushSubscription,
+    Question,
+    QuestionKind,
+    User,
+)
 from tasks_app.notifications.errors import NotSent
 from tasks_app.notifications.message import Message
 from tasks_app.notifications.plain_text import one_line
-from tasks_app.notifications.push_approvals import KEPT_SECONDS, PushApproval
 from tasks_app.notifications.webhook import exchange
+from tasks_app.permissions import Principal, questions_answerable_by
+
+#: Events that are pushed, to users who want to know of them in the page.
+PUSHED = (EventType.QUESTION, EventType.FAILED)
+
+#: More browsers of one user are removed, the oldest first: each would get a request for each notification.
+MAX_BROWSERS = 20
+
+
+def subscribe(user: User, browser: Browser, *, name: str) -> PushSubscription:
+    """Store the browser, which may have been another user's before. Doing so twice is harmless."""
+    digest = sha256(browser.endpoint.encode()).hexdigest()
+    values = {
+        "user": user,
+        "encrypted": encrypt(json.dumps(vars(browser)), Purpose.PUSH),
+        "browser": name[:60],
+        "host": (urlsplit(browser.endpoint).hostname or "")[:255],
+    }
+    with transaction.atomic():
+        known = PushSubscription.objects.filter(endpoint_digest=digest, user=user).exists()
+        subscription, _ = PushSubscription.objects.update_or_create(endpoint_digest=digest, defaults=values)
+        if not known:
+            _record_change(user, added=subscription)
+        for surplus in user.push_subscriptions.exclude(pk=subscription.pk)[MAX_BROWSERS - 1 :]:
+            unsubscribe(surplus)
+    return subscription
+
+
+def unsubscribe(subscription: PushSubscription) -> None:
+    with transaction.atomic():
+        _record_change(subscription.user, removed=subscription)
+        subscription.delete()
+
+
+def send_test(subscription: PushSubscription) -> None:
+    """Queue a test; the worker sends it."""
+    Delivery.objects.create(
+        event_type=EventType.TEST, medium=Medium.PUSH, browser=subscription, due_at=timezone.now()
+    )
+
+
+def browser_of(subscription: PushSubscription) -> Browser:
+    """Return where to send to. Raises CannotDecrypt."""
+    return Browser(**json.loads(decrypt(subscription.encrypted, Purpose.PUSH)))
+
+
+def _record_change(user: User, **changed: PushSubscription) -> None:
+    details = {name: [one.browser, one.host] for name, one in changed.items()}
+    record(Action.NOTIFICATIONS_CHANGED, by=user, subject=user.shown_name, browser=details)
+
+
+# Approving and denying in a pushed notification: which questions, and the signature that comes with them.
+#
+# A service worker has no CSRF token. The signature stands in for it: it is made for one user and one
+# question, and reaches only a browser of that user, encrypted. It is no login: the user's session is needed
+# as well.
+
+
+#: A push service keeps a message for this long while the browser is closed; the signature lasts as long.
+KEPT_SECONDS = 24 * 3600
+#: What the agent is told of a denial in a notification, which has no field for a reason.
+DENIED_NOTES = "Denied in a notification, where no reason can be given."
+#: A longer command would not be shown completely by all platforms.
+_MAX_COMMAND = 120
+# Not the name of this module: signatures of an earlier version stay valid.
+_SALT = "tasks_app.notifications.push_decisions"
+
+
+@dataclass(frozen=True)
+class PushApproval:
+    """What a notification shows of an approval, and how it sends the verdict."""
+
+    command: str
+    url: str
+    signature: str
+
+
+def approval_for(message: Message, user: User) -> PushApproval | None:
+    """Return what the user may decide in the notification; None unless it is one command, shown whole."""
+    if len(message.questions) != 1 or message.questions[0].kind != QuestionKind.APPROVAL:
+        return None
+    answerable = questions_answerable_by(Principal.unrestricted(user)).open()
+    question = answerable.filter(pk=message.questions[0].id).first()
+    command = whole_command(question) if question else ""
+    if question is None or not command:
+        return None
+    url = reverse("question_push_decide", args=[question.pk])
+    return PushApproval(command, url, signing.dumps([question.pk, user.pk], salt=_SALT))
+
+
+def whole_command(question: Question) -> str:
+    """Return the command if the approval is about nothing else and it fits into one line; else "".
+
+    It is printable ASCII: other characters may look like these, like blanks, or like nothing.
+    """
+    kinds = [piece.get("kind") for piece in question.evidence if piece.get("kind") != "rule"]
+    text = question.evidence[0]["text"] if kinds == ["command"] else ""
+    is_plain = text.isascii() and text.isprintable()
+    return text if is_plain and text == one_line(text, _MAX_COMMAND) else ""
+
+
+def is_signed(signature: str, question: Question, user: User) -> bool:
+    """Return whether it came with a notification to this user about this question, and not too long ago."""
+    try:
+        signed = signing.loads(signature, salt=_SALT, max_age=KEPT_SECONDS)
+    except signing.BadSignature:
+        return False
+    return bool(signed == [question.pk, user.pk])
+
+
+# Send to a browser by Web Push: encrypted for it (RFC 8291), signed for its push service (RFC 8292).
+#
+# pywebpush encrypts and py_vapid signs. The portal sends by itself, because the connection must go to the IP
+# address that was checked: the URL comes from a browser, so from anybody who is logged in.
+
 
 #: The signature of a request is valid for this long.
 _SIGNED_SECONDS = 3600

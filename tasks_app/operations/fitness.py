@@ -13,7 +13,7 @@ from django.conf import settings
 from django.db import Error as DatabaseFault
 from huey.contrib.djhuey import HUEY
 
-from tasks_app.agent.program import bundled_cli
+from tasks_app.agent.launch import bundled_cli
 from tasks_app.core.errors import SandboxUnavailable, TemporaryFault
 from tasks_app.models import Installation, paths
 from tasks_app.operations import local_sandbox

@@ -1,22 +1,48 @@
-"""Check whether the portal's database and Redis accept connections without a password.
-
-A sandboxed process that shares the machine's network can reach them on loopback. Without a password it could
-escape the sandbox: read and change all data of the portal.
-"""
+"""Whether a portal runs on this data directory or database: its lock, and whoever is connected."""
 
 from __future__ import annotations
 
+import fcntl
 import os
 from collections.abc import Iterator, Mapping
-from typing import Any
+from pathlib import Path
+from typing import IO, Any
 from urllib.parse import urlsplit
 
 import psycopg
 from django.conf import settings
+from django.db import DatabaseError
 from redis import Redis
 from redis.exceptions import AuthenticationError, RedisError
 
 from tasks_app.core.errors import SandboxUnavailable
+from tasks_app.models import WorkerBeat
+
+
+def hold_data_dir(data_dir: Path) -> IO[str] | None:
+    """Return the lock of the one portal that may run on a data directory, or None if another has it."""
+    lock = (data_dir / "up.lock").open("w")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        lock.close()
+        return None
+    return lock
+
+
+def live_workers() -> list[str]:
+    """Return running workers as HOST:PID; none for a database without tables."""
+    try:
+        return [str(worker) for worker in WorkerBeat.objects.alive()]
+    except DatabaseError:
+        return []
+
+
+# Check whether the portal's database and Redis accept connections without a password.
+#
+# A sandboxed process that shares the machine's network can reach them on loopback. Without a password it
+# could escape the sandbox: read and change all data of the portal.
+
 
 #: Timeout of each attempt.
 TIMEOUT_SECONDS = 2

@@ -25,11 +25,10 @@ from tasks_app.core.errors import BackupError, CatHerderError
 from tasks_app.core.types import Json
 from tasks_app.git.program import Git
 from tasks_app.models import Installation, Project, User, paths
-from tasks_app.operations import loading, new_database, repositories
-from tasks_app.operations.archive import MANIFEST, SUMMARY, ArchiveReader
-from tasks_app.operations.backup import FORMAT, PRODUCT, key_digest
+from tasks_app.operations import new_database, repositories, rows
+from tasks_app.operations.archive import FORMAT, MANIFEST, PRODUCT, SUMMARY, ArchiveReader, key_digest
 from tasks_app.operations.health import needed_migrations
-from tasks_app.operations.portal_lock import hold_data_dir, live_workers
+from tasks_app.operations.open_services import hold_data_dir, live_workers
 from tasks_app.operations.repositories import commits_in
 from tasks_app.operations.rows import commits_by_project, set_last_ids
 from tasks_app.services.data_directory import ID_FILE
@@ -84,7 +83,7 @@ def open_backup(path: Path) -> Iterator[Verified]:
 def _require_supported(manifest: dict[str, Any], path: Path) -> None:
     if manifest.get("product") != PRODUCT:
         raise BackupError(f"{path} is not a backup of Cat Herder.")
-    if manifest.get("format") != FORMAT or loading.schema_of(manifest) - needed_migrations():
+    if manifest.get("format") != FORMAT or rows.schema_of(manifest) - needed_migrations():
         version = manifest.get("version") or "unknown"
         raise BackupError(
             f"{path} was made by a newer version of Cat Herder ({version}): install that one first."
@@ -151,7 +150,7 @@ def _restore_verified(backup: Verified, *, say: Say) -> Restored:
 
 def _load_members(backup: Verified, alias: str, fresh: Path, result: Restored, say: Say) -> None:
     """Load every member, rows first."""
-    loader = loading.Loader(connections[alias], backup.manifest, new_data_dir=paths.data_dir())
+    loader = rows.Loader(connections[alias], backup.manifest, new_data_dir=paths.data_dir())
     members = ((name, data) for name, data in backup.reader.members() if name not in (MANIFEST, SUMMARY))
     with loader.transaction():
         for (kind, what), parts in groupby(members, key=lambda member: _split_name(member[0])):
@@ -213,7 +212,7 @@ def _upgrade_rows(alias: str, backup: Verified, fresh: Path, result: Restored) -
     row = Installation._base_manager.using(alias).first()
     if row is not None:  # older versions had none; then the commits show that both belong together
         (fresh / ID_FILE).write_text(f"{row.identity}\n", encoding="ascii")
-    loading.adapt_rows(connections[alias], backup.manifest, new_data_dir=paths.data_dir())
+    rows.adapt_rows(connections[alias], backup.manifest, new_data_dir=paths.data_dir())
     result.warnings += backup.summary.get("warnings", [])
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from tasks_app.core.control_characters import strip_controls
+from tasks_app.core.text import strip_controls
 
 _WORD = re.compile(r"\w")
 _DASHES = re.compile(r"[-‐‑‒–—―−﹘﹣-]{2,}")

@@ -12,7 +12,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from tasks_app.core.errors import SandboxUnavailable
-from tasks_app.core.temporary_folders import temporary_folder
+from tasks_app.core.files import temporary_folder
 from tasks_app.sandbox.limits import (
     NICE,
     NO_LIMITS,

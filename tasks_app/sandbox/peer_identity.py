@@ -34,7 +34,7 @@ from functools import cache
 from ipaddress import IPv6Address, ip_address
 from pathlib import Path
 
-from tasks_app.core.process_files import process_ids, read_process_file
+from tasks_app.core.files import process_ids, read_process_file
 
 _NETLINK_SOCK_DIAG, _BY_FAMILY, _REQUEST, _ERROR = 4, 20, 1, 2
 _ANY_COOKIE = b"\xff" * 8

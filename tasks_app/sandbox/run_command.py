@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import IO, Literal
 
-from tasks_app.core.storable import storable_text
+from tasks_app.core.text import storable_text
 from tasks_app.sandbox.bubblewrap import SandboxedCommand
 
 _CHUNK = 65_536

@@ -10,8 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tasks_app.core.errors import TemporaryFault
-from tasks_app.sandbox.autogroups import lower_autogroups
-from tasks_app.sandbox.limits import Limits, format_size, ran_out_of_memory, ran_out_of_processes
+from tasks_app.sandbox.limits import (
+    Limits,
+    format_size,
+    lower_autogroups,
+    ran_out_of_memory,
+    ran_out_of_processes,
+)
 
 #: Seconds between two checks of processes and free space, and of folders, which take longer.
 CHECK_SECONDS = 1.0

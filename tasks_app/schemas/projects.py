@@ -7,7 +7,7 @@ from typing import Self
 from pydantic import Field
 
 from tasks_app.models import Project, Role
-from tasks_app.models.invitation import InvitationState
+from tasks_app.models.account import InvitationState
 from tasks_app.schemas.base import DateTime, Json, Out, UserOut
 
 

@@ -25,10 +25,10 @@ from django.db.models import Count, Q, QuerySet
 from django.utils import timezone
 
 from tasks_app.core.errors import BadInput
-from tasks_app.core.storable import storable_text
+from tasks_app.core.text import storable_text
 from tasks_app.history.audit import current_origin, record, record_once_an_hour
 from tasks_app.models import Action, ApiToken, AuditEntry, BrowserSession, Project, Scope, Theme, User
-from tasks_app.models.browser_session import hash_session_key, lasting_sessions
+from tasks_app.models.account import hash_session_key, lasting_sessions
 from tasks_app.permissions import HiddenRow, Principal, require_no_token, require_token_owner
 
 

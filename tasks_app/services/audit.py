@@ -10,7 +10,7 @@ from django.db.models import Q, QuerySet
 from django.http import QueryDict
 from django.utils import timezone
 
-from tasks_app.core.storable import storable_text
+from tasks_app.core.text import storable_text
 from tasks_app.models import Action, AuditEntry
 from tasks_app.permissions import Principal, audit_entries_visible_to
 

@@ -16,7 +16,7 @@ from django.utils.text import slugify
 
 from tasks_app.core.errors import BadInput, CatHerderError, IllegalMove, WorkspaceError
 from tasks_app.core.phases import CANCELLABLE, Phase
-from tasks_app.core.storable import storable_text
+from tasks_app.core.text import storable_text
 from tasks_app.git import branch_name, committed_names, committed_text, working_names, working_text
 from tasks_app.history.audit import record
 from tasks_app.history.transitions import move_between_tasks

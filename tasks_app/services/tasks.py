@@ -15,8 +15,7 @@ from django.utils.text import slugify
 from tasks_app.config.pipeline import Pipeline, ProjectConfig, StepConfig, choose_pipeline, step_to_json
 from tasks_app.config.planning import clarifies, clarifying_step
 from tasks_app.config.project_settings import effective
-from tasks_app.config.publish import publish_to_json
-from tasks_app.config.setup import setup_to_json
+from tasks_app.config.repository_settings import publish_to_json, setup_to_json
 from tasks_app.config.task_file import TaskDefinition, front_matter, parse_task
 from tasks_app.config.threshold import resolve_threshold, threshold_fault
 from tasks_app.core.errors import BadInput, IllegalMove

@@ -24,8 +24,8 @@ from tasks_app.models import Sequence, Step, Task
 from tasks_app.services.search.finding import TextPart
 from tasks_app.web.access import actable_projects
 from tasks_app.web.rendering import words
-from tasks_app.web.rendering.ansi import render_ansi
 from tasks_app.web.rendering.markdown import render_inline, render_markdown
+from tasks_app.web.rendering.words import render_ansi
 
 register = template.Library()
 

@@ -13,9 +13,14 @@ from django.views.decorators.http import require_GET, require_POST
 
 from tasks_app.core.errors import BadInput, CatHerderError, NotAllowed, NotOpen
 from tasks_app.models import Channel, PushSubscription, Verdict
-from tasks_app.notifications.browsers import send_test, subscribe, unsubscribe
-from tasks_app.notifications.push_approvals import DENIED_NOTES, is_signed
-from tasks_app.notifications.web_push import Browser
+from tasks_app.notifications.web_push import (
+    DENIED_NOTES,
+    Browser,
+    is_signed,
+    send_test,
+    subscribe,
+    unsubscribe,
+)
 from tasks_app.services.questions.answers import decide
 from tasks_app.web.access import current_user, principal_of, question_or_404
 from tasks_app.web.accounts.signals import describe_browser

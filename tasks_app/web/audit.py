@@ -17,7 +17,7 @@ from tasks_app.history.audit import ActionOrigin, acting_from, record, truncated
 from tasks_app.models import Action, AuditEntry, Channel
 from tasks_app.permissions import HiddenRow, projects_maintained_by
 from tasks_app.schemas.audit import AuditEntryOut, audit_rows
-from tasks_app.services import downloads
+from tasks_app.services import exports
 from tasks_app.services.accounts import record_refusal
 from tasks_app.services.audit import AuditFilters
 from tasks_app.services.search.finding import PageCursor, page_of_ids, rows_in_order
@@ -85,4 +85,4 @@ def audit_export(request: HttpRequest) -> StreamingHttpResponse:
     searched = truncated_query(request.GET)
     record(Action.EXPORTED, by=principal.user, subject="audit entries", form="csv", filters=searched)
     rows, columns = audit_rows(filters.entries_visible_to(principal)), list(AuditEntryOut.model_fields)
-    return downloads.export_rows(columns, rows, name="audit", file_format="csv")
+    return exports.export_rows(columns, rows, name="audit", file_format="csv")

@@ -23,8 +23,8 @@ from django.utils import timezone
 from django.utils.decorators import sync_and_async_middleware
 from django.utils.deprecation import MiddlewareMixin
 
-from tasks_app.core.control_characters import show_directions
-from tasks_app.notifications.timing import time_zone_names
+from tasks_app.core.text import show_directions
+from tasks_app.notifications.preferences import time_zone_names
 
 
 class NoStore(MiddlewareMixin):

@@ -32,8 +32,14 @@ from tasks_app.models import (
     Target,
     TaskSelection,
 )
-from tasks_app.notifications.preferences import MEDIA, NotificationSettings, mark_read, save_preferences
-from tasks_app.notifications.recipients import preferences_of
+from tasks_app.notifications.preferences import (
+    MEDIA,
+    NotificationSettings,
+    mark_read,
+    preferences_of,
+    save_preferences,
+    time_zone_names,
+)
 from tasks_app.notifications.targets import (
     MANAGE_NOTIFICATIONS,
     NewTarget,
@@ -44,7 +50,6 @@ from tasks_app.notifications.targets import (
     send_again,
     try_target,
 )
-from tasks_app.notifications.timing import time_zone_names
 from tasks_app.notifications.web_push import application_server_key
 from tasks_app.permissions import (
     Principal,

@@ -17,7 +17,7 @@ from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_POST
 
-from tasks_app.config.publish import PublishConfig, publish_from_json
+from tasks_app.config.repository_settings import PublishConfig, publish_from_json
 from tasks_app.core.errors import BadInput
 from tasks_app.core.phases import Phase
 from tasks_app.forges.port import ForgeKind

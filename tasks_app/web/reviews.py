@@ -17,8 +17,8 @@ from django.urls import reverse
 from django.views.decorators.http import require_POST
 
 from tasks_app import permissions
-from tasks_app.core.control_characters import in_one_line, visible
 from tasks_app.core.errors import BadInput, CatHerderError, IllegalMove, NotAllowed, ResultChanged
+from tasks_app.core.text import in_one_line, visible
 from tasks_app.models import Channel, Review, ReviewThread, ReviewVerdict, Side, Task
 from tasks_app.services.reviews.reviews import (
     NewThread,

@@ -9,7 +9,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import reverse
 
-from tasks_app.core.storable import storable_text
+from tasks_app.core.text import storable_text
 from tasks_app.models import Decision, Project, Question, Task
 from tasks_app.permissions import Principal
 from tasks_app.services.search.finding import (

@@ -17,13 +17,13 @@ from django.http import HttpRequest, HttpResponse, QueryDict, StreamingHttpRespo
 from django.shortcuts import render
 from django.utils import timezone
 
-from tasks_app.core.storable import storable_text
+from tasks_app.core.text import storable_text
 from tasks_app.core.types import Usage
 from tasks_app.history.audit import record, truncated_query
 from tasks_app.history.statistics import By
 from tasks_app.models import Action
 from tasks_app.permissions import Principal, projects_visible_to
-from tasks_app.services import downloads
+from tasks_app.services import exports
 from tasks_app.services.costs.budgets import budget_of
 from tasks_app.services.usage.question_figures import COLUMNS as question_columns
 from tasks_app.services.usage.question_figures import figure_rows, question_figures
@@ -232,7 +232,7 @@ def usage_export(request: HttpRequest) -> StreamingHttpResponse:
         Action.EXPORTED, by=principal.user, subject="usage", form="csv", filters=truncated_query(request.GET)
     )
     days = usage_by_day(principal, options.period, options.project, options.dimension)
-    return downloads.export_rows(
+    return exports.export_rows(
         COLUMNS, _export_rows(options, _bucketed(options, days)), name="usage", file_format="csv"
     )
 
@@ -246,7 +246,7 @@ def usage_questions_export(request: HttpRequest) -> StreamingHttpResponse:
         filters=truncated_query(request.GET),
     )  # fmt: skip
     figures = question_figures(principal, options.period, options.project)
-    return downloads.export_rows(
+    return exports.export_rows(
         question_columns, figure_rows(figures), name="usage-questions", file_format="csv"
     )
 

@@ -14,9 +14,8 @@ from typing import Any
 
 from django.conf import settings
 
-from tasks_app.asgi_layers.bearer_token import bearer_token
 from tasks_app.asgi_layers.body_limits import Application, Message, Receive, Send
-from tasks_app.asgi_layers.plain_text import answer
+from tasks_app.asgi_layers.requests import answer, bearer_token
 from tasks_app.core.environment import queue_secret
 from tasks_app.core.errors import BadInput, LeaseLost, WorkspaceError
 from tasks_app.models import Installation, WorkerToken

@@ -17,7 +17,7 @@ from tasks_app.asgi_layers.body_limits import Message, Receive, Send
 from tasks_app.core.errors import LeaseLost, WorkspaceError
 from tasks_app.git.mirror import incoming_ref
 from tasks_app.git.program import Git
-from tasks_app.git.pushes import TRAILER_BYTES, PushMalformed, PushReader, unreadable
+from tasks_app.git.publishing import TRAILER_BYTES, PushMalformed, PushReader, unreadable
 from tasks_app.services.workers.hosts import HeldTask, require_still_held
 from tasks_app.worker_api.bodies import (
     BodyBroken,

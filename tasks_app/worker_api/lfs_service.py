@@ -16,7 +16,7 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from tasks_app.asgi_layers.body_limits import Message, Receive, Send
-from tasks_app.asgi_layers.plain_text import answer
+from tasks_app.asgi_layers.requests import answer
 from tasks_app.core.errors import BadInput
 from tasks_app.git.durable import move_file_into_place, temporary_name
 from tasks_app.git.lfs import NOT_KEPT, TOO_LARGE, is_kept, path_of

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tasks_app.agent.program import bundled_cli
+from tasks_app.agent.launch import bundled_cli
 from tasks_app.rehearsal.server import RehearsalServer
 from tests.processes import start_process
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from playwright.sync_api import Page, sync_playwright
 
-from tasks_app.agent.program import bundled_cli
+from tasks_app.agent.launch import bundled_cli
 from tests import machine
 from tests.bench.executions import Executions
 from tests.bench.floors.halting import Floors

@@ -18,7 +18,7 @@ from tests.processes import start_process
 
 WRITER = """
 import django, sys, time; django.setup()
-from tasks_app.history.events.append import NewEvent, append
+from tasks_app.history.events.blocks import NewEvent, append
 from tasks_app.models import EventKind, Run
 run = Run.objects.get(pk=int(sys.argv[1]))
 batch = int(sys.argv[2])

@@ -20,7 +20,7 @@ KILLS = 8
 MAKE = f"""
 from datetime import timedelta
 from django.utils import timezone
-from tasks_app.history.events.append import NewEvent, append
+from tasks_app.history.events.blocks import NewEvent, append
 from tests.factories import RunFactory
 run = RunFactory.create()
 said = (NewEvent(EventKind.TEXT, {{"text": f"line {{n}}."}}, raw={{"n": n}}) for n in range({EVENTS}))

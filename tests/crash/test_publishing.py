@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from django.utils import timezone
 
-from tasks_app.config.publish import PublishConfig, publish_to_json
+from tasks_app.config.repository_settings import PublishConfig, publish_to_json
 from tasks_app.core.phases import Phase
 from tasks_app.engine.crashpoints import (
     PIPELINE_PUBLISHING_POINTS,

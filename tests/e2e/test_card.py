@@ -54,8 +54,8 @@ Question.objects.filter(pk={number}).update(
 #: Another question of the same run, and the entries of both in the log.
 SECOND = """
 from django.utils import timezone
-from tasks_app.history.events.append import NewEvent, append
-from tasks_app.history.events.payloads import question_payload
+from tasks_app.history.events.blocks import NewEvent, append
+from tasks_app.history.events.blocks import question_payload
 first = Question.objects.get(pk={number})
 second = Question.objects.create(
     task=first.task, step=first.step, run=first.run, number=2, way=first.way, tool_use_id="u",
@@ -85,7 +85,7 @@ def asked(portal: UpPortal) -> tuple[int, int]:
 
 def say(portal: UpPortal, task: int, *events: tuple[str, dict[str, object]]) -> None:
     portal.rows(
-        "from tasks_app.history.events.append import NewEvent, append\n"
+        "from tasks_app.history.events.blocks import NewEvent, append\n"
         f"run = Run.objects.get(step__task={task})\n"
         f"append(run, [NewEvent(EventKind(kind), payload) for kind, payload in {list(events)!r}],"
         " seq=run.next_seq())"

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.browser
 LENGTH = 10_000
 MAKE = f"""
 import uuid
-from tasks_app.history.events.append import NewEvent, append
+from tasks_app.history.events.blocks import NewEvent, append
 task = Task.objects.get(pk=%d)
 step = task.steps.first()
 def run(number, texts):
@@ -33,7 +33,7 @@ runs = [run(1, [said(n) for n in range(2000)] + [failed]), run(2, [said(n) for n
 result = [runs[1], Event.objects.filter(run__step__task=task, payload__text="This is line 5000.").get().pk]
 """
 MORE = """
-from tasks_app.history.events.append import NewEvent, append
+from tasks_app.history.events.blocks import NewEvent, append
 run = Run.objects.get(pk=%d)
 append(run, [NewEvent(EventKind.TEXT, {"text": f"More {n}."}) for n in range(%d, %d)], seq=run.next_seq())
 """
@@ -42,7 +42,7 @@ append(run, [NewEvent(EventKind.TEXT, {"text": f"More {n}."}) for n in range(%d,
 #: A log with much of the first step and a little of the second.
 TWO_STEPS = """
 import uuid
-from tasks_app.history.events.append import NewEvent, append
+from tasks_app.history.events.blocks import NewEvent, append
 task = Task.objects.get(pk=%d)
 for step, lines in zip(task.steps.order_by("position"), (60, 2), strict=True):
     made = Run.objects.create(step=step, number=1, reason="first", session_id=uuid.uuid4())

@@ -24,7 +24,7 @@ NOT_UNDERSTOOD = r"""async () => {
     });
 }"""
 SAY = """
-from tasks_app.history.events.append import NewEvent, append
+from tasks_app.history.events.blocks import NewEvent, append
 import uuid
 step = Task.objects.get(pk={task}).steps.first()
 run = Run.objects.create(step=step, number=1, reason="first", outcome="finished", session_id=uuid.uuid4())

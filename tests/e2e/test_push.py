@@ -19,7 +19,7 @@ PAYLOAD = """
 from django.utils import timezone
 from tasks_app.models import Delivery, Transition
 from tasks_app.notifications.message import message_of
-from tasks_app.notifications.push_approvals import approval_for
+from tasks_app.notifications.web_push import approval_for
 from tasks_app.notifications.web_push import payload
 question = Question.objects.get(pk={number})
 moved = Transition(task=question.task, source="running", target="waiting_for_input", at=timezone.now())

@@ -17,12 +17,12 @@ from ipaddress import ip_network
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from tasks_app.forges.addresses import ForgeAddress
 from tasks_app.forges.connecting import connect
 from tasks_app.forges.fake import FakeForge
 from tasks_app.forges.port import (
     CheckState,
     Forge,
+    ForgeAddress,
     ForgeKind,
     NewPullRequest,
     PullRequestState,

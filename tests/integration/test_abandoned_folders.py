@@ -20,9 +20,9 @@ from django.db import connections
 
 from tasks_app.agent.fake_script import Turn, say, write
 from tasks_app.agent.proxy.server import SOCKET_FOLDER, ApiKeyProxy
-from tasks_app.config.validation import committed
+from tasks_app.config import validation
+from tasks_app.core.files import folder_in_use, temporary_folder
 from tasks_app.core.phases import Phase
-from tasks_app.core.temporary_folders import folder_in_use, temporary_folder
 from tasks_app.engine.workspaces.housekeeping import Housekeeper, remove_abandoned_folders
 from tasks_app.git import clone, recording, repository
 from tasks_app.models import Task, paths
@@ -224,11 +224,11 @@ def test_other_temporary_folders(runner: Runner, temporary: Path, monkeypatch: p
 
     def lay_out() -> None:
         place = paths.repository(task.project)
-        with committed.laid_out(place, task.base_commit or "HEAD", prompts=temporary):
+        with validation.repository.laid_out(place, task.base_commit or "HEAD", prompts=temporary):
             pass
 
     with monkeypatch.context() as patched:
-        patched.setattr(committed, "RepositoryContext", die)
+        patched.setattr(validation.repository, "RepositoryContext", die)
         killed(lay_out)
     assert [path.name.startswith("cat-herder-commit-") for path in temporary.iterdir()] == [True]
     with started():

@@ -13,7 +13,7 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from tasks_app.history.events.append import append_one
+from tasks_app.history.events.blocks import append_one
 from tasks_app.models import EventKind, Question, Role, User
 from tests.addresses import (
     COUNT,

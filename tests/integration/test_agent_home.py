@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tasks_app.agent.ask_spool import clear_spool, spool_folder, spooled_asks
 from tasks_app.agent.config_dir import clear_config_dir
 from tasks_app.agent.fake import FakeAgent
 from tasks_app.agent.run_setup import set_up_run
+from tasks_app.agent.spools import clear_spool, spool_folder, spooled_asks
 from tasks_app.agent.transcripts import write_transcript
 from tasks_app.sandbox import Sandbox
 from tests.agents import Bench

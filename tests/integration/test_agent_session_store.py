@@ -11,7 +11,7 @@ from claude_agent_sdk.testing import run_session_store_conformance
 
 from tasks_app.agent.bridge import Bridge
 from tasks_app.agent.transcripts import SdkSessionStore, stored_transcript
-from tasks_app.engine.runs.database_transcripts import DatabaseTranscriptStore
+from tasks_app.engine.runs.run_recorder import DatabaseTranscriptStore
 from tasks_app.models import SessionEntry
 
 #: What the mirror does not need: sessions are listed and deleted with their tasks.

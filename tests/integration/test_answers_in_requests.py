@@ -11,9 +11,9 @@ import pytest
 from tasks_app.core.phases import Phase
 from tasks_app.models import Channel, Task
 from tasks_app.rehearsal.server import RehearsalServer
+from tasks_app.services.bulk import retry_from
 from tasks_app.services.publishing.pull_requests import let_agent_merge
 from tasks_app.services.questions.answers import undo_answer
-from tasks_app.services.retries import retry_from
 from tasks_app.services.tasks import cancel_task
 from tests.integration.git_repository import GitRepository
 from tests.people import acting

@@ -11,7 +11,7 @@ import pytest
 from django.utils import timezone
 
 from tasks_app.api.app import document
-from tasks_app.history.events.append import append_one
+from tasks_app.history.events.blocks import append_one
 from tasks_app.models import Delivery, EventKind, Invitation, Project, Question, Role, Scope, Target, User
 from tasks_app.services.projects.projects import add_project
 from tests.addresses import text_of

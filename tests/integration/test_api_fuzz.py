@@ -29,7 +29,7 @@ from schemathesis.specs.openapi import checks
 from tasks_app.api.app import document
 from tasks_app.core.phases import Phase
 from tasks_app.git import program
-from tasks_app.history.events.append import append_one
+from tasks_app.history.events.blocks import append_one
 from tasks_app.models import (
     Delivery,
     EventKind,

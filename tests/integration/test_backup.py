@@ -25,7 +25,7 @@ from django.utils import timezone
 
 from tasks_app.core.errors import BackupError
 from tasks_app.models import Publication, PublicationState
-from tasks_app.operations import loading
+from tasks_app.operations import rows
 from tasks_app.operations.restore import open_backup
 from tests.databases import copy_migrated, copy_migrated_to_postgres
 from tests.factories import TaskFactory
@@ -485,7 +485,7 @@ def test_a_failed_publication_is_not_told_twice(tmp_path: Path) -> None:
     failed = Publication.objects.create(task=task, state=PublicationState.REFUSED, ended_at=now)
     pending = Publication.objects.create(task=task)
     where = {"data_dir": str(tmp_path)}
-    loading.adapt_rows(connection, where, new_data_dir=tmp_path)
+    rows.adapt_rows(connection, where, new_data_dir=tmp_path)
     failed.refresh_from_db()
     pending.refresh_from_db()
     assert failed.announced_at and pending.announced_at is None

@@ -14,9 +14,9 @@ from django.utils import timezone
 
 from tasks_app.agent.fake_script import Limit, Turn, ask, say
 from tasks_app.cli import task_session
-from tasks_app.cli.ctrl_c import CtrlC
-from tasks_app.cli.screen import Screen
+from tasks_app.cli.local_worker import CtrlC
 from tasks_app.cli.task_session import TaskSession
+from tasks_app.cli.terminal import Screen
 from tasks_app.core.phases import Phase
 from tasks_app.engine.sweeper import sweep
 from tasks_app.history.day_sums import AGE, add_up_days

@@ -10,9 +10,9 @@ import pytest
 from django.conf import settings
 from django.utils import timezone
 
-from tasks_app.cli.acting_user import acting_user
+from tasks_app.cli.lookup import acting_user
 from tasks_app.core.phases import Phase
-from tasks_app.history.events.append import NewEvent, append
+from tasks_app.history.events.blocks import NewEvent, append
 from tasks_app.models import EventKind, Project, Run, Task, WorkerBeat, paths
 from tasks_app.services.wait_sentences import phase_sentence
 from tests.factories import (

@@ -10,7 +10,7 @@ from django.conf import settings
 
 from tasks_app.agent import fake_script
 from tasks_app.cli.command import Exit
-from tasks_app.cli.screen import Screen
+from tasks_app.cli.terminal import Screen
 from tasks_app.cli.watch import Watch
 from tasks_app.models import Project, Task, User
 from tasks_app.services.projects.projects import add_project

@@ -17,8 +17,7 @@ from django.utils import timezone
 from tasks_app.core.phases import Phase
 from tasks_app.core.types import Usage
 from tasks_app.history import day_sums
-from tasks_app.history.day_sums import add_up_days
-from tasks_app.history.days import Days, SplitDays, split_days
+from tasks_app.history.day_sums import Days, SplitDays, add_up_days, split_days
 from tasks_app.history.statistics import By
 from tasks_app.models import (
     ChangedDay,

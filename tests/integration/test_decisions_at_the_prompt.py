@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from tasks_app.cli.keyboard import Keyboard
-from tasks_app.cli.prompt import Prompt
-from tasks_app.cli.screen import Screen
+from tasks_app.cli.questions import Prompt
+from tasks_app.cli.terminal import Keyboard, Screen
 from tasks_app.models import Decision, Question
 from tasks_app.services.decisions.answering import Remember, StanceChoice
 from tasks_app.services.questions.answers import Reply

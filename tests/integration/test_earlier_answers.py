@@ -14,9 +14,8 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils import timezone
 
-from tasks_app.cli.keyboard import Keyboard
-from tasks_app.cli.prompt import Prompt
-from tasks_app.cli.screen import Screen
+from tasks_app.cli.questions import Prompt
+from tasks_app.cli.terminal import Keyboard, Screen
 from tasks_app.core.phases import Phase
 from tasks_app.core.similar_questions import Likeness, texts_of
 from tasks_app.models import (

@@ -11,7 +11,7 @@ from django.test import Client
 
 from tasks_app.agent.fake_script import Act, End, Turn, ask, plan, say, shell, write
 from tasks_app.cli.questions import show_question
-from tasks_app.cli.screen import Screen
+from tasks_app.cli.terminal import Screen
 from tasks_app.core.phases import Phase
 from tasks_app.core.types import ALLOW_COMMAND, Ask
 from tasks_app.engine.prompts.values import history

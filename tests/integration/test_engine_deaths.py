@@ -17,8 +17,8 @@ from tasks_app.agent.outcome import run_result
 from tasks_app.agent.port import AgentEvent, Ending, RunResult
 from tasks_app.agent.stream import Stream
 from tasks_app.core.phases import Phase
-from tasks_app.engine.runs import deaths
-from tasks_app.engine.runs.deaths import DEATHS
+from tasks_app.engine.runs import recovery
+from tasks_app.engine.runs.recovery import DEATHS
 from tasks_app.models import Outcome, Task
 from tasks_app.sandbox import SandboxMode, detect, killed_by
 from tasks_app.services.tasks import resume_task
@@ -140,7 +140,7 @@ def test_an_agent_that_is_always_killed_fails_in_the_end_and_says_why(
 ) -> None:
     """Not for ever, with growing pauses; and when a human lets it go on, it is counted anew."""
     task = runner.task(always_killed, config=NO_RETRY)
-    monkeypatch.setattr("tasks_app.engine.runs.deaths._SPOKE", ())  # killed before it says a word
+    monkeypatch.setattr("tasks_app.engine.runs.recovery._SPOKE", ())  # killed before it says a word
     pauses = []
     while runner.advance(task).phase == Phase.PENDING:
         assert task.retry_at and task.fault_at
@@ -158,7 +158,7 @@ def test_an_agent_that_is_always_killed_fails_in_the_end_and_says_why(
 def test_an_agent_that_is_killed_however_far_it_got_fails_in_the_end(
     runner: Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(deaths, "KILLS", 7)
+    monkeypatch.setattr(recovery, "KILLS", 7)
     task = runner.task(always_killed, config=NO_RETRY)
     while runner.advance(task).phase == Phase.PENDING:
         due_now()

@@ -23,7 +23,7 @@ from tasks_app.core.phases import Phase
 from tasks_app.engine import sweeper
 from tasks_app.engine.lease import SECONDS, Lease, keep_renewed, renewer
 from tasks_app.engine.runs.conclude import fail, halt, may_try_again, pause, store_result
-from tasks_app.engine.runs.deaths import DEATHS
+from tasks_app.engine.runs.recovery import DEATHS
 from tasks_app.engine.runs.run_recorder import RunRecorder
 from tasks_app.engine.stopping import never
 from tasks_app.engine.sweeper import CHANGES_KEPT, Sweeper, sweep

@@ -21,14 +21,17 @@ from django.utils import timezone
 from tasks_app.core.phases import Phase
 from tasks_app.engine.logs import compaction
 from tasks_app.engine.logs.compaction import compact_due_runs, compact_runs
-from tasks_app.engine.runs.deaths import _runs_since_resumed
+from tasks_app.engine.runs.recovery import _runs_since_resumed
 from tasks_app.history.events import blocks
-from tasks_app.history.events.append import NewEvent, append, append_one
-from tasks_app.history.events.blocks import OpenBlock, make_block
+from tasks_app.history.events.blocks import NewEvent, OpenBlock, append, append_one, make_block
 from tasks_app.history.events.logs import LogKind, follow_log, render_log
-from tasks_app.history.events.past import past_actions
-from tasks_app.history.events.reading import Events, newest_event_id
-from tasks_app.history.events.search import events_with, last_event_with
+from tasks_app.history.events.reading import (
+    Events,
+    events_with,
+    last_event_with,
+    newest_event_id,
+    past_actions,
+)
 from tasks_app.history.events.selection import FAILURES, is_failure
 from tasks_app.models import Event, EventBlock, EventKind, Outcome, Project, Run, Scope, Task
 from tasks_app.operations import rows

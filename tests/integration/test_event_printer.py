@@ -10,8 +10,8 @@ import pytest
 from django.utils import timezone
 
 from tasks_app.cli.event_printer import EventPrinter
-from tasks_app.cli.screen import Screen
-from tasks_app.history.events.append import NewEvent, append
+from tasks_app.cli.terminal import Screen
+from tasks_app.history.events.blocks import NewEvent, append
 from tasks_app.models import EventKind, Reason, Run, Setup, SetupOutcome
 from tests.factories import RunFactory
 

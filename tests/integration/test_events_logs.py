@@ -10,11 +10,10 @@ from typing import Any
 
 import pytest
 
-from tasks_app.history.events.append import NewEvent, append
+from tasks_app.history.events.blocks import NewEvent, append
 from tasks_app.history.events.lines import format_event
 from tasks_app.history.events.logs import LogKind, follow_log, raw_line, render_log
-from tasks_app.history.events.past import past_actions
-from tasks_app.history.events.reading import PAGE_SIZE
+from tasks_app.history.events.reading import PAGE_SIZE, past_actions
 from tasks_app.models import Event, EventKind, Outcome, Project, Reason, Run, Step, Task
 from tasks_app.prompting.replay import PastAction
 from tests.factories import QuestionFactory

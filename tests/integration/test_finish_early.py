@@ -21,11 +21,11 @@ from tasks_app.models import (
     Task,
 )
 from tasks_app.notifications.notices import create_notifications
-from tasks_app.services.costs.run_budget import dollars_for_run
+from tasks_app.services.bulk import retry_from
+from tasks_app.services.costs.budgets import dollars_for_run
 from tasks_app.services.costs.soft_limit import END, FINISH
 from tasks_app.services.publishing.publications import publication_hindrances
 from tasks_app.services.questions.answers import undo_answer
-from tasks_app.services.retries import retry_from
 from tasks_app.services.reviews.reviews import send_review
 from tasks_app.services.sequences import create_sequence, resume_sequence, start_sequence
 from tasks_app.services.tasks import cancel_task, resume_task

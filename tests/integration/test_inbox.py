@@ -12,7 +12,7 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils import timezone
 
-from tasks_app.history.events.append import NewEvent, append
+from tasks_app.history.events.blocks import NewEvent, append
 from tasks_app.models import (
     CLAIM_LASTS,
     Change,

@@ -19,8 +19,8 @@ from tasks_app.git.lfs_contents import LfsContents
 from tasks_app.git.program import _FIXED
 from tasks_app.models import Project, paths
 from tasks_app.sandbox import SandboxMode, detect
+from tasks_app.services.bulk import retry_from
 from tasks_app.services.projects.projects import add_project
-from tasks_app.services.retries import retry_from
 from tests.git_servers import HttpsServer, SshServer, bare_repository
 from tests.integration.git_repository import GitRepository
 from tests.people import acting

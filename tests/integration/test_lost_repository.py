@@ -16,8 +16,8 @@ from tasks_app.core.errors import RepositoryDamaged
 from tasks_app.core.phases import Phase
 from tasks_app.git import Repository
 from tasks_app.models import Project, Task, paths
+from tasks_app.services.bulk import retry_from
 from tasks_app.services.projects.projects import check_repository, fetch, remove_project, repair_repository
-from tasks_app.services.retries import retry_from
 from tests.people import acting
 from tests.runner import Runner, diff_of, file_in
 

@@ -15,10 +15,10 @@ from tasks_app.engine.publishing.publisher import carry_out
 from tasks_app.engine.workspaces.merging import _is_named, merged_into
 from tasks_app.git import Repository, has_line_with_prefix
 from tasks_app.models import Channel, Project, Publication, Reason, Review, Role, Task, paths
+from tasks_app.services.bulk import retry_from
 from tasks_app.services.difference import difference_of
 from tasks_app.services.publishing.publications import publish
 from tasks_app.services.publishing.pull_requests import Merge, let_agent_merge
-from tasks_app.services.retries import retry_from
 from tests.browser import signed_in
 from tests.crash.test_sweep import bury, dies_at
 from tests.factories import MembershipFactory

@@ -20,7 +20,7 @@ from catherder_site.logs import JsonFormatter
 from tasks_app.asgi_layers import metrics
 from tasks_app.asgi_layers.metrics import Metrics
 from tasks_app.core.phases import Phase
-from tasks_app.history.events.append import append_one
+from tasks_app.history.events.blocks import append_one
 from tasks_app.models import Event, EventKind, Outcome, QuestionKind, QuestionState, Run, Task, WorkerBeat
 from tasks_app.services.usage.metrics import exposition
 from tests.factories import QuestionFactory, RunFactory, TaskFactory

@@ -9,7 +9,7 @@ import pytest
 from django.urls import reverse
 
 from tasks_app.agent.fake_script import Act, Call, Die, End, Hang, Limit, Turn, ask, say, write
-from tasks_app.agent.said_spool import NotDone, said_folder, spooled_said
+from tasks_app.agent.spools import NotDone, said_folder, spooled_said
 from tasks_app.core.phases import Phase
 from tasks_app.models import Channel, EventKind, Outcome, Run, Task
 from tasks_app.services.questions.answers import Reply, answer_question

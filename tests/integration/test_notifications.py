@@ -43,8 +43,8 @@ from tasks_app.notifications.delivery import deliver, drop_reason
 from tasks_app.notifications.errors import NotSent
 from tasks_app.notifications.message import message_of, step_of
 from tasks_app.notifications.notices import create_notifications
+from tasks_app.notifications.preferences import MAX_ATTEMPTS
 from tasks_app.notifications.targets import try_target
-from tasks_app.notifications.timing import MAX_ATTEMPTS
 from tasks_app.permissions import notices_visible_to
 from tasks_app.services.reviews.threads import AgentReply, reply_to, store_agent_replies
 from tests.factories import (

@@ -22,7 +22,7 @@ from tasks_app.engine.logs import removal
 from tasks_app.engine.logs.compaction import compact_due_runs, compact_runs
 from tasks_app.engine.logs.removal import remove_due_logs, remove_logs
 from tasks_app.history.audit import record
-from tasks_app.history.events.append import NewEvent, append
+from tasks_app.history.events.blocks import NewEvent, append
 from tasks_app.history.events.logs import LogKind, follow_log, render_log
 from tasks_app.models import (
     Action,

@@ -22,7 +22,7 @@ from django.views.defaults import server_error
 
 from tasks_app.core.errors import SandboxUnavailable
 from tasks_app.core.phases import PHASE_DISPLAYS, Phase
-from tasks_app.history.events.append import NewEvent, append
+from tasks_app.history.events.blocks import NewEvent, append
 from tasks_app.models import Event, EventKind, Question, Run, Task, User, paths
 from tasks_app.sandbox import Sandbox
 from tasks_app.services.projects.projects import add_project

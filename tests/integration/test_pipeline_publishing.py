@@ -10,7 +10,7 @@ import pytest
 from django.urls import reverse
 
 from tasks_app.agent.fake_script import End, Turn, say, write
-from tasks_app.config.publish import PublishConfig, publish_to_json
+from tasks_app.config.repository_settings import PublishConfig, publish_to_json
 from tasks_app.config.validation import Report
 from tasks_app.core.phases import Phase
 from tasks_app.engine.publishing import publisher

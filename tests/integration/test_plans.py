@@ -14,7 +14,7 @@ from tasks_app.agent.fake_script import Act, End, Turn, say, shell, write
 from tasks_app.core.phases import Phase
 from tasks_app.engine.prompts.values import step_prompt
 from tasks_app.models import Step, Task, User, paths
-from tasks_app.services.retries import retry_from
+from tasks_app.services.bulk import retry_from
 from tasks_app.services.sequences import create_sequence, start_sequence
 from tests.addresses import text_of
 from tests.people import acting

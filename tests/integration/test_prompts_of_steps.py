@@ -18,9 +18,9 @@ from tasks_app.engine.runs.next_run import next_run
 from tasks_app.git import Repository, committed_text_behind_links
 from tasks_app.models import Channel, Outcome, Reason, Task, paths
 from tasks_app.prompting.assembly import EarlierAccount, PromptParts, assemble
+from tasks_app.services.bulk import retry_from
 from tasks_app.services.projects.projects import fetch
 from tasks_app.services.questions.answers import decide
-from tasks_app.services.retries import retry_from
 from tasks_app.services.sequences import create_sequence, start_sequence
 from tests.factories import RunFactory
 from tests.integration.git_repository import GitRepository

@@ -308,7 +308,7 @@ def test_the_terminal_asks_for_a_token_without_showing_it(
     web: Project, manage: Manage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     UserFactory.create(username="root", is_superuser=True)
-    monkeypatch.setattr("tasks_app.cli.publishing_options.getpass", lambda prompt: TOKEN)
+    monkeypatch.setattr("tasks_app.cli.options.getpass", lambda prompt: TOKEN)
     monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
     assert manage("project", "credential", web.name, "--username", "robot")[0] == 0
     assert remote_of(web).credential == HttpsToken("robot", TOKEN)

@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from tasks_app.core.phases import Phase
 from tasks_app.history.audit import record
-from tasks_app.history.events.append import append_one
+from tasks_app.history.events.blocks import append_one
 from tasks_app.models import (
     Action,
     BrowserSession,

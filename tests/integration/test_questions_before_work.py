@@ -11,11 +11,11 @@ from tasks_app.agent.fake_script import Act, Fail, Hang, Turn, ask, say, shell, 
 from tasks_app.core.phases import Phase
 from tasks_app.core.types import Ask, AskItem
 from tasks_app.engine.prompts.values import step_prompt
-from tasks_app.engine.runs.question_columns import columns_of_question
-from tasks_app.history.events.append import NewEvent, append
+from tasks_app.engine.runs.decisions import columns_of_question
+from tasks_app.history.events.blocks import NewEvent, append
 from tasks_app.models import EventKind, Outcome, Run, StepKind, Task
+from tasks_app.services.bulk import retry_from
 from tasks_app.services.questions.answers import undo_answer
-from tasks_app.services.retries import retry_from
 from tasks_app.services.sequences import create_sequence, start_sequence
 from tasks_app.services.tasks import cancel_task, change_threshold, resume_task
 from tests.factories import RunFactory

@@ -10,8 +10,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from tasks_app.core.phases import Phase
-from tasks_app.history.events.append import append_one
-from tasks_app.history.events.payloads import question_payload
+from tasks_app.history.events.blocks import append_one, question_payload
 from tasks_app.models import (
     Delivery,
     EventKind,

@@ -34,8 +34,8 @@ from tasks_app.models import (
     Transition,
     User,
 )
+from tasks_app.services.bulk import retry_from
 from tasks_app.services.questions.answers import Reply, answer_question, dismiss_question
-from tasks_app.services.retries import retry_from
 from tasks_app.services.tasks import cancel_task, change_threshold, resume_task, start_task
 from tests.consistent import assert_at_rest, assert_consistent
 from tests.factories import RunFactory

@@ -21,12 +21,12 @@ from tasks_app.agent.fake_script import Act, Call, End, Turn, ask, say, shell, w
 from tasks_app.core.phases import Phase
 from tasks_app.engine.workspaces.cleaning import clean_workspaces
 from tasks_app.git import recording
+from tasks_app.git.durable import Remembered, fingerprint
 from tasks_app.git.recording import record
-from tasks_app.git.unchanged import Remembered, fingerprint
 from tasks_app.models import Event, Run, Task, paths
 from tasks_app.sandbox import Sandbox
 from tasks_app.schemas.tasks import TaskOut
-from tasks_app.services.retries import retry_from
+from tasks_app.services.bulk import retry_from
 from tasks_app.services.sequences import create_sequence, start_sequence
 from tasks_app.services.tasks import resume_task
 from tests.people import acting

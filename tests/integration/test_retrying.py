@@ -15,8 +15,8 @@ from tasks_app.core.errors import BadInput, IllegalMove, NotAllowed
 from tasks_app.core.phases import Phase
 from tasks_app.engine import crashpoints
 from tasks_app.models import Action, AuditEntry, Outcome, Reason, Role, Step, Task, Transition, paths
+from tasks_app.services.bulk import retry_from
 from tasks_app.services.results import accounts_of
-from tasks_app.services.retries import retry_from
 from tasks_app.services.tasks import cancel_task, resume_task
 from tests.browser import signed_in
 from tests.factories import MembershipFactory, QuestionFactory, RunFactory, SequenceFactory, TaskFactory

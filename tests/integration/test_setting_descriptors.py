@@ -14,12 +14,11 @@ from django.utils.html import escape
 from tasks_app.api.app import document
 from tasks_app.config import setting as kinds
 from tasks_app.config.fields import FileModel
-from tasks_app.config.limits import Limits
 from tasks_app.config.pipeline import ProjectConfig, load_project_config
 from tasks_app.config.project_settings import SETTINGS, Overrides, effective, file_key, value_in_file
-from tasks_app.config.reading import file_keys
-from tasks_app.config.repository_settings import RepositorySettings
+from tasks_app.config.repository_settings import Limits, RepositorySettings
 from tasks_app.config.setting import Kind, Setting
+from tasks_app.config.yaml_text import file_keys
 from tasks_app.models import Project, Role
 from tasks_app.models.project import SettingValidator
 from tasks_app.web.projects.settings import ProjectSettingsForm

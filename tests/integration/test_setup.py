@@ -19,7 +19,7 @@ from tasks_app.engine.stopping import StopReason
 from tasks_app.engine.workspaces.setup import DEATHS
 from tasks_app.models import Setup, Task, paths
 from tasks_app.sandbox import SandboxMode, detect
-from tasks_app.services.retries import retry_from
+from tasks_app.services.bulk import retry_from
 from tasks_app.services.tasks import cancel_task, resume_task
 from tests.addresses import text_of
 from tests.crash.test_sweep import bury, dies_at

@@ -14,13 +14,13 @@ from urllib.parse import urlsplit
 import pytest
 import requests
 
-from tasks_app.asgi_layers.plain_text import answer
+from tasks_app.asgi_layers.requests import answer
 from tasks_app.asgi_layers.sandboxed_peers import RefuseSandboxedPeers, SandboxGuard
 from tasks_app.core.errors import LeaseLost, TemporaryFault
 from tasks_app.git import mirror
 from tasks_app.git.lfs_contents import LfsContents
 from tasks_app.git.mirror import incoming_ref
-from tasks_app.git.pushes import unreadable
+from tasks_app.git.publishing import unreadable
 from tasks_app.models import Task
 from tasks_app.services.workers.hosts import require_still_held
 from tasks_app.worker_api import application, bodies, git_service, lfs_service

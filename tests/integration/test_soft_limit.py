@@ -29,7 +29,8 @@ from tasks_app.models import (
     Transition,
     Verdict,
 )
-from tasks_app.services.costs.run_budget import dollars_for_run
+from tasks_app.services.bulk import retry_from
+from tasks_app.services.costs.budgets import dollars_for_run
 from tasks_app.services.costs.soft_limit import END, FINISH, spent_by
 from tasks_app.services.questions.answers import (
     Reply,
@@ -39,7 +40,6 @@ from tasks_app.services.questions.answers import (
     undo_answer,
     undo_until,
 )
-from tasks_app.services.retries import retry_from
 from tasks_app.services.sequences import create_sequence, start_sequence
 from tasks_app.services.tasks import cancel_task, resume_task
 from tests.factories import MembershipFactory, UserFactory

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 from django.urls import reverse
 
-from tasks_app.cli.keyboard import Keyboard
-from tasks_app.cli.prompt import Prompt
-from tasks_app.cli.screen import Screen
+from tasks_app.cli.questions import Prompt
+from tasks_app.cli.terminal import Keyboard, Screen
 from tasks_app.core.errors import BadAmount
 from tasks_app.core.phases import Phase
 from tasks_app.models import Channel, EventType, Notice, Question, QuestionKind, Role, Transition

@@ -22,8 +22,8 @@ from tasks_app.engine.workers.intake import DRAINED
 from tasks_app.models import Project, Task, Transition, WorkerBeat, paths
 from tasks_app.models.worker import KNOWN_PERIOD
 from tasks_app.sandbox import SandboxMode, detect
+from tasks_app.services.bulk import retry_from
 from tasks_app.services.projects.projects import add_project, remove_project
-from tasks_app.services.retries import retry_from
 from tasks_app.services.tasks import resume_task
 from tasks_app.services.workers.queue import queue_sentence
 from tasks_app.services.workers.scheduling import next_turns

@@ -12,11 +12,10 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
-from tasks_app.history.events.append import NewEvent, append
-from tasks_app.history.events.reading import Events
-from tasks_app.history.events.search import events_with
+from tasks_app.history.events.blocks import NewEvent, append
+from tasks_app.history.events.reading import Events, events_with
 from tasks_app.models import Event, EventKind, Run, Task
-from tasks_app.web.rendering.entries import event_summary
+from tasks_app.web.rendering.activity import event_summary
 from tasks_app.web.tasks.log import PAGE
 from tests.browser import signed_in
 from tests.factories import ReviewFactory, RunFactory, TaskFactory, ThreadFactory, UserFactory

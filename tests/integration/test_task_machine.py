@@ -33,8 +33,8 @@ from tasks_app.engine import advance as engine
 from tasks_app.engine import crashpoints
 from tasks_app.engine.stopping import Stopped, StopReason
 from tasks_app.models import Channel, Project, Question, Run, SessionEntry, Task
+from tasks_app.services.bulk import retry_from
 from tasks_app.services.questions.answers import Reply, answer_question, dismiss_question
-from tasks_app.services.retries import retry_from
 from tasks_app.services.tasks import cancel_task, resume_task, start_task
 from tests.consistent import assert_at_rest, assert_consistent
 from tests.integration.task_model import PLAIN, STEPS, Act, Cut, TaskModel

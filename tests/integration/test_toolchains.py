@@ -17,7 +17,7 @@ from tasks_app.core.labels import Labels
 from tasks_app.core.phases import Phase
 from tasks_app.engine.advance import advance
 from tasks_app.engine.workers import heartbeat
-from tasks_app.engine.workers.toolchains import toolchains_here
+from tasks_app.engine.workers.machine import toolchains_here
 from tasks_app.models import Task, Transition, WorkerBeat
 from tasks_app.operations.doctor import data, machine
 from tasks_app.sandbox import SandboxMode, detect

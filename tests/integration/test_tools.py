@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tasks_app.agent.program import bundled_cli
+from tasks_app.agent.launch import bundled_cli
 from tasks_app.agent.tools import BUILT_IN, OTHER_NAMES, USUAL
 from tests.agents import rehearsal
 

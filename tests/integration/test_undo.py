@@ -18,7 +18,7 @@ from tasks_app.agent.fake_script import Turn, ask, say
 from tasks_app.core.errors import NotAllowed, NotOpen, TooLateToUndo
 from tasks_app.core.phases import Phase
 from tasks_app.engine.lease import Lease
-from tasks_app.history.events.past import past_actions
+from tasks_app.history.events.reading import past_actions
 from tasks_app.models import Action, AuditEntry, Channel, Project, Question, QuestionState, Task, User
 from tasks_app.services.questions.answers import Reply, answer_question, undo_answer, undo_until
 from tasks_app.services.tasks import cancel_task

@@ -13,7 +13,7 @@ from django.db.migrations.recorder import MigrationRecorder
 
 from tasks_app.cli.command import require_tables
 from tasks_app.core.errors import BackupError, CatHerderError
-from tasks_app.operations import loading
+from tasks_app.operations import rows
 from tasks_app.operations.doctor.services import database
 from tasks_app.operations.fitness import worker_problem
 from tasks_app.operations.health import IS_SNAPSHOT, LEAVE_SNAPSHOT, SNAPSHOT
@@ -97,6 +97,6 @@ def test_o2_a_backup_of_the_last_snapshot_is_restored(fresh: Installation) -> No
 def test_o2_a_backup_of_an_older_snapshot_is_refused() -> None:
     with open_backup(BACKUP) as backup:
         manifest = dict(backup.manifest)
-    manifest["migrations"] = [one for one in manifest["migrations"] if tuple(one) != loading.LAST_SNAPSHOT]
+    manifest["migrations"] = [one for one in manifest["migrations"] if tuple(one) != rows.LAST_SNAPSHOT]
     with pytest.raises(BackupError, match="older than the last one"):
-        loading.schema_of(manifest)
+        rows.schema_of(manifest)

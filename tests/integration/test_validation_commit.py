@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tasks_app.config.validation import Report, validate, validate_commit
-from tasks_app.config.validation.committed import laid_out
+from tasks_app.config.validation.repository import laid_out
 from tasks_app.git import Repository
 from tests.integration.git_repository import GitRepository
 

@@ -36,11 +36,10 @@ from tasks_app.models import (
     Transition,
     User,
 )
-from tasks_app.notifications import push_approvals
-from tasks_app.notifications.browsers import send_test, subscribe
+from tasks_app.notifications import web_push
 from tasks_app.notifications.delivery import deliver
 from tasks_app.notifications.notices import create_notifications
-from tasks_app.notifications.web_push import Browser, application_server_key
+from tasks_app.notifications.web_push import Browser, application_server_key, send_test, subscribe
 from tasks_app.services.questions.answers import decide
 from tests.browser import signed_in
 from tests.factories import MembershipFactory, QuestionFactory, UserFactory
@@ -304,7 +303,7 @@ class TestDecidingInANotification:
         url = f"/questions/{other.pk}/decide/pushed/" if case == "another question" else told["decide"]["url"]
         signature = "x:y:z" if case == "made up" else told["decide"]["signature"]
         if case == "late":
-            monkeypatch.setattr(push_approvals, "KEPT_SECONDS", -1)
+            monkeypatch.setattr(web_push, "KEPT_SECONDS", -1)
         client = Client() if case == "nobody" else signed_in(user, enforce_csrf_checks=True)
         answer = client.post(url, {"verdict": "approved", "signature": signature})
         assert answer.status_code == (302 if case == "nobody" else 403)

@@ -40,8 +40,8 @@ from tasks_app.operations import fitness, local_sandbox
 from tasks_app.operations.doctor import data
 from tasks_app.operations.doctor.finding import Level
 from tasks_app.sandbox import Sandbox
+from tasks_app.services.bulk import retry_from
 from tasks_app.services.data_directory import require_own_data_dir, require_shared_data_dir
-from tasks_app.services.retries import retry_from
 from tasks_app.services.sequences import create_sequence, files_to_come, start_sequence
 from tasks_app.services.tasks import cancel_task
 from tasks_app.services.workers.hosts import follow_portal, network_of

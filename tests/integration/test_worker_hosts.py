@@ -24,7 +24,7 @@ import requests
 from django.db import connection
 from django.utils import timezone
 
-from tasks_app.asgi_layers.plain_text import answer
+from tasks_app.asgi_layers.requests import answer
 from tasks_app.core.errors import BadInput, LeaseLost, NotAllowed, TemporaryFault, WorkspaceError
 from tasks_app.core.phases import Phase
 from tasks_app.engine.workers.heartbeat import Heartbeat

@@ -11,7 +11,7 @@ from tasks_app.agent.approvals import KNOWN_ONLY_THEN, approval_of
 from tasks_app.agent.outcome import open_asks
 from tasks_app.agent.plans import plans_folder
 from tasks_app.agent.stream import Stream
-from tasks_app.core.control_characters import strip_controls
+from tasks_app.core.text import strip_controls
 from tasks_app.core.types import Ask, Evidence
 from tasks_app.models import Question
 from tasks_app.web.questions.cards import evidence_of

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from django.template.loader import render_to_string
 
-from tasks_app.core.control_characters import in_one_line
+from tasks_app.core.text import in_one_line
 from tasks_app.git import Repository, diff
 from tasks_app.web.rendering.diff import FileDiff, parse_diff
 from tasks_app.web.reviews import ThreadsBeside

@@ -15,9 +15,9 @@ from django.http import QueryDict
 from tasks_app.core.errors import WorkspaceError
 from tasks_app.models import Action, AuditEntry, Run, Scope
 from tasks_app.permissions import Principal
-from tasks_app.services import downloads
+from tasks_app.services import exports
 from tasks_app.services.accounts import make_token
-from tasks_app.services.downloads import MAX_PATCHES, csv_lines, download_patch
+from tasks_app.services.exports import MAX_PATCHES, csv_lines, download_patch
 from tasks_app.services.search.filters import HistoryFilters
 from tasks_app.services.usage.usage import in_visible_projects
 from tests.addresses import text_of
@@ -70,9 +70,9 @@ class Large:
 def test_slow_readers_occupy_only_a_limited_number_of_gits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each has a large file of the repository whole in its memory: forty slow readers were 4 GB."""
     large, (ann, ben) = Large(), (UserFactory.create(), UserFactory.create())
-    monkeypatch.setattr(downloads, "difference_of", lambda _: large)
+    monkeypatch.setattr(exports, "difference_of", lambda _: large)
     # Closing a response, as a server does, ends the request and with it the connection to the database.
-    monkeypatch.setattr(downloads, "record_download", lambda *_, **__: None)
+    monkeypatch.setattr(exports, "record_download", lambda *_, **__: None)
     task = TaskFactory.create()
     reading = [download_patch(task, by=acting(ann)) for _ in range(MAX_PATCHES)]
     with pytest.raises(WorkspaceError, match="already downloading"):
@@ -90,7 +90,7 @@ def test_a_patch_that_cannot_be_made_takes_nobodys_place(monkeypatch: pytest.Mon
         raise WorkspaceError("gone")
 
     monkeypatch.setattr(Large, "patch", gone)
-    monkeypatch.setattr(downloads, "difference_of", lambda _: Large())
+    monkeypatch.setattr(exports, "difference_of", lambda _: Large())
     ann, task = UserFactory.create(), TaskFactory.create()
     for _ in range(MAX_PATCHES + 1):
         with pytest.raises(WorkspaceError, match="gone"):

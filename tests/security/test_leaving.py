@@ -17,7 +17,7 @@ from django.utils import timezone
 from catherder_site.settings import ENVIRONMENT
 from tasks_app.core.phases import Phase
 from tasks_app.models import Action, ApiToken, AuditEntry, BrowserSession, PushSubscription, User
-from tasks_app.models.browser_session import hash_session_key
+from tasks_app.models.account import hash_session_key
 from tasks_app.services.accounts import end_all_access
 from tasks_app.web.live.consumers import look_up_visibility
 from tests.api import PROBLEM, Script

@@ -18,8 +18,13 @@ from tasks_app.core.errors import TemporaryFault
 from tasks_app.engine.checks import Shell, run_checks
 from tasks_app.operations import local_sandbox
 from tasks_app.sandbox import Limits, Sandbox, SandboxMode, detect, run
-from tasks_app.sandbox.autogroups import autogroups_enabled
-from tasks_app.sandbox.limits import SESSION_NICE, make_cgroup, prepare_cgroup, usable_cgroup
+from tasks_app.sandbox.limits import (
+    SESSION_NICE,
+    autogroups_enabled,
+    make_cgroup,
+    prepare_cgroup,
+    usable_cgroup,
+)
 from tasks_app.sandbox.watch import Watch, exact_usage_of, size_of_folder, usage_of
 
 MIB = 1024**2

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 from django.utils.html import escape
 
-from tasks_app.agent.ask_spool import spooled_asks
 from tasks_app.agent.fake_script import Call, Turn, ask, say
 from tasks_app.agent.gate.hook import NOT_ASKABLE, asks_unreadably, questions_in
 from tasks_app.agent.gate.path_patterns import allowed
+from tasks_app.agent.spools import spooled_asks
 from tasks_app.config.faults import ConfigInvalid
 from tasks_app.config.pipeline import load_project_config
 from tasks_app.config.task_file import parse_task
-from tasks_app.config.validation.json_text import read_json
+from tasks_app.config.validation.settings_file import read_json
 from tasks_app.core.errors import BadInput, CatHerderError
 from tasks_app.core.phases import Phase
 from tasks_app.git import Repository, TreeFile, inspect_source
@@ -26,8 +26,8 @@ from tasks_app.history.events.lines import format_event
 from tasks_app.models import Event, EventKind, paths
 from tasks_app.services.projects.projects import add_project
 from tasks_app.services.projects.task_files import RepositoryTaskFiles
-from tasks_app.web.rendering.ansi import render_ansi
 from tasks_app.web.rendering.markdown import render_markdown
+from tasks_app.web.rendering.words import render_ansi
 from tests.browser import signed_in
 from tests.integration.git_repository import GitRepository
 from tests.runner import ONE_STEP, TWO_STEPS, Runner, diff_of, results

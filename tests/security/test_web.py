@@ -20,7 +20,7 @@ from catherder_site.asgi import BODY_LIMIT, application, exists
 from tasks_app.api.problems import MAX_ERRORS
 from tasks_app.asgi_layers import body_limits
 from tasks_app.asgi_layers.body_limits import STRANGERS_LIMIT, Credentials, LimitedBodies
-from tasks_app.history.events.append import append_one
+from tasks_app.history.events.blocks import append_one
 from tasks_app.models import DecisionEvent, EventKind, Project, Question, QuestionState, Scope, User
 from tasks_app.sandbox import Sandbox
 from tasks_app.services.accounts import make_token

@@ -21,7 +21,7 @@ from django.db import close_old_connections
 
 from tasks_app.agent.leftover_processes import marked_processes
 from tasks_app.core.phases import ENDED, Phase
-from tasks_app.engine.runs.deaths import DEATHS
+from tasks_app.engine.runs.recovery import DEATHS
 from tasks_app.git import committed_text
 from tasks_app.management.commands.up import children
 from tasks_app.management.supervisor import Child, listen

@@ -13,10 +13,17 @@ from typing import Any
 import pytest
 
 from tasks_app.agent import ask
-from tasks_app.agent.ask_spool import spool_folder, spooled_asks
-from tasks_app.agent.reply_spool import reply_folder, spooled_replies
 from tasks_app.agent.run_setup import write_decisions
-from tasks_app.agent.said_spool import NotDone, UnfitDecision, said_folder, spooled_said
+from tasks_app.agent.spools import (
+    NotDone,
+    UnfitDecision,
+    reply_folder,
+    said_folder,
+    spool_folder,
+    spooled_asks,
+    spooled_replies,
+    spooled_said,
+)
 from tasks_app.core.types import KnownDecision
 
 INSTALLED = Path(sys.executable).with_name("cat-herder")

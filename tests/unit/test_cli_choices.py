@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tasks_app.cli.choices import resolve_choice
+from tasks_app.cli.terminal import resolve_choice
 
 
 def item(*labels: str, several: bool = False) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tasks_app.cli.keyboard import Keyboard, flush_terminal
+from tasks_app.cli.terminal import Keyboard, flush_terminal
 
 ROOT = Path(__file__).parents[2]
 
@@ -94,7 +94,7 @@ def test_ctrl_d_is_an_end(terminal: tuple[Keyboard, int]) -> None:
 
 SHELL = """\
 import os, sys
-from tasks_app.cli.keyboard import flush_terminal
+from tasks_app.cli.terminal import flush_terminal
 print("typed", flush=True)
 os.read(int(sys.argv[2]), 1)
 if sys.argv[1] == "flush":

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tasks_app.cli.stable_files import FileState, StableFiles, task_file_states
+from tasks_app.cli.repository import FileState, StableFiles, task_file_states
 
 
 def state(modified: int = 1, size: int = 10) -> FileState:

@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
-from tasks_app.config.check import FileExistsCheck, NoCheck, ShellCheck
 from tasks_app.config.faults import ConfigInvalid
-from tasks_app.config.limits import Limits
 from tasks_app.config.pipeline import (
     BUILT_IN_PIPELINE,
+    FileExistsCheck,
+    NoCheck,
     ProjectConfig,
+    ShellCheck,
     StepConfig,
     choose_pipeline,
     load_project_config,
@@ -20,9 +21,15 @@ from tasks_app.config.pipeline import (
     step_to_json,
 )
 from tasks_app.config.planning import clarified_from
-from tasks_app.config.publish import PublishConfig, publish_from_json, publish_to_json
+from tasks_app.config.repository_settings import (
+    Limits,
+    PublishConfig,
+    publish_from_json,
+    publish_to_json,
+    setup_from_json,
+    setup_to_json,
+)
 from tasks_app.config.schema import json_schema
-from tasks_app.config.setup import setup_from_json, setup_to_json
 from tasks_app.config.yaml_text import read_yaml
 from tasks_app.core.errors import BadInput
 

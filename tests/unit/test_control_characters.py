@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tasks_app.core.control_characters import strip_controls, visible
+from tasks_app.core.text import strip_controls, visible
 from tasks_app.web.middleware import in_page
 
 APP = Path(__file__).parents[2] / "tasks_app"
@@ -54,7 +54,7 @@ def test_hidden_characters_are_shown_to_those_who_judge_a_text() -> None:
 
 def test_no_other_module_removes_control_characters() -> None:
     """Of the others one makes classes of a terminal's colours, and one reads escapes of shell lines."""
-    allowed = {"core/control_characters.py", "web/rendering/ansi.py", "agent/gate/shell_words.py"}
+    allowed = {"core/text.py", "web/rendering/words.py", "agent/gate/shell_words.py"}
     found = {
         path.relative_to(APP).as_posix()
         for path in APP.rglob("*.py")

@@ -10,14 +10,16 @@ import pytest
 from hypothesis import assume, given
 from hypothesis.strategies import sampled_from, text
 
-from tasks_app.config.decision_files import (
+from tasks_app.config.decision_records import (
     MAX_BYTES,
     MAX_STATEMENT,
+    DecisionRecord,
     NoDecision,
     decision_files,
     read_decision,
+    record_text,
+    with_front_matter,
 )
-from tasks_app.config.decision_records import DecisionRecord, record_text, with_front_matter
 
 #: Characters with a meaning in Markdown and YAML, and others.
 _TEXT = sampled_from("#=->`~*_<![]():|&\\\"' \n\n\tabc1.é🐱")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tasks_app.cli.decision_options import Marked, marked
+from tasks_app.cli.decisions import Marked, marked
 from tasks_app.services.decisions.answering import Remember
 
 PROJECT, PATHS = Remember("project"), Remember("paths", paths=["src/**", "docs/*.md"])

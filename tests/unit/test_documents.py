@@ -19,12 +19,10 @@ from packaging.requirements import Requirement
 from pydantic import BaseModel
 
 from tasks_app.api.app import document as openapi
-from tasks_app.config.limits import Limits
 from tasks_app.config.pipeline import ProjectFile, StepConfig, load_project_config
-from tasks_app.config.publish import PublishConfig
-from tasks_app.config.reading import file_keys
-from tasks_app.config.setup import CacheConfig, SetupConfig
+from tasks_app.config.repository_settings import CacheConfig, Limits, PublishConfig, SetupConfig
 from tasks_app.config.task_file import FrontMatter, parse_task
+from tasks_app.config.yaml_text import file_keys
 from tasks_app.core.environment import Environment
 from tasks_app.models import Scope
 from tasks_app.notifications.webhook import signature

@@ -23,7 +23,7 @@ from tasks_app.core.environment import (
 )
 from tasks_app.core.environment_values import Bind
 from tasks_app.core.errors import BadSetting
-from tasks_app.core.private_files import prepare_data_dir, store_url
+from tasks_app.core.files import prepare_data_dir, store_url
 
 DEFAULTS = {
     "data_dir": BASE_DIR / "data",

@@ -9,13 +9,13 @@ from pathlib import Path
 
 SCRIPT = """
 import gc, json
-from tasks_app.core import garbage
+from tasks_app.core import process_memory
 
 gc.disable()
 loaded = [[] for _ in range(1_000)]
-garbage.keep_what_is_loaded()
+process_memory.keep_what_is_loaded()
 frozen = [gc.get_freeze_count()]
-for _ in range(garbage.FREEZES + 1):
+for _ in range(process_memory.FREEZES + 1):
     loaded += [[] for _ in range(1_000)]
     gc.collect(1)
     frozen.append(gc.get_freeze_count())

@@ -24,7 +24,7 @@ from tasks_app.agent.gate.hook import (
 )
 from tasks_app.agent.questions import ask_from_call
 from tasks_app.agent.run_setup import install_gate
-from tasks_app.core.control_characters import visible
+from tasks_app.core.text import visible
 
 ASKS = [
     # Plain, in every kind of quotes.

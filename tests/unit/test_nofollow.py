@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tasks_app.core.nofollow import NotRegularFile, create_file, open_file, open_folder
+from tasks_app.core.files import NotRegularFile, create_file, open_file, open_folder
 
 APP = Path(__file__).parents[2] / "tasks_app"
 
@@ -115,4 +115,4 @@ def test_no_other_module_opens_without_following_links() -> None:
     found = [
         path.relative_to(APP).as_posix() for path in APP.rglob("*.py") if "O_NOFOLLOW" in path.read_text()
     ]
-    assert found == ["core/nofollow.py"]
+    assert found == ["core/files.py"]

@@ -15,7 +15,7 @@ from tasks_app.core.allowed_networks import IpAddressRefused, is_allowed, resolv
 from tasks_app.models import Digest, Preferences, User
 from tasks_app.notifications.chat_child import option_error
 from tasks_app.notifications.plain_text import neutralise_markup, one_line, to_lines
-from tasks_app.notifications.timing import MAX_ATTEMPTS, after_quiet_hours, retry_delay, when_due
+from tasks_app.notifications.preferences import MAX_ATTEMPTS, after_quiet_hours, retry_delay, when_due
 from tasks_app.notifications.webhook import signature
 
 INSIDE = (

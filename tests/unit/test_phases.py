@@ -12,8 +12,7 @@ import pytest
 from django.db import connection
 
 from tasks_app.core.errors import IllegalMove
-from tasks_app.core.moves import MOVES, allowed
-from tasks_app.core.phases import CANCELLABLE, ENDED, PHASE_DISPLAYS, RESUMABLE, Phase
+from tasks_app.core.phases import CANCELLABLE, ENDED, MOVES, PHASE_DISPLAYS, RESUMABLE, Phase, allowed
 from tasks_app.history import transitions
 from tasks_app.history.transitions import move, move_between_tasks
 from tasks_app.models import Change, ChangeKind, Sequence, SequenceTransition, Step, Task, Transition

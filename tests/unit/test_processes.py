@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tasks_app.core.process_files import read_process_file
+from tasks_app.core.files import read_process_file
 from tests.forkserver import REPOSITORY
 from tests.waiting import wait_until
 

@@ -13,11 +13,17 @@ from tasks_app.core.types import KnownDecision
 from tasks_app.prompting.assembly import EarlierAccount, HistoryEntry, PromptParts, assemble
 from tasks_app.prompting.criteria import Criteria, DescribedCheck
 from tasks_app.prompting.decisions import tokens_of
-from tasks_app.prompting.feedback import Feedback, failed_check_feedback
+from tasks_app.prompting.feedback import (
+    Feedback,
+    OpenThread,
+    Remark,
+    failed_check_feedback,
+    rerun_feedback,
+    review_feedback,
+)
 from tasks_app.prompting.instructions import load_step_instructions
 from tasks_app.prompting.intro import read_interaction_intro
 from tasks_app.prompting.replay import with_feedback
-from tasks_app.prompting.review import OpenThread, Remark, rerun_feedback, review_feedback
 from tests.unit.golden_files import assert_golden
 
 PROMPTS = Path(__file__).parents[2] / "prompts"

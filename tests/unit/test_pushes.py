@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tasks_app.git import pushes
-from tasks_app.git.pushes import PushMalformed, PushReader
+from tasks_app.git import publishing
+from tasks_app.git.publishing import PushMalformed, PushReader
 from tests.integration.git_repository import GitRepository
 
 REF = f"{'0' * 40} {'1' * 40} refs/x\0report-status side-band-64k".encode()
@@ -127,7 +127,7 @@ def test_a_bomb_is_left_where_it_is_longer_than_it_says() -> None:
 
 
 def test_a_push_with_deltas_to_endless_objects_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pushes, "_MOST_BASES", 3)
+    monkeypatch.setattr(publishing, "_MOST_BASES", 3)
     deltas = [entry(7, b"x", base=bytes([number] * 20)) for number in range(4)]
     assert len(read(COMMANDS + sealed(*deltas[:3], deltas[0])).bases) == 3
     with pytest.raises(PushMalformed, match="more than 3 objects"):

@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 from django.template.loader import render_to_string
 
-from tasks_app.core.control_characters import strip_controls
 from tasks_app.core.dollars import dollars
 from tasks_app.core.durations import duration_in_words
-from tasks_app.history.events.tools import summarise
+from tasks_app.core.text import strip_controls
+from tasks_app.history.events.lines import summarise
 from tasks_app.web.rendering import words
-from tasks_app.web.rendering.ansi import render_ansi
+from tasks_app.web.rendering.activity import Output
 from tasks_app.web.rendering.diff import FileDiff, parse_diff
-from tasks_app.web.rendering.entries import Output
 from tasks_app.web.rendering.markdown import plain_text, render_inline, render_markdown
 from tasks_app.web.rendering.tools import edit_lines, shown_input
+from tasks_app.web.rendering.words import render_ansi
 from tests.steps import steps
 
 HOSTILE = [

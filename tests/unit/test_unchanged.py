@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tasks_app.git import unchanged
-from tasks_app.git.unchanged import Remembered, fingerprint
+from tasks_app.git import durable
+from tasks_app.git.durable import Remembered, fingerprint
 
 
 @pytest.fixture
@@ -109,7 +109,7 @@ def test_a_link_is_not_followed(folder: Path, tmp_path: Path) -> None:
 
 
 def test_too_many_files_have_none(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unchanged, "MOST_ENTRIES", 5)
+    monkeypatch.setattr(durable, "MOST_ENTRIES", 5)
     assert fingerprint([folder])
     (folder / "one more").touch()
     assert fingerprint([folder]) is None
@@ -120,7 +120,7 @@ def test_what_is_gone_has_none(folder: Path) -> None:
     assert fingerprint([folder]) is None
 
 
-@pytest.mark.skipif(unchanged._file_system(Path("/dev/shm").stat().st_dev) != "tmpfs", reason="no tmpfs")
+@pytest.mark.skipif(durable._file_system(Path("/dev/shm").stat().st_dev) != "tmpfs", reason="no tmpfs")
 def test_a_file_system_that_does_not_tell_of_mappings_has_none() -> None:
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
         assert fingerprint([Path(folder)]) is None
@@ -139,7 +139,7 @@ def test_only_the_same_fingerprint_gives_the_result_back() -> None:
 
 
 def test_no_more_are_remembered_than_fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unchanged, "MOST_REMEMBERED", 2)
+    monkeypatch.setattr(durable, "MOST_REMEMBERED", 2)
     remembered: Remembered[int] = Remembered()
     for number in range(3):
         remembered.put(number, "x", number)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tasks_app.config.validation.packages import ScriptCall, make_targets, script_called
-from tasks_app.config.validation.shell_words import simple_commands
+from tasks_app.config.validation.runnable import ScriptCall, make_targets, script_called, simple_commands
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from django.core.management import call_command
 from django.db import connection
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from tasks_app.operations import loading, new_database, rows
+from tasks_app.operations import new_database, rows
 from tasks_app.operations.archive import MANIFEST, SUMMARY
 from tasks_app.operations.restore import Verified, open_backup
 from tests.schema import schema_of
@@ -46,7 +46,7 @@ def differences() -> list[str]:
 
 def _load(made: BaseDatabaseWrapper, backup: Verified) -> Rows:
     """Load the rows of the backup. Return them."""
-    loader = loading.Loader(made, backup.manifest, new_data_dir=Path(backup.manifest["data_dir"]))
+    loader = rows.Loader(made, backup.manifest, new_data_dir=Path(backup.manifest["data_dir"]))
     members = (one for one in backup.reader.members() if one[0] not in (MANIFEST, SUMMARY))
     found: Rows = {}
     with loader.transaction():

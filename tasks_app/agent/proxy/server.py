@@ -36,7 +36,7 @@ from tasks_app.agent.proxy.connections import (
 from tasks_app.agent.proxy.meter import Exchange, Refused, RunLimits, RunMeter
 from tasks_app.agent.proxy.request_reader import BadRequestBody, RequestReader
 from tasks_app.agent.proxy.response_reader import ResponseReader
-from tasks_app.core.temporary_folders import temporary_folder
+from tasks_app.core.files import temporary_folder
 
 if TYPE_CHECKING:
     from tasks_app.agent.proxy.spans import RunSpans

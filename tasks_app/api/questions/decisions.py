@@ -13,11 +13,9 @@ from pydantic import Field
 
 from tasks_app import permissions
 from tasks_app.api.auth import authenticators, principal_of
-from tasks_app.api.base import DecisionNumber, Flag, Input, ProjectName, Storable
-from tasks_app.api.declarations import responses
+from tasks_app.api.base import DecisionNumber, Flag, Input, Paging, ProjectName, Storable, page_of, responses
 from tasks_app.api.idempotency import once
-from tasks_app.api.paging import Paging, page_of
-from tasks_app.config.decision_files import MAX_REASON, MAX_STATEMENT
+from tasks_app.config.decision_records import MAX_REASON, MAX_STATEMENT
 from tasks_app.models import DECISION_SHOWN_WITH, DecisionScope, DecisionState, Scope
 from tasks_app.models.decision import ALL
 from tasks_app.schemas.base import Out

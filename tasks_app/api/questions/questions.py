@@ -13,12 +13,20 @@ from pydantic import Field
 
 from tasks_app import permissions
 from tasks_app.api.auth import authenticators, principal_of
-from tasks_app.api.base import Input, Number, Problem, QuestionId
-from tasks_app.api.declarations import responses, sends
+from tasks_app.api.base import (
+    Input,
+    Name,
+    Number,
+    Paging,
+    Problem,
+    QuestionId,
+    SearchFilters,
+    page_of,
+    responses,
+    sends,
+)
 from tasks_app.api.exports import KINDS, ExportFormat, export_response
-from tasks_app.api.filters import Name, SearchFilters
 from tasks_app.api.idempotency import once
-from tasks_app.api.paging import Paging, page_of
 from tasks_app.api.problems import Kind, Refused
 from tasks_app.api.questions.decisions import RememberIn, StanceIn
 from tasks_app.core.errors import BadInput, NotOpen

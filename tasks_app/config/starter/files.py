@@ -11,9 +11,9 @@ from tasks_app.config.faults import ConfigInvalid
 from tasks_app.config.pipeline import load_project_config
 from tasks_app.config.repository_settings import DEFAULT_TASK_FOLDER
 from tasks_app.config.schema import json_schema
-from tasks_app.config.validation.packages import MAKEFILES, make_targets
 from tasks_app.config.validation.permission import NEW_FILE, SETTINGS_FILE, has_permission
 from tasks_app.config.validation.repository_context import RepositoryContext, read_text
+from tasks_app.config.validation.runnable import MAKEFILES, make_targets
 from tasks_app.config.validation.settings_file import CONFIG_FILE
 from tasks_app.core.errors import BadInput
 from tasks_app.prompting.instructions import SELF, repository_path

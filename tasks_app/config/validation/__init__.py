@@ -3,11 +3,10 @@
 Nothing of the repository is run. Free of Django and of the database.
 """
 
-from tasks_app.config.validation.committed import laid_out, validate_commit
 from tasks_app.config.validation.findings import Finding, Report, Severity
 from tasks_app.config.validation.git_state import is_repository
 from tasks_app.config.validation.permission import SETTINGS_FILE, grant_permission
-from tasks_app.config.validation.repository import may_ask, validate
+from tasks_app.config.validation.repository import laid_out, may_ask, validate, validate_commit
 from tasks_app.config.validation.repository_context import RepositoryContext
 
 __all__ = [

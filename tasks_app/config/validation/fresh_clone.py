@@ -15,9 +15,8 @@ from dataclasses import dataclass
 from tasks_app.config.faults import ConfigInvalid, shown
 from tasks_app.config.fields import as_list
 from tasks_app.config.validation.findings import Finding, Severity, warning
-from tasks_app.config.validation.json_text import read_json
 from tasks_app.config.validation.repository_context import RepositoryContext, read_text
-from tasks_app.config.validation.settings_file import CONFIG_FILE, SettingsFile
+from tasks_app.config.validation.settings_file import CONFIG_FILE, SettingsFile, read_json
 
 GITMODULES, GITATTRIBUTES = ".gitmodules", ".gitattributes"
 #: The files at the top of a repository that are read here.

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from tasks_app.config.faults import Problem
 from tasks_app.config.validation.findings import Finding, Severity, warning
 from tasks_app.config.validation.repository_context import RepositoryContext
-from tasks_app.core.nofollow import path_inside
+from tasks_app.core.files import path_inside
 from tasks_app.git import linked_text
 from tasks_app.prompting.project_instructions import (
     INSTRUCTION_FILES,

@@ -15,8 +15,8 @@ from pathlib import Path
 
 from tasks_app.config.faults import ConfigInvalid, Problem, shown
 from tasks_app.config.validation.findings import Finding, Severity, findings_in
-from tasks_app.config.validation.json_text import line_of, member, read_json, top, with_added
 from tasks_app.config.validation.repository_context import RepositoryContext, read_text
+from tasks_app.config.validation.settings_file import line_of, member, read_json, top, with_added
 from tasks_app.core.errors import BadInput
 
 SETTINGS_FILE = ".claude/settings.json"

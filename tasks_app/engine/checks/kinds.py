@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from tasks_app.config.limits import CHECK_SECONDS
+from tasks_app.config.repository_settings import CHECK_SECONDS
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from tasks_app.config.pipeline import step_from_json
 from tasks_app.config.planning import writes_plan
 from tasks_app.core.phases import Phase
-from tasks_app.core.storable import storable_text
+from tasks_app.core.text import storable_text
 from tasks_app.core.types import PLAN_FILE
 from tasks_app.engine.lease import Lease
 from tasks_app.git import committed_blob, committed_bytes, replace_file, working_text

@@ -18,8 +18,8 @@ from tasks_app.agent.call_permissions import (
 from tasks_app.agent.port import CallPermission
 from tasks_app.core.types import Ask, AskItem, AskKind, AskWay, Option
 from tasks_app.engine.prompts.run_feedback import answered_by, applied_note, joined
+from tasks_app.history.events.lines import summarise
 from tasks_app.history.events.reading import Events
-from tasks_app.history.events.tools import summarise
 from tasks_app.models import EventKind, Outcome, Question, QuestionKind, Run, Step, Verdict, paths
 
 

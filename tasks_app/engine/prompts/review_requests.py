@@ -6,17 +6,15 @@ from collections.abc import Sequence
 
 from django.utils import timezone
 
-from tasks_app.agent.transcript_port import Transcript
-from tasks_app.agent.transcripts import has_prompt
-from tasks_app.config.check import NoCheck
-from tasks_app.config.pipeline import step_from_json
+from tasks_app.agent.transcripts import Transcript, has_prompt
+from tasks_app.config.pipeline import NoCheck, step_from_json
 from tasks_app.core.errors import WorkspaceError
 from tasks_app.core.types import PLAN_FILE
 from tasks_app.git import changed_files, committed_text
 from tasks_app.models import Outcome, Review, ReviewThread, ReviewVerdict, Run, Step, paths
 from tasks_app.prompting.assembly import EarlierAccount
-from tasks_app.prompting.feedback import Feedback
-from tasks_app.prompting.review import (
+from tasks_app.prompting.feedback import (
+    Feedback,
     OpenThread,
     Remark,
     later_steps_feedback,

@@ -7,9 +7,8 @@ from functools import lru_cache, partial
 
 from tasks_app.agent.gate.path_patterns import allowed
 from tasks_app.agent.gate.patterns import CALL_PATTERN, WRITING
-from tasks_app.config.check import FileExistsCheck, NoCheck
-from tasks_app.config.pipeline import step_from_json
-from tasks_app.config.setup import setup_from_json
+from tasks_app.config.pipeline import FileExistsCheck, NoCheck, step_from_json
+from tasks_app.config.repository_settings import setup_from_json
 from tasks_app.core.asked_items import chosen_options
 from tasks_app.core.types import PLAN_FILE
 from tasks_app.engine.planning import clarifying

@@ -13,19 +13,17 @@ from django.utils import timezone
 
 from tasks_app.agent.port import Ending, RunResult
 from tasks_app.config.pipeline import step_from_json
-from tasks_app.core.control_characters import visible
 from tasks_app.core.errors import IllegalMove
 from tasks_app.core.phases import Phase
-from tasks_app.core.storable import storable, storable_text
+from tasks_app.core.text import storable, storable_text, visible
 from tasks_app.core.types import Ask, Evidence
 from tasks_app.engine.lease import Lease
 from tasks_app.engine.prompts.review_requests import mark_delivered
-from tasks_app.engine.runs.question_columns import columns_of_question
+from tasks_app.engine.runs.decisions import columns_of_question
 from tasks_app.engine.runs.run_recorder import RunRecorder
 from tasks_app.engine.temporary_faults import retry_pause
 from tasks_app.history.audit import record
-from tasks_app.history.events.append import NewEvent
-from tasks_app.history.events.payloads import question_payload
+from tasks_app.history.events.blocks import NewEvent, question_payload
 from tasks_app.history.transitions import move
 from tasks_app.models import (
     Action,

@@ -1,24 +1,96 @@
-"""What agents say: which decisions they followed, which do not fit (D3), and that a task is not done."""
+"""What is stored of a question: its decisions, and columns for the figures of the usage page (SPEC D8)."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
-from functools import partial
+from functools import partial, reduce
 from itertools import takewhile
+from operator import or_
 from pathlib import Path
+from typing import Any
 
-from django.db.models import F, Value
+from django.db.models import F, Q, Value
 from django.db.models.functions import Concat
+from django.utils import timezone
 
-from tasks_app.agent.said_spool import NotDone, Said, UnfitDecision, spooled_said
-from tasks_app.agent.spool import Spooled
+from tasks_app.agent.gate.patterns import WRITING
+from tasks_app.agent.spools import NotDone, Said, Spooled, UnfitDecision, spooled_said
+from tasks_app.core.asked_items import item_keys, recommended_items
+from tasks_app.core.types import Ask
 from tasks_app.engine.lease import Lease
 from tasks_app.engine.runs.spool_collector import SpoolCollector
-from tasks_app.models import Decision, DecisionEvent, DecisionEventKind, ReviewReason, Run
+from tasks_app.history.events.reading import Events
+from tasks_app.models import (
+    Decision,
+    DecisionEvent,
+    DecisionEventKind,
+    EventKind,
+    Question,
+    ReviewReason,
+    Run,
+    Step,
+    Task,
+)
 from tasks_app.prompting.decisions import FOLLOWED, MARKS
 from tasks_app.prompting.feedback import NOT_DONE
 from tasks_app.services.decisions.content import decisions_for, holding_for
+
+#: A question is compared with this many of the newest ones of its project, so that asking stays quick.
+MOST_COMPARED = 2_000
+
+
+def columns_of_question(task: Task, step: Step, ask: Ask, items: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return the columns of a new question. Everything that is asked before the work is about the goal.
+
+    The events of its run must be stored by then.
+    """
+    keys = item_keys(items)
+    return {
+        "about_goal": ask.about_goal or step.is_clarifying,
+        "is_late": ask.about_goal and not step.is_clarifying and _has_worked(step),
+        "worked_seconds": _worked_seconds(task),
+        "recommended": recommended_items(items),
+        "item_keys": keys,
+        "asked_before": _asked_before(task, keys),
+    }
+
+
+def _has_worked(step: Step) -> bool:
+    """Return whether work had begun: in a step before, or in this one with a tool that writes files.
+
+    A call that failed or was refused wrote nothing. What an agent writes with shell commands is not seen.
+    """
+    if step.position > 1:
+        return True
+    events = Events(Q(run__in=step.current_runs))
+    if not events.of_kinds([EventKind.TOOL_USE]).any_with("name", WRITING):
+        return False
+    writing: set[str] = set()
+    for event in events.of_kinds([EventKind.TOOL_USE, EventKind.TOOL_RESULT]).all():
+        if event.payload.get("name") in WRITING:
+            writing.add(event.payload["id"])
+        elif event.payload.get("is_error"):
+            writing.discard(event.payload.get("tool_use_id", ""))
+    return bool(writing)
+
+
+def _worked_seconds(task: Task) -> float | None:
+    """Return the seconds since the task's start without its pauses; it is working now."""
+    if task.started_at is None:
+        return None
+    return max(0.0, (timezone.now() - task.started_at).total_seconds() - task.paused_seconds)
+
+
+def _asked_before(task: Task, keys: str) -> bool:
+    """Return whether an item with one of the keys was asked in the project before."""
+    wanted = [Q(item_keys__contains=key) for key in keys.split()]
+    newest = Question.objects.filter(task__project=task.project_id).order_by("-asked_at")[:MOST_COMPARED]
+    return bool(wanted) and Question.objects.filter(reduce(or_, wanted), pk__in=newest.values("pk")).exists()
+
+
+# What agents say: which decisions they followed, which do not fit (D3), and that a task is not done.
+
 
 _MAX_TEXT = 200_000
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import asdict
 
-from tasks_app.config.check import FileExistsCheck, ShellCheck
-from tasks_app.config.pipeline import StepConfig, step_from_json
+from tasks_app.config.pipeline import FileExistsCheck, ShellCheck, StepConfig, step_from_json
 from tasks_app.core.phases import Phase
 from tasks_app.core.types import PLAN_FILE
 from tasks_app.engine.checks import Check, CheckReport, FileExists, NoCheck, Shell, run_checks
@@ -18,7 +17,7 @@ from tasks_app.engine.runs.guard import guard_report, plan_report, task_files_re
 from tasks_app.engine.runs.run_recorder import RunRecorder
 from tasks_app.engine.ticker import Ticker
 from tasks_app.engine.worker_context import WorkerContext
-from tasks_app.engine.workers.toolchains import toolchains_of
+from tasks_app.engine.workers.machine import toolchains_of
 from tasks_app.engine.workspaces.merging import merge_report
 from tasks_app.engine.workspaces.recording import (
     commit_checkpoint,
@@ -28,7 +27,7 @@ from tasks_app.engine.workspaces.recording import (
     say_what_checks_saw,
 )
 from tasks_app.engine.workspaces.setup import setup_folders
-from tasks_app.history.events.append import NewEvent, append_one
+from tasks_app.history.events.blocks import NewEvent, append_one
 from tasks_app.history.transitions import move
 from tasks_app.models import EventKind, Outcome, Run, Step, paths
 from tasks_app.prompting.feedback import NOT_DONE

@@ -11,9 +11,9 @@ from django.db.models.functions import Coalesce
 from django.utils import timezone
 
 from tasks_app.agent.port import CallPermission, HaltingTools
-from tasks_app.agent.transcript_port import Transcript
 from tasks_app.agent.transcripts import (
     CallResult,
+    Transcript,
     deferred_call,
     deferred_calls,
     has_prompt,
@@ -21,8 +21,8 @@ from tasks_app.agent.transcripts import (
     stored_transcript,
     was_read,
 )
-from tasks_app.config.limits import STEP_SECONDS
 from tasks_app.config.pipeline import step_from_json
+from tasks_app.config.repository_settings import STEP_SECONDS
 from tasks_app.core.errors import TranscriptDamaged
 from tasks_app.engine.prompts.answer_permissions import has_question, permissions_of, write_answers_again
 from tasks_app.engine.prompts.review_requests import (
@@ -43,9 +43,8 @@ from tasks_app.engine.prompts.run_feedback import (
     portal_notes,
 )
 from tasks_app.engine.prompts.values import step_prompt, threshold_text
-from tasks_app.engine.runs.database_transcripts import DatabaseTranscriptStore
-from tasks_app.history.events.past import past_actions
-from tasks_app.history.events.reading import Events
+from tasks_app.engine.runs.run_recorder import DatabaseTranscriptStore
+from tasks_app.history.events.reading import Events, past_actions
 from tasks_app.models import EventKind, Outcome, Question, QuestionKind, Reason, Review, Run, Step, paths
 from tasks_app.prompting.feedback import Feedback, lost_work_feedback, retry_feedback, threshold_feedback
 from tasks_app.prompting.replay import replay, with_feedback

@@ -1,4 +1,4 @@
-"""The recorder of a run: it stores events and transcript in the database, fenced by the lease."""
+"""A run as it is stored while its agent works: events, figures, and the transcript of its session."""
 
 from __future__ import annotations
 
@@ -13,18 +13,34 @@ from django.db import IntegrityError, connection
 from tasks_app.agent.port import AgentEvent, RunResult
 from tasks_app.agent.questions import ask_from_call
 from tasks_app.core.phases import Phase
-from tasks_app.core.storable import storable_text
+from tasks_app.core.text import storable_text
 from tasks_app.core.types import Usage, main_model
 from tasks_app.engine.crashpoints import crash_point
 from tasks_app.engine.lease import SECONDS, Lease
-from tasks_app.engine.runs.database_transcripts import DatabaseTranscriptStore
 from tasks_app.engine.runs.spool_collector import SpoolCollector
 from tasks_app.engine.stopping import Stopped, StopReason, StopSignal
 from tasks_app.engine.temporary_faults import PATIENCE, retry_during_faults
-from tasks_app.history.events.append import NewEvent, append
+from tasks_app.history.events.blocks import NewEvent, append
 from tasks_app.models import EventKind, Run, SessionEntry
 from tasks_app.models.run import stored_by_model
-from tasks_app.services.costs.run_budget import dollars_for_run
+from tasks_app.services.costs.budgets import dollars_for_run
+
+
+class DatabaseTranscriptStore:
+    """Stores transcripts for `tasks_app.agent.transcripts`, with keys and entries as the SDK defines them."""
+
+    def append_transcript(self, key: Mapping[str, str], entries: list[dict[str, Any]]) -> None:
+        SessionEntry.objects.append(key, entries)
+
+    def load_transcript(self, key: Mapping[str, str]) -> list[dict[str, Any]] | None:
+        return SessionEntry.objects.entries(key)
+
+    def transcript_subpaths(self, key: Mapping[str, str]) -> list[str]:
+        return SessionEntry.objects.subpaths(key)
+
+
+# The recorder of a run: it stores events and transcript in the database, fenced by the lease.
+
 
 #: Events of one message in one transaction, which nobody else can write meanwhile on SQLite.
 EVENTS_AT_ONCE = 200

@@ -13,8 +13,7 @@ from tasks_app.engine.runs.judging import check_work
 from tasks_app.engine.worker_context import WorkerContext
 from tasks_app.engine.workspaces.recording import commit_for_sequence
 from tasks_app.history.audit import record
-from tasks_app.history.events.append import append_one
-from tasks_app.history.events.payloads import question_payload
+from tasks_app.history.events.blocks import append_one, question_payload
 from tasks_app.history.transitions import move, move_between_tasks
 from tasks_app.models import (
     Action,

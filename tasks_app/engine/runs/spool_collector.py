@@ -6,8 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
-from tasks_app.agent.reply_spool import SpooledReply, spooled_replies
-from tasks_app.agent.spool import Spooled
+from tasks_app.agent.spools import Spooled, SpooledReply, spooled_replies
 from tasks_app.engine.lease import Lease
 from tasks_app.models import Run, Task, paths
 from tasks_app.services.reviews.threads import AgentReply, store_agent_replies

@@ -34,25 +34,24 @@ from tasks_app.engine.runs.conclude import (
     postpone,
     store_result,
 )
-from tasks_app.engine.runs.deaths import deaths_without_progress, fail_if_hopeless
 from tasks_app.engine.runs.decisions import note_followed, said_collector
 from tasks_app.engine.runs.judging import fail_if_not_done, judge
 from tasks_app.engine.runs.next_run import NextRun, halting_tools, next_run, timeout_of
+from tasks_app.engine.runs.recovery import deaths_without_progress, fail_if_hopeless
 from tasks_app.engine.runs.run_recorder import RunRecorder
 from tasks_app.engine.runs.soft_limit import ask_if_soft_limit_reached, end_early_if_due
 from tasks_app.engine.runs.spool_collector import last_run_of, reply_collector
 from tasks_app.engine.stopping import Stopped, StopReason
 from tasks_app.engine.traces.spans import context_of_run
 from tasks_app.engine.worker_context import WorkerContext
-from tasks_app.engine.workers.toolchains import toolchains_of
+from tasks_app.engine.workers.machine import toolchains_of
 from tasks_app.engine.workspaces.recording import record_work
 from tasks_app.engine.workspaces.setup import setup_folders
 from tasks_app.engine.workspaces.workspace import prepare_workspace
-from tasks_app.history.events.append import NewEvent
+from tasks_app.history.events.blocks import NewEvent
 from tasks_app.history.transitions import move
 from tasks_app.models import EventKind, Outcome, QuestionKind, Run, Step, Task, paths
-from tasks_app.services.costs.budgets import budgets_of_task, next_month
-from tasks_app.services.costs.run_budget import dollars_for_run
+from tasks_app.services.costs.budgets import budgets_of_task, dollars_for_run, next_month
 from tasks_app.services.costs.soft_limit import must_end_early, spent_by
 from tasks_app.services.decisions.applying import apply_decisions
 from tasks_app.services.decisions.content import decisions_for, known_decision

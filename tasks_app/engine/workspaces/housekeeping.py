@@ -21,7 +21,7 @@ from django.utils import timezone
 
 from tasks_app.agent.proxy.server import SOCKET_FOLDER
 from tasks_app.core.errors import WorkspaceError
-from tasks_app.core.temporary_folders import abandoned_folders
+from tasks_app.core.files import abandoned_folders
 from tasks_app.engine.temporary_faults import temporary_fault
 from tasks_app.engine.workspaces.cleaning import BUSY, Cleaned, clean_workspaces, remove_half_made_clones
 from tasks_app.git.pruning import prune, remove_unfinished_files

@@ -12,20 +12,19 @@ from pathlib import Path
 from django.conf import settings
 
 from tasks_app.core.errors import SubmodulesUnavailable, WorkspaceError
-from tasks_app.core.storable import storable_text
+from tasks_app.core.text import storable_text
 from tasks_app.engine.lease import Lease
 from tasks_app.engine.temporary_faults import temporary_fault
 from tasks_app.engine.worker_context import WorkerContext
-from tasks_app.engine.workers.machine import has_git_lfs
-from tasks_app.engine.workers.toolchains import toolchains_of
+from tasks_app.engine.workers.machine import has_git_lfs, toolchains_of
 from tasks_app.engine.workspaces.merging import merged_into
-from tasks_app.engine.workspaces.record_again import restore_lost_work
 from tasks_app.engine.workspaces.recording import (
     RECORDING_ERRORS,
     add_note,
     commit_below,
     is_guarded,
     last_recorded,
+    restore_lost_work,
     set_head,
     snapshot,
 )
@@ -33,7 +32,7 @@ from tasks_app.engine.workspaces.setup import run_setup
 from tasks_app.git import EMPTY_LIST, Snapshot
 from tasks_app.git.lfs_contents import LfsContents
 from tasks_app.git.submodules import AllowedSources, Submodule, SubmoduleStore
-from tasks_app.history.events.append import append_one
+from tasks_app.history.events.blocks import append_one
 from tasks_app.models import EventKind, Outcome, Run, Step, Task, paths
 from tasks_app.services.workers.hosts import is_outdated, runs_in_workspace
 

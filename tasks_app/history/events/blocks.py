@@ -1,22 +1,88 @@
-"""The format of blocks of compressed events (see `models/event_block.py`).
-
-A block is text, compressed by zlib. The first line is a JSON object with ids, numbers, kinds and times; then
-each event has two lines, its payload and its raw message (empty if there is none). The two stand side by side
-because the message mostly repeats the payload, which compression finds only close by.
-"""
+"""Events are stored: as rows of a run in progress, and as compressed blocks of an ended one."""
 
 from __future__ import annotations
 
 import json
 import zlib
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Any
 
+from django.utils import timezone
+
+from tasks_app.core.text import bounded, storable
+from tasks_app.core.types import Json
 from tasks_app.history.events.selection import is_failure
-from tasks_app.models import Event, EventBlock, Run
+from tasks_app.models import Change, ChangeKind, Event, EventBlock, EventKind, Question, Run
+
+
+def question_payload(question: Question) -> dict[str, Json]:
+    """Return the payload of the event that shows the question in the log."""
+    return {
+        "number": question.number,
+        "question_id": question.pk,
+        "kind": question.kind,
+        "question": question.headline,
+        "items": question.items,
+        "way": question.way,
+        "evidence": question.evidence,
+    }
+
+
+# Append events to a run.
+
+
+#: Limit of one text in a payload; the raw message is stored completely.
+PAYLOAD_CHARACTERS = 1_000_000
+
+
+@dataclass(frozen=True)
+class NewEvent:
+    """An event that is not stored yet: `payload` is for people, `raw` is the agent's message."""
+
+    kind: EventKind
+    payload: dict[str, Any] = field(default_factory=dict)
+    raw: Any = None
+    at: datetime = field(default_factory=timezone.now)
+
+
+def append(run: Run, events: Sequence[NewEvent], *, seq: int) -> int:
+    """Store `events` from number `seq` on, with one change row; return the next free number.
+
+    Only one writer may call this: the holder of the lease during the run, and afterwards whoever locked the
+    task's row. A second writer fails on the unique (run, seq). Taking back the answer of a decision may come
+    during the run; then its holder goes on behind that.
+    """
+    Event.objects.bulk_create(
+        Event(
+            run=run,
+            seq=seq + offset,
+            kind=event.kind,
+            at=event.at,
+            payload=bounded(storable(event.payload), PAYLOAD_CHARACTERS),
+            raw=storable(event.raw),
+        )
+        for offset, event in enumerate(events)
+    )
+    Change.objects.create(task_id=run.step.task_id, kind=ChangeKind.EVENTS)
+    return seq + len(events)
+
+
+def append_one(run: Run, kind: EventKind, payload: dict[str, Any]) -> None:
+    """Store an event behind the others of the run, of which some may be in blocks already."""
+    Run.objects.filter(pk=run.pk).exclude(compacted_at=None).update(compacted_at=None)
+    append(run, [NewEvent(kind, payload)], seq=run.next_seq())
+
+
+# The format of blocks of compressed events (see `models/run.py`).
+#
+# A block is text, compressed by zlib. The first line is a JSON object with ids, numbers, kinds and times;
+# then each event has two lines, its payload and its raw message (empty if there is none). The two stand side
+# by side because the message mostly repeats the payload, which compression finds only close by.
+
 
 #: A block has at most so many events, and ends with the event that takes it over so many characters.
 MOST_EVENTS = 500

@@ -8,9 +8,9 @@ from enum import StrEnum
 
 from django.db.models import Q
 
-from tasks_app.core.control_characters import strip_controls
 from tasks_app.core.dollars import dollars
 from tasks_app.core.phases import ENDED
+from tasks_app.core.text import strip_controls
 from tasks_app.history.endings import ending_of
 from tasks_app.history.events.lines import format_event, format_time
 from tasks_app.history.events.reading import Events

@@ -9,20 +9,24 @@ that stand beside the content.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from heapq import heappop, heappush
-from itertools import islice
+from heapq import heappop, heappush, merge
+from itertools import chain, islice
 from typing import Self
 
 from django.db import connection
-from django.db.models import Exists, Max, OuterRef, Q, QuerySet
+from django.db.models import Exists, Max, OuterRef, Q, QuerySet, TextField
+from django.db.models.functions import Cast
 from django.utils import timezone
 
 from tasks_app.history.events.blocks import OpenBlock
+from tasks_app.history.events.lines import question_text, tool_input
 from tasks_app.history.events.selection import EVERYTHING, Selection, blocks_with, is_failure
-from tasks_app.models import Event, EventBlock, EventKind, Run
+from tasks_app.models import Channel, Event, EventBlock, EventKind, Run, Step
+from tasks_app.prompting.replay import PastAction
 
 #: Events read at a time from rows, which limits the memory of a download. Without an open cursor: with one, a
 #: slow download would pin SQLite's WAL.
@@ -260,3 +264,162 @@ def newest_event_id() -> int:
             "UNION ALL SELECT max(last_id) FROM tasks_app_eventblock) AS events"
         )
         return int(cursor.fetchone()[0] or 0)
+
+
+# Collect what the agent did in a step so far, for a run that cannot resume the session (H9).
+
+
+#: Call and result of this tool repeat the events of the question and the answer.
+_ASK_TOOL = "AskUserQuestion"
+
+_KINDS = (
+    EventKind.TEXT,
+    EventKind.THINKING,
+    EventKind.TOOL_USE,
+    EventKind.TOOL_RESULT,
+    EventKind.QUESTION,
+    EventKind.ANSWER,
+    EventKind.NOTE,
+)
+
+
+def past_actions(step: Step) -> list[PastAction]:
+    """Return texts, thoughts, tool calls, results, questions and answers of all runs that count.
+
+    Events with a damaged payload are left out, and answers that were taken back.
+    """
+    calls: dict[str, str] = {}
+    stored = Events(Q(run__step=step)).of_kinds(_KINDS)
+    found = [event for run in step.current_runs.order_by("number") for event in stored.of_run(run)]
+    events = _without_taken_back([(event.kind, event.payload) for event in found])
+    actions = (_to_action(kind, payload, calls) for kind, payload in events)
+    return [action for action in actions if action and action.text.strip()]
+
+
+def _without_taken_back(events: list[tuple[str, object]]) -> list[tuple[str, object]]:
+    """Leave out notes, and answers with the number of a later note that says they were taken back."""
+    kept: list[tuple[str, object]] = []
+    taken_back: set[object] = set()
+    for kind, payload in reversed(events):
+        fields = payload if isinstance(payload, dict) else {}
+        if kind == EventKind.NOTE:
+            taken_back.add(fields.get("taken_back"))
+        elif kind == EventKind.ANSWER and fields.get("number") in taken_back - {None}:
+            taken_back.discard(fields["number"])
+        else:
+            kept.append((kind, payload))
+    return kept[::-1]
+
+
+def _to_action(kind: str, payload: object, calls: dict[str, str]) -> PastAction | None:
+    """Return one action, or None. `calls` maps call ids to tools, for the results that follow."""
+    if not isinstance(payload, dict):
+        return None
+    text = str(payload.get("text", ""))
+    match EventKind(kind):
+        case EventKind.TOOL_USE:
+            tool = calls[str(payload.get("id"))] = str(payload.get("name", ""))
+            return None if tool == _ASK_TOOL else PastAction("tool", tool_input(payload), tool)
+        case EventKind.TOOL_RESULT:
+            tool = calls.get(str(payload.get("tool_use_id")), "")
+            return None if tool == _ASK_TOOL else PastAction("tool", text, f"result of {tool}".rstrip())
+        case EventKind.QUESTION:
+            return PastAction("tool", question_text(payload), "question")
+        case EventKind.ANSWER:
+            return _human_action(payload, text)
+    return PastAction("reasoning", text)
+
+
+def _human_action(payload: dict[str, object], text: str) -> PastAction:
+    outcome = str(payload.get("outcome") or "Answered")
+    if outcome == "Answered":
+        by_decision = payload.get("via") == Channel.DECISION
+        return PastAction(
+            "tool", text, f"answer of {payload.get('by')}" if by_decision else "answer of a human"
+        )
+    return PastAction("tool", f"{outcome}. {payload.get('notes') or ''}".strip(), "decision of a human")
+
+
+# Find words in events (W2).
+#
+# It stands apart from the page that searches because it knows how events are stored.
+
+
+#: Values that no reader sees: they tie a result to its call.
+_IDS = frozenset({"id", "tool_use_id"})
+#: What JSON writes as it is; everything else may be stored as an escape.
+_NOT_PLAIN = re.compile(r"[^ !#-\[\]-~]+")
+_ROWS_AT_ONCE = 500
+
+
+def events_with(events: Events, words: str, *, after: int = 0, before: int | None = None) -> Iterator[int]:
+    """Yield the ids of those events between two ids whose texts contain the words, in order.
+
+    Upper and lower case are the same. The longest part of the words that is stored as it is leaves out most
+    events, in the database or before a payload is parsed; names of fields, which every event contains, do not
+    count.
+    """
+    found = _in_blocks(events, words, after=after, before=before, newest_first=False)
+    return _both(_in_rows(events, words, after=after, before=before), found)
+
+
+def last_event_with(events: Events, words: str, *, after: int, before: int | None = None) -> int | None:
+    """Return the id of the last of these events, or None."""
+    rows = _in_rows(events, words, after=after, before=before, newest_first=True)
+    blocks = _in_blocks(events, words, after=after, before=before, newest_first=True)
+    found = [event for event in (next(rows, None), next(blocks, None)) if event is not None]
+    return max(found, default=None)
+
+
+def _both(rows: Iterator[int], blocks: Iterator[int]) -> Iterator[int]:
+    """Yield the ids of both in order, each once. Rows are read first (see `reading.py`)."""
+    first = next(rows, None)
+    known = [first] if first is not None else []
+    last = 0
+    for event in merge(chain(known, rows), blocks):
+        if event != last:
+            yield event
+            last = event
+
+
+def _in_rows(
+    events: Events, words: str, *, after: int, before: int | None, newest_first: bool = False
+) -> Iterator[int]:
+    rows = events.rows().filter(pk__gt=after)
+    if before is not None:
+        rows = rows.filter(pk__lt=before)
+    if plain := _plain_part(words):
+        rows = rows.annotate(stored=Cast("payload", TextField())).filter(stored__icontains=plain)
+    wanted = words.casefold()
+    ordered = rows.order_by("-pk" if newest_first else "pk").select_related(None)
+    for pk, payload in ordered.values_list("pk", "payload").iterator(_ROWS_AT_ONCE):
+        if any(wanted in text.casefold() for text in _texts(payload)):
+            yield pk
+
+
+def _in_blocks(
+    events: Events, words: str, *, after: int, before: int | None, newest_first: bool
+) -> Iterator[int]:
+    wanted, plain = words.casefold(), _plain_part(words).casefold()
+    for block, place in events.in_blocks(after=after, before=before, newest_first=newest_first):
+        if plain in block.payload_text(place).lower() and any(
+            wanted in text.casefold() for text in _texts(block.payload(place))
+        ):
+            yield block.ids[place]
+
+
+def _plain_part(words: str) -> str:
+    return max(_NOT_PLAIN.split(words), key=len)
+
+
+def _texts(value: object) -> Iterator[str]:
+    """Yield the texts in a payload, however deep they are."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for name, part in value.items():
+            if name not in _IDS:
+                yield from _texts(part)
+    elif isinstance(value, list):
+        for part in value:
+            yield from _texts(part)

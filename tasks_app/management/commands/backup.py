@@ -10,10 +10,10 @@ from typing import Any
 from django.core.management.base import CommandParser
 
 from tasks_app.cli.command import Exit, TerminalCommand
-from tasks_app.cli.screen import Screen
+from tasks_app.cli.terminal import Screen
 from tasks_app.history.audit import record
 from tasks_app.models import Action
-from tasks_app.operations.backup import BackupSummary, stream_backup, write_backup
+from tasks_app.operations.archive import BackupSummary, stream_backup, write_backup
 
 
 class Command(TerminalCommand):

@@ -7,11 +7,10 @@ from typing import Any
 from django.core.management.base import CommandParser
 from django.db.models import prefetch_related_objects
 
-from tasks_app.cli.acting_user import acting_principal, add_user_argument
 from tasks_app.cli.command import Exit, TerminalCommand
-from tasks_app.cli.lookup import find_project
-from tasks_app.cli.screen import Screen
+from tasks_app.cli.lookup import acting_principal, add_user_argument, find_project
 from tasks_app.cli.tables import decisions_table
+from tasks_app.cli.terminal import Screen
 from tasks_app.core.errors import BadInput
 from tasks_app.models import DECISION_SHOWN_WITH, Decision, DecisionState, Project
 from tasks_app.models.decision import ALL, CURRENT, REVIEW

@@ -10,7 +10,7 @@ from django.core.management.base import CommandParser
 from django.db import DatabaseError
 
 from tasks_app.cli.command import Exit, TerminalCommand
-from tasks_app.cli.screen import Screen
+from tasks_app.cli.terminal import Screen
 from tasks_app.core.errors import CatHerderError
 from tasks_app.operations.doctor import data, machine, services
 from tasks_app.operations.doctor.finding import Finding, Level, ok, problem

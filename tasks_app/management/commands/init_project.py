@@ -12,7 +12,7 @@ from django.utils.text import slugify
 
 from tasks_app.cli.command import Exit, TerminalCommand
 from tasks_app.cli.repository import repository_context, resolve_folder
-from tasks_app.cli.screen import Screen
+from tasks_app.cli.terminal import Screen
 from tasks_app.cli.validation_report import show_report
 from tasks_app.config.starter import Choices, Outcome, Written, starter_files, write_all
 from tasks_app.config.validation import Report, is_repository, validate

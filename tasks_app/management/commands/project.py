@@ -7,11 +7,15 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from tasks_app.cli.acting_user import acting_principal, acting_user_or_none, add_user_argument
 from tasks_app.cli.command import Exit, TerminalCommand
-from tasks_app.cli.lookup import find_project
-from tasks_app.cli.options import add_setting_arguments, changed_overrides
-from tasks_app.cli.publishing_options import add_publishing_arguments, changed_publishing, read_credential
+from tasks_app.cli.lookup import acting_principal, acting_user_or_none, add_user_argument, find_project
+from tasks_app.cli.options import (
+    add_publishing_arguments,
+    add_setting_arguments,
+    changed_overrides,
+    changed_publishing,
+    read_credential,
+)
 from tasks_app.cli.tables import projects_table, publishing_table, settings_table
 from tasks_app.core.errors import BadInput
 from tasks_app.git import committed_text

@@ -7,9 +7,8 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from tasks_app.cli.acting_user import acting_principal, add_user_argument
 from tasks_app.cli.command import Exit, TerminalCommand
-from tasks_app.cli.lookup import find_task_or_sequence
+from tasks_app.cli.lookup import acting_principal, add_user_argument, find_task_or_sequence
 from tasks_app.core.errors import BadInput
 from tasks_app.engine.publishing.publisher import carry_out
 from tasks_app.models import Channel, Publication, PublicationState, Sequence, Task

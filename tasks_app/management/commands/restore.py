@@ -8,7 +8,7 @@ from typing import Any
 from django.core.management.base import CommandParser
 
 from tasks_app.cli.command import Exit, TerminalCommand
-from tasks_app.cli.screen import Screen
+from tasks_app.cli.terminal import Screen
 from tasks_app.core.types import Json
 from tasks_app.operations.restore import Restored, restore, summary_of
 

@@ -6,9 +6,8 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from tasks_app.cli.acting_user import acting_principal, add_user_argument
 from tasks_app.cli.command import Exit, TerminalCommand
-from tasks_app.cli.lookup import find_task_or_sequence
+from tasks_app.cli.lookup import acting_principal, add_user_argument, find_task_or_sequence
 from tasks_app.cli.options import add_terminal_arguments
 from tasks_app.cli.run_locally import run_task_locally
 from tasks_app.cli.sequence_session import run_sequence_locally
@@ -16,7 +15,7 @@ from tasks_app.core.errors import BadInput, CatHerderError, IllegalMove
 from tasks_app.core.phases import RESUMABLE, Phase
 from tasks_app.models import Sequence, Task
 from tasks_app.permissions import Principal
-from tasks_app.services.retries import retry_from
+from tasks_app.services.bulk import retry_from
 from tasks_app.services.sequences import resume_sequence
 from tasks_app.services.tasks import resume_task
 

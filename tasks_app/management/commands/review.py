@@ -8,12 +8,11 @@ from typing import Any
 from django.core.management.base import CommandParser
 from django.db import transaction
 
-from tasks_app.cli.acting_user import acting_principal, add_user_argument
 from tasks_app.cli.command import Exit, TerminalCommand
-from tasks_app.cli.lookup import find_task
+from tasks_app.cli.lookup import acting_principal, add_user_argument, find_task
 from tasks_app.cli.options import add_terminal_arguments
 from tasks_app.cli.run_locally import run_task_locally
-from tasks_app.cli.screen import Screen
+from tasks_app.cli.terminal import Screen
 from tasks_app.core.errors import BadInput
 from tasks_app.models import Channel, ReviewThread, ReviewVerdict, Side, Task
 from tasks_app.permissions import Principal, tasks_visible_to

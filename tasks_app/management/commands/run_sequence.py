@@ -8,9 +8,14 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from tasks_app.cli.acting_user import acting_principal, add_user_argument
 from tasks_app.cli.command import TerminalCommand
-from tasks_app.cli.lookup import SEQUENCE, find_sequence, find_unfinished_sequence
+from tasks_app.cli.lookup import (
+    SEQUENCE,
+    acting_principal,
+    add_user_argument,
+    find_sequence,
+    find_unfinished_sequence,
+)
 from tasks_app.cli.options import (
     add_creation_arguments,
     add_terminal_arguments,

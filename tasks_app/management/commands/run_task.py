@@ -7,9 +7,8 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from tasks_app.cli.acting_user import acting_principal, add_user_argument
 from tasks_app.cli.command import TerminalCommand
-from tasks_app.cli.lookup import find_task, find_unfinished_task
+from tasks_app.cli.lookup import acting_principal, add_user_argument, find_task, find_unfinished_task
 from tasks_app.cli.options import (
     add_creation_arguments,
     add_terminal_arguments,
@@ -19,7 +18,7 @@ from tasks_app.cli.options import (
     resolve_path,
 )
 from tasks_app.cli.run_locally import run_task_locally
-from tasks_app.cli.screen import Screen
+from tasks_app.cli.terminal import Screen
 from tasks_app.config.task_file import read_task_file
 from tasks_app.core.dollars import dollars
 from tasks_app.core.durations import duration_in_words

@@ -8,8 +8,8 @@ from typing import Any
 from django.core.management.base import CommandParser
 
 from tasks_app.cli.command import Exit, TerminalCommand
-from tasks_app.cli.screen import Screen
 from tasks_app.cli.tables import usage_table
+from tasks_app.cli.terminal import Screen
 from tasks_app.core.types import Usage
 from tasks_app.history import statistics
 from tasks_app.schemas.base import UsageOut

@@ -8,11 +8,11 @@ from django.core.management.base import CommandParser
 from django.db.models import Case, QuerySet, Value, When
 
 from tasks_app.cli.command import Exit, TerminalCommand
-from tasks_app.cli.fetch_hint import show_result
 from tasks_app.cli.lookup import SEQUENCE, find_project, find_sequence, find_task
 from tasks_app.cli.questions import show_how_to_answer, show_question
-from tasks_app.cli.screen import Screen
+from tasks_app.cli.repository import show_result
 from tasks_app.cli.tables import describe_spending, sequences_table, steps_table, tasks_table
+from tasks_app.cli.terminal import Screen
 from tasks_app.core.phases import Phase
 from tasks_app.history import statistics
 from tasks_app.models import Project, Question, Sequence, Task, WorkerBeat

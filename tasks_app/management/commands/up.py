@@ -16,8 +16,8 @@ from django.db import connections
 from tasks_app.core.environment import BASE_DIR, in_checkout, misspelt_variables
 from tasks_app.core.environment_values import Bind
 from tasks_app.core.errors import CatHerderError
+from tasks_app.core.files import store_url
 from tasks_app.core.labels import Labels, labels_as_stored
-from tasks_app.core.private_files import store_url
 from tasks_app.management.first_start import NewAdmin, ensure_admin, ensure_sample
 from tasks_app.management.labels import add_labels_option, labels_option
 from tasks_app.management.preconditions import (

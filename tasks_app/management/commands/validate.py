@@ -9,14 +9,14 @@ from django.core.management.base import CommandParser
 
 from tasks_app.cli.command import Exit, TerminalCommand
 from tasks_app.cli.repository import OpenedRepository, open_repository, project_named, repository_context
-from tasks_app.cli.screen import Screen
+from tasks_app.cli.terminal import Screen
 from tasks_app.cli.validation_report import show_report
 from tasks_app.config.faults import ConfigInvalid
 from tasks_app.config.schema import json_schema
 from tasks_app.config.validation import SETTINGS_FILE, Report, grant_permission, may_ask, validate
 from tasks_app.config.validation.repository_context import read_text
 from tasks_app.core.errors import BadInput
-from tasks_app.engine.workers.toolchains import toolchains_of_machine
+from tasks_app.engine.workers.machine import toolchains_of_machine
 from tasks_app.prompting import SHIPPED_PROMPTS
 from tasks_app.schemas.projects import ReportWithFixes
 from tasks_app.services.projects.settings import CONFIG_FILE

@@ -7,12 +7,11 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from tasks_app.cli.acting_user import acting_principal, add_user_argument
 from tasks_app.cli.command import TerminalCommand
-from tasks_app.cli.lookup import find_project
+from tasks_app.cli.lookup import acting_principal, add_user_argument, find_project
 from tasks_app.cli.options import resolve_path
+from tasks_app.cli.repository import task_file_states
 from tasks_app.cli.run_locally import warn_about_environment
-from tasks_app.cli.stable_files import task_file_states
 from tasks_app.cli.watch import Watch
 from tasks_app.config.pipeline import load_project_config
 from tasks_app.core.errors import BadInput

@@ -27,7 +27,7 @@ from tasks_app.management.draining import add_drain_options, drain_or_take_again
 from tasks_app.management.labels import add_labels_option, labels_option
 from tasks_app.management.preconditions import database_errors_as_sentences, require_git, require_services
 from tasks_app.models import Installation, paths
-from tasks_app.notifications.dispatcher import Dispatcher
+from tasks_app.notifications.delivery import Dispatcher
 from tasks_app.operations.fitness import worker_problem
 from tasks_app.operations.open_services import require_closed_services
 from tasks_app.services.data_directory import holds_portal, require_shared_data_dir

@@ -6,8 +6,8 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from tasks_app.cli.acting_user import acting_principal, add_user_argument
 from tasks_app.cli.command import Exit, TerminalCommand
+from tasks_app.cli.lookup import acting_principal, add_user_argument
 from tasks_app.models import WorkerToken
 from tasks_app.services.workers.hosts import make_worker_token, revoke_worker_token
 

@@ -15,7 +15,7 @@ from django.db import DatabaseError
 
 from tasks_app.core.errors import BranchMissing, CatHerderError, WorkspaceError
 from tasks_app.core.phases import ENDED
-from tasks_app.engine.workers.toolchains import toolchains_of_machine
+from tasks_app.engine.workers.machine import toolchains_of_machine
 from tasks_app.git.repairing import is_readable
 from tasks_app.models import Project, Task, paths
 from tasks_app.operations.doctor.finding import Finding, ok, problem, warning

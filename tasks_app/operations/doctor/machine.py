@@ -13,10 +13,10 @@ from pathlib import Path
 
 from django.conf import settings
 
-from tasks_app.agent.program import bundled_cli
+from tasks_app.agent.launch import bundled_cli
 from tasks_app.core.errors import SandboxUnavailable
-from tasks_app.core.temporary_folders import temporary_folder
-from tasks_app.engine.workers.toolchains import toolchains_of_machine
+from tasks_app.core.files import temporary_folder
+from tasks_app.engine.workers.machine import toolchains_of_machine
 from tasks_app.operations import local_sandbox
 from tasks_app.operations.doctor.finding import Finding, ok, problem, warning
 from tasks_app.sandbox import TEMPORARY_FILES, Sandbox, run

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from tasks_app.core.errors import WorkspaceError
-from tasks_app.core.temporary_folders import temporary_folder
+from tasks_app.core.files import temporary_folder
 
 SAMPLE_TASK_FILE: Final = "tasks/split-to-the-last-cent.md"
 

@@ -1,4 +1,4 @@
-"""Budgets of projects and people for the calendar month in UTC: what is spent, and whose wait ends (M8)."""
+"""What tasks, projects and people may still cost, and what one run may (M8)."""
 
 from __future__ import annotations
 
@@ -14,9 +14,20 @@ from django.utils import timezone
 
 from tasks_app.core.dollars import dollars
 from tasks_app.core.phases import Phase
-from tasks_app.history.days import split_days
+from tasks_app.history.day_sums import split_days
 from tasks_app.models import ModelUsage, PersonUsage, Project, Run, Task, User
 from tasks_app.permissions import Principal, may_see_budget_of
+from tasks_app.services.costs.soft_limit import dollars_left
+
+
+def dollars_for_run(task_id: int) -> float | None:
+    """Return the dollars that budgets of the month and the soft limit leave over; None if nothing does."""
+    left = (budgets_of_task(task_id).left, dollars_left(task_id))
+    return min((one for one in left if one is not None), default=None)
+
+
+# Budgets of projects and people for the calendar month in UTC: what is spent, and whose wait ends (M8).
+
 
 #: Sums of the same costs in another order differ by less than this.
 _ROUNDING = 1e-6

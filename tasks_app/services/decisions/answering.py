@@ -13,7 +13,7 @@ from typing import Any
 
 from django.db.models import QuerySet
 
-from tasks_app.config.decision_files import MAX_STATEMENT
+from tasks_app.config.decision_records import MAX_STATEMENT
 from tasks_app.core.asked_items import answer_in_full
 from tasks_app.core.errors import BadInput
 from tasks_app.history.audit import record

@@ -12,7 +12,7 @@ from django.db.models import QuerySet
 from django.utils import timezone
 
 from tasks_app.agent.gate.path_patterns import matches, path_pattern_fault
-from tasks_app.config.decision_files import MAX_BYTES, MAX_REASON, MAX_STATEMENT, read_decision
+from tasks_app.config.decision_records import MAX_BYTES, MAX_REASON, MAX_STATEMENT, read_decision
 from tasks_app.core.errors import BadInput, WorkspaceError
 from tasks_app.core.named_paths import paths_named_in
 from tasks_app.core.similar_questions import same_text

@@ -16,19 +16,21 @@ from django.db import IntegrityError, transaction
 from django.utils import timezone
 from django.utils.text import slugify
 
-from tasks_app.config.decision_files import (
+from tasks_app.config.decision_records import (
     MAX_BYTES,
+    DecisionRecord,
     FoundDecision,
     NoDecision,
     decision_files,
     is_record,
     read_decision,
+    record_text,
+    with_front_matter,
 )
-from tasks_app.config.decision_records import DecisionRecord, record_text, with_front_matter
 from tasks_app.core.errors import BadInput, WorkspaceError
 from tasks_app.core.phases import Phase
 from tasks_app.core.similar_questions import same_text
-from tasks_app.core.storable import storable_text
+from tasks_app.core.text import storable_text
 from tasks_app.git import TreeFile, blob_bytes, blob_contents, branch_name, committed_blobs, committed_tree
 from tasks_app.git.writing import with_files
 from tasks_app.history.audit import record

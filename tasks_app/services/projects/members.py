@@ -16,7 +16,7 @@ from django.utils import timezone
 from tasks_app.core.errors import BadInput
 from tasks_app.history.audit import record
 from tasks_app.models import Action, Invitation, Membership, Project, Role, User
-from tasks_app.models.invitation import LINK_LIFETIME, InvitationState, token_hash
+from tasks_app.models.account import LINK_LIFETIME, InvitationState, token_hash
 from tasks_app.permissions import Principal, may_maintain, require_maintainer
 
 #: Completes “Its maintainers …”.

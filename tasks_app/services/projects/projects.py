@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from tasks_app.core.errors import BadInput, BranchMissing, CatHerderError, IllegalMove, WorkspaceError
 from tasks_app.core.phases import Phase
-from tasks_app.core.storable import storable_text
+from tasks_app.core.text import storable_text
 from tasks_app.git import Fetched, has_branch, inspect_source
 from tasks_app.git.program import NETWORK_SECONDS
 from tasks_app.history.audit import record, record_once_an_hour

@@ -11,7 +11,6 @@ from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.db import transaction
 
-from tasks_app.config.limits import soft_limit_fault
 from tasks_app.config.pipeline import ProjectConfig, choose_pipeline, load_project_config
 from tasks_app.config.project_settings import (
     SETTINGS,
@@ -21,6 +20,7 @@ from tasks_app.config.project_settings import (
     is_set,
     value_in_file,
 )
+from tasks_app.config.repository_settings import soft_limit_fault
 from tasks_app.config.setting import Setting, call_patterns
 from tasks_app.config.yaml_text import read_yaml
 from tasks_app.core.errors import BadInput, WorkspaceError

@@ -22,13 +22,13 @@ from django.utils import timezone
 from tasks_app.config.faults import ConfigInvalid, Location, key_path
 from tasks_app.config.fields import MOST_REVIEWERS, REVIEWER
 from tasks_app.config.pipeline import load_project_config
-from tasks_app.config.publish import publish_from_json
+from tasks_app.config.repository_settings import publish_from_json
 from tasks_app.config.validation import Finding, Report
 from tasks_app.config.validation.findings import warning
 from tasks_app.config.yaml_text import read_yaml
 from tasks_app.core.errors import BadInput, IllegalMove, LeaseLost, WorkspaceError
 from tasks_app.core.phases import Phase
-from tasks_app.core.storable import storable_text
+from tasks_app.core.text import storable_text
 from tasks_app.git.files import committed_text
 from tasks_app.history.audit import record
 from tasks_app.models import (

@@ -20,7 +20,7 @@ from django.utils import timezone
 from tasks_app.core.commit_ids import is_commit_id
 from tasks_app.core.errors import BadInput, IllegalMove, MergeConflict, WorkspaceError
 from tasks_app.core.phases import CANCELLABLE, Phase
-from tasks_app.core.storable import storable_text
+from tasks_app.core.text import storable_text
 from tasks_app.forges.port import (
     CheckState,
     ForgeKind,
@@ -48,7 +48,7 @@ from tasks_app.models import (
     ThreadState,
     paths,
 )
-from tasks_app.models.pull_request import LONGEST_PAUSE, SHORTEST_GAP, SHORTEST_PAUSE
+from tasks_app.models.publication import LONGEST_PAUSE, SHORTEST_GAP, SHORTEST_PAUSE
 from tasks_app.permissions import Principal, require_actor
 from tasks_app.prompting.merging import merge_request
 from tasks_app.services.difference import base_of

@@ -27,18 +27,17 @@ from django.urls import reverse
 from django.utils import timezone
 
 from tasks_app.core.errors import BadInput
-from tasks_app.core.storable import storable_text
+from tasks_app.core.text import storable_text
 from tasks_app.encryption import CannotDecrypt, Purpose, decrypt, encrypt
-from tasks_app.forges.addresses import ForgeAddress, forge_address
 from tasks_app.forges.connecting import connect
-from tasks_app.forges.port import Forge, ForgeKind
+from tasks_app.forges.port import Forge, ForgeAddress, ForgeKind, forge_address
 from tasks_app.forges.webhooks import SECRET_PREFIX, AffectedPullRequests, affected_pull_requests, is_signed
 from tasks_app.git import AUTHOR
 from tasks_app.git.publishing import Credential, HttpsToken, Remote, SshKey
 from tasks_app.git.source import is_url, normalise_source
 from tasks_app.history.audit import record
 from tasks_app.models import Action, CredentialKind, Project, PublishCredential, PullRequest
-from tasks_app.models.pull_request import SHORTEST_GAP, SHORTEST_PAUSE
+from tasks_app.models.publication import SHORTEST_GAP, SHORTEST_PAUSE
 from tasks_app.permissions import Principal, require_maintainer, require_site_admin
 from tasks_app.services.projects.settings import save_settings
 

@@ -19,8 +19,7 @@ from tasks_app.core.asked_items import as_labels
 from tasks_app.core.errors import AnswerEmpty, BadInput, NotAllowed, NotOpen, TooLateToUndo
 from tasks_app.core.phases import Phase
 from tasks_app.history.audit import record
-from tasks_app.history.events.append import append_one
-from tasks_app.history.events.payloads import question_payload
+from tasks_app.history.events.blocks import append_one, question_payload
 from tasks_app.history.transitions import move
 from tasks_app.models import (
     CLAIM_LASTS,

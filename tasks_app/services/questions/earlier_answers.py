@@ -22,7 +22,6 @@ from django.db.models import Q, QuerySet
 from django.db.models.expressions import RawSQL
 
 from tasks_app.core.asked_items import in_own_labels
-from tasks_app.core.control_characters import visible
 from tasks_app.core.similar_questions import (
     Likeness,
     own_label,
@@ -32,6 +31,7 @@ from tasks_app.core.similar_questions import (
     texts_of,
     words_of,
 )
+from tasks_app.core.text import visible
 from tasks_app.models import IndexedAnswer, Question, QuestionKind, QuestionState
 
 #: The letter before each digest, another one for each change of what is compared. It also keeps full text

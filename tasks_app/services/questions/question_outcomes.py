@@ -15,9 +15,9 @@ from django.utils import timezone
 from tasks_app.core.asked_items import recommended_taken
 from tasks_app.core.errors import AnswerTooLong, BadInput, NotOpen
 from tasks_app.core.phases import Phase
-from tasks_app.core.storable import storable_text
+from tasks_app.core.text import storable_text
 from tasks_app.history.audit import record
-from tasks_app.history.events.append import append_one
+from tasks_app.history.events.blocks import append_one
 from tasks_app.history.transitions import move
 from tasks_app.models import Action, Change, ChangeKind, Channel, EarlyEnd, EventKind, Question, Task, User
 from tasks_app.permissions import Principal

@@ -14,8 +14,8 @@ from tasks_app.core.phases import Phase
 from tasks_app.core.types import PLAN_FILE
 from tasks_app.history.transitions import move
 from tasks_app.models import Review, Step, Task, User
+from tasks_app.services.bulk import reset_step
 from tasks_app.services.difference import differences_of_step
-from tasks_app.services.retries import reset_step
 from tasks_app.services.reviews.threads import places_now
 from tasks_app.services.tasks import has_successor
 from tasks_app.services.workers.worker_notifier import notify_on_commit

@@ -11,7 +11,7 @@ from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.http import QueryDict
 
 from tasks_app.core.phases import Phase
-from tasks_app.core.storable import storable_text
+from tasks_app.core.text import storable_text
 from tasks_app.models import Channel, Question, QuestionState, Run, Task
 from tasks_app.permissions import Principal, projects_visible_to
 from tasks_app.services.search.finding import Query, parse_query, questions_with, tasks_with

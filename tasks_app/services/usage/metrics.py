@@ -20,8 +20,7 @@ from prometheus_client.registry import Collector
 
 from tasks_app.core.phases import ENDED, Phase
 from tasks_app.core.version import version
-from tasks_app.history.day_figures import OF_RUNS, OF_TASKS
-from tasks_app.history.days import SplitDays, split_days
+from tasks_app.history.day_sums import OF_RUNS, OF_TASKS, SplitDays, split_days
 from tasks_app.history.events.reading import newest_event_id
 from tasks_app.history.statistics import usage_of
 from tasks_app.models import (

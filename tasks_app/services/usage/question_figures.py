@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from tasks_app.history.day_figures import OF_CLARIFICATIONS, SHARES, with_share
-from tasks_app.history.days import split_days
+from tasks_app.history.day_sums import OF_CLARIFICATIONS, SHARES, split_days, with_share
 from tasks_app.models import DayFigures, Question
 from tasks_app.permissions import Principal
 from tasks_app.services.usage.usage import Period, add_figures, figures_of_days, in_visible_projects, sums_of

@@ -19,9 +19,7 @@ from django.utils import timezone
 
 from tasks_app.core.phases import ENDED, Phase
 from tasks_app.core.types import Usage
-from tasks_app.history.day_figures import BY_PEOPLE, OF_ANSWERS, OF_TASKS
-from tasks_app.history.day_sums import SUMS
-from tasks_app.history.days import DAY, Days, SplitDays, split_days
+from tasks_app.history.day_sums import BY_PEOPLE, DAY, OF_ANSWERS, OF_TASKS, SUMS, Days, SplitDays, split_days
 from tasks_app.history.sql_functions import Day, Seconds
 from tasks_app.history.statistics import NOT_WORKING, By, divided
 from tasks_app.models import DayFigures, ModelUsage, PersonUsage, Question, Run, Task, Transition, User

@@ -22,8 +22,8 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 from tasks_app import permissions
 from tasks_app.core.errors import BadInput
 from tasks_app.models import Project, Scope, Theme, User
-from tasks_app.models.browser_session import hash_session_key
-from tasks_app.notifications.timing import time_zone_names
+from tasks_app.models.account import hash_session_key
+from tasks_app.notifications.preferences import time_zone_names
 from tasks_app.permissions import Principal, projects_visible_to
 from tasks_app.services.accounts import (
     Made,

@@ -12,8 +12,7 @@ from allauth.socialaccount.providers.openid_connect.provider import OpenIDConnec
 from django.conf import settings
 from django.http import HttpRequest
 
-from tasks_app.core.control_characters import strip_controls
-from tasks_app.core.storable import storable_text
+from tasks_app.core.text import storable_text, strip_controls
 
 logger = logging.getLogger(__name__)
 

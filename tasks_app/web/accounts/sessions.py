@@ -19,7 +19,7 @@ from django.utils.deprecation import MiddlewareMixin
 from django.utils.http import url_has_allowed_host_and_scheme
 
 from tasks_app.models import BrowserSession
-from tasks_app.models.browser_session import hash_session_key, lasting_sessions
+from tasks_app.models.account import hash_session_key, lasting_sessions
 from tasks_app.services.accounts import lacks_second_factor
 
 #: How often the time of the last request is stored.

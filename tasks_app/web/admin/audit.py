@@ -16,8 +16,7 @@ from django.utils.safestring import mark_safe
 from tasks_app.history.audit import record, truncated_query
 from tasks_app.models import Action, AuditEntry
 from tasks_app.models.audit import SEARCH_FIELDS
-from tasks_app.services.downloads import csv_lines, download
-from tasks_app.services.exports import BATCH_SIZE
+from tasks_app.services.exports import BATCH_SIZE, csv_lines, download
 from tasks_app.services.search.finding import iterate_ids
 from tasks_app.web.admin.base import ReadOnly, acting_admin
 

@@ -20,7 +20,7 @@ from django.conf import settings
 
 from tasks_app.encryption import CannotDecrypt, Purpose, decrypt, encrypt
 from tasks_app.models import User
-from tasks_app.models.browser_session import hash_session_key, lasting_sessions
+from tasks_app.models.account import hash_session_key, lasting_sessions
 from tasks_app.permissions import projects_visible_to_each
 from tasks_app.web.live.updates import TaskUpdate, broadcaster, coalesce, missed_changes, newest_change_id
 

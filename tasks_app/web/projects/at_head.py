@@ -9,9 +9,16 @@ from functools import cached_property, lru_cache
 
 from django.conf import settings
 
-from tasks_app.config.check import Check, FileExistsCheck, ShellCheck
 from tasks_app.config.faults import ConfigInvalid
-from tasks_app.config.pipeline import ProjectConfig, StepConfig, choose_pipeline, load_project_config
+from tasks_app.config.pipeline import (
+    Check,
+    FileExistsCheck,
+    ProjectConfig,
+    ShellCheck,
+    StepConfig,
+    choose_pipeline,
+    load_project_config,
+)
 from tasks_app.config.planning import clarified_from
 from tasks_app.config.project_settings import SETTINGS, Overrides, effective, file_key, is_set
 from tasks_app.config.starter import settings_text
@@ -20,7 +27,7 @@ from tasks_app.config.yaml_text import read_yaml
 from tasks_app.core.durations import duration_in_words
 from tasks_app.core.errors import BadInput, CatHerderError, WorkspaceError
 from tasks_app.core.types import Network, least_network
-from tasks_app.engine.workers.toolchains import toolchains_of_machine
+from tasks_app.engine.workers.machine import toolchains_of_machine
 from tasks_app.git import CommitSummary, Repository, TreeFile, committed_text, committed_tree
 from tasks_app.models import Project, paths
 from tasks_app.prompting import SHIPPED_PROMPTS

@@ -21,7 +21,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from tasks_app.core.errors import BadInput, BranchMissing, CatHerderError, NotAllowed, SandboxUnavailable
 from tasks_app.core.phases import ENDED, Phase
-from tasks_app.history.days import split_days
+from tasks_app.history.day_sums import split_days
 from tasks_app.models import DayFigures, Membership, Project, Role, Task, User
 from tasks_app.models.phased import shown_in
 from tasks_app.models.project import NAME

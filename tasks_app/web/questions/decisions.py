@@ -15,9 +15,9 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST
 
-from tasks_app.config.decision_files import MAX_REASON, MAX_STATEMENT
+from tasks_app.config.decision_records import MAX_REASON, MAX_STATEMENT
 from tasks_app.core.errors import BadInput, CatHerderError, NotAllowed, WorkspaceError
-from tasks_app.core.storable import storable_text
+from tasks_app.core.text import storable_text
 from tasks_app.git import blob_difference
 from tasks_app.models import (
     Decision,

@@ -12,7 +12,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils import timezone
 
-from tasks_app.core.storable import storable_text
+from tasks_app.core.text import storable_text
 from tasks_app.models import SHOWN_WITH, Decision, Question, QuestionKind, QuestionState, User
 from tasks_app.models.question import QuestionQuerySet
 from tasks_app.permissions import (

@@ -1,20 +1,280 @@
-"""What running tasks do now: their newest events and the tool call that has no result yet."""
+"""Entries of the live log, made from events."""
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import cached_property, reduce
 from operator import or_
+from typing import Any
 
 from django.db.models import Max, OuterRef, Prefetch, Q, Subquery
 from django.utils import timezone
 
+from tasks_app.agent.tools import was_refused, without_hook_name
 from tasks_app.core.phases import Phase
+from tasks_app.core.text import strip_controls
+from tasks_app.history.events.lines import summarise
 from tasks_app.history.events.reading import Events, may_be_compacted
-from tasks_app.models import Event, EventKind, Outcome, Run, Step, Task
-from tasks_app.web.rendering.entries import event_summary
+from tasks_app.models import KIND_NAMES, Event, EventKind, Outcome, QuestionKind, Review, Run, Step, Task
+from tasks_app.web.rendering.diff import DiffLine
+from tasks_app.web.rendering.tools import edit_lines, shown_input
+from tasks_app.web.rendering.words import headline
+
+_SHORT_LINES = 8
+_SHORT_LENGTH = 800
+_KEEP = 60_000
+_KEEP_LINES = 3_000
+# What stands in the page itself, so that a part of the log has a bounded size; more is fetched when opened.
+_PROSE_IN_PAGE = 6_000
+_MACHINE_IN_PAGE = 3_000
+_EDIT_LINES_IN_PAGE = 60
+_EXIT = re.compile(r"\AExit code (\d+)")
+
+# What these tools give back is a file that was read or "done": of interest only to who opens the fold.
+_QUIET_RESULTS = frozenset(
+    {"Read", "Write", "Edit", "MultiEdit", "NotebookEdit", "TodoWrite", "LS", "AskUserQuestion"}
+)
+_READING = frozenset({"Read", "LS"})
+
+#: The agent's bookkeeping says nothing to people; it is in the raw log.
+UNSEEN = frozenset({EventKind.SYSTEM, EventKind.UNKNOWN})
+
+
+@dataclass(frozen=True)
+class Output:
+    """Truncated output of a program; `folded` if it is long.
+
+    `fetched`: too long to stand in the page at all before somebody opens it. `cut`: characters that only the
+    logs have.
+    """
+
+    text: str
+    lines: int
+    folded: bool
+    cut: int = 0
+    fetched: bool = False
+
+    @classmethod
+    def of(cls, text: str, *, whole: bool = False) -> Output:
+        text = text.strip("\n")
+        lines = text.count("\n") + 1 if text else 0
+        cut = max(0, len(text) - _KEEP)
+        if whole:
+            return cls(text[:_KEEP], lines, False, cut)
+        folded = lines > _SHORT_LINES or len(text) > _SHORT_LENGTH
+        fetched = len(text) > _MACHINE_IN_PAGE
+        return cls("" if fetched else text, lines, folded, cut, fetched)
+
+
+@dataclass(frozen=True)
+class Prose:
+    """Text of the agent; `more` characters are loaded on request."""
+
+    text: str
+    more: int = 0
+
+    @classmethod
+    def of(cls, text: str, *, whole: bool = False) -> Prose:
+        if whole or len(text) <= _PROSE_IN_PAGE:
+            return cls(text)
+        return cls(text[:_PROSE_IN_PAGE], len(text) - _PROSE_IN_PAGE)
+
+
+@dataclass(frozen=True)
+class Call:
+    """A tool call: a summary, details, and the result when there is one.
+
+    `added` and `removed` count the lines of an edit. `fetched`: see Output.
+    """
+
+    id: str
+    name: str
+    summary: str
+    input: str
+    edit: list[DiffLine]
+    quiet: bool
+    added: int = 0
+    removed: int = 0
+    fetched: bool = False
+
+
+@dataclass
+class Entry:
+    """One entry of the log. Which fields are filled depends on the kind."""
+
+    id: int
+    kind: str
+    at: datetime
+    payload: dict[str, Any]
+    run: Run
+    starts_run: bool = False
+    call: Call | None = None
+    output: Output | None = None
+    prose: Prose | None = None
+    results: list[Entry] = field(default_factory=list)
+    #: The call of a result that stands alone, in one line.
+    of_call: str = ""
+    #: The reviews that were handed to the run which starts here.
+    reviews: list[Review] = field(default_factory=list)
+
+    @property
+    def failed(self) -> bool:
+        failed = self.kind == EventKind.ERROR or (self.payload.get("is_error") and not self.turned_down)
+        if self.kind == EventKind.CHECK:
+            failed = not self.payload.get("passed")
+        return bool(failed) or any(result.failed for result in self.results)
+
+    @property
+    def asked(self) -> list[str]:
+        """The question's text: completely; of several items, or beside its command, only what is asked."""
+        items = [_dict(item) for item in _list(self.payload.get("items"))]
+        texts = [str(item.get("question", "")) for item in items] or [str(self.payload.get("question", ""))]
+        shows_command = any(
+            _dict(one).get("kind") == "command" for one in _list(self.payload.get("evidence"))
+        )
+        return texts if len(texts) == 1 and not shows_command else [headline(text) for text in texts]
+
+    @property
+    def answers(self) -> list[tuple[str, str]]:
+        """Each question of a card with several, in short, and its answer."""
+        pairs = [pair for pair in _list(self.payload.get("answers")) if isinstance(pair, list | tuple)]
+        return [(headline(str(pair[0])), str(pair[-1])) for pair in pairs if pair]
+
+    @property
+    def kind_name(self) -> str:
+        """What a question is called, such as “Plan”."""
+        return KIND_NAMES[str(self.payload.get("kind") or QuestionKind.CLARIFICATION)]
+
+    @property
+    def said_outcome(self) -> str:
+        """The outcome’s label if the question was not answered, such as “Sent back” or “Skipped”."""
+        said = str(self.payload.get("outcome") or "Answered")
+        return "" if said == "Answered" else "Skipped" if said == "Dismissed" else said
+
+    @property
+    def turned_down(self) -> str:
+        """Who refused the call, as in “sent back by Ann”; empty if nobody did."""
+        return str(self.payload.get("turned_down", ""))
+
+    @property
+    def outcome(self) -> str:
+        """The outcome of a call, for its summary."""
+        if self.results:
+            shown = [one for one in self.results if one.always_shows_outcome or self._reads]
+            return ", ".join(one.outcome for one in shown if one.outcome)
+        if self.kind != EventKind.TOOL_RESULT or self.output is None:
+            return ""
+        if self.turned_down:
+            return self.turned_down
+        if self.failed:
+            text = str(self.payload.get("text", ""))
+            if code := _EXIT.match(text):
+                return f"exit {code[1]}"
+            return "refused" if was_refused(text) else "failed"
+        return f"{self.output.lines} line{'' if self.output.lines == 1 else 's'}"
+
+    @property
+    def always_shows_outcome(self) -> bool:
+        """Whether the outcome is always shown in the call's summary."""
+        return self.failed or bool(self.turned_down)
+
+    @property
+    def _reads(self) -> bool:
+        return self.call is not None and self.call.name in _READING
+
+
+def entries_of(
+    events: Iterable[Event], *, last_run: int | None = None, earlier_calls: Iterable[Event] = ()
+) -> list[Entry]:
+    """Return the entries of events in order, without UNSEEN kinds. A result joins its call.
+
+    `last_run` is the run of the event before them: where the run changes, the entry says so. A result of one
+    of the `earlier_calls` names its call.
+    """
+    entries: list[Entry] = []
+    summaries = {str(event.payload.get("id")): event_summary(event) for event in earlier_calls}
+    calls: dict[str, Entry] = {}
+    for event in events:
+        if event.kind in UNSEEN:
+            continue
+        entry = entry_of(event)
+        entry.starts_run = event.run_id != last_run
+        last_run = event.run_id
+        owner = calls.get(str(event.payload.get("tool_use_id"))) if event.kind == "tool_result" else None
+        if owner is not None and owner.call is not None:
+            owner.results.append(entry)
+            continue
+        entry.of_call = summaries.get(str(event.payload.get("tool_use_id")), "")
+        if entry.call is not None:
+            calls[entry.call.id] = entry
+        entries.append(entry)
+    return entries
+
+
+def event_summary(event: Event) -> str:
+    """Return an event in one line, for lists of current events; empty for what people do not see."""
+    payload = event.payload
+    if event.kind in UNSEEN:
+        return ""
+    if event.kind == EventKind.TOOL_USE:
+        return summarise(str(payload.get("name", "")), _dict(payload.get("input")))
+    if event.kind == EventKind.CHECK:
+        verdict = "passed" if payload.get("passed") else "failed"
+        return str(payload.get("problem") or f"check {payload.get('check', '')}: {verdict}")
+    text = str(payload.get("text") or payload.get("question") or payload.get("subtype") or "")
+    first = strip_controls(text).strip().split("\n", 1)[0]
+    more = len(_list(payload.get("items"))) - 1
+    return (first if len(first) <= 200 else first[:200] + " …") + (f" and {more} more" if more > 0 else "")
+
+
+def entry_of(event: Event, *, whole: bool = False) -> Entry:
+    """Return the entry of one event; `whole` if it is shown completely."""
+    entry = Entry(event.pk, event.kind, event.at, _dict(event.payload), event.run)
+    text = str(entry.payload.get("notes" if entry.said_outcome else "text", ""))
+    if event.kind == EventKind.TOOL_USE:
+        entry.call = _call(entry.payload, whole=whole)
+    elif event.kind == EventKind.TOOL_RESULT:
+        entry.output = Output.of(without_hook_name(text), whole=whole)
+    elif event.kind == EventKind.CHECK:
+        entry.output = Output.of(str(entry.payload.get("output", "")), whole=whole)
+    else:
+        entry.prose = Prose.of(text, whole=whole)
+    return entry
+
+
+def _call(payload: dict[str, Any], *, whole: bool) -> Call:
+    name, given = str(payload.get("name", "")), _dict(payload.get("input"))
+    edit = edit_lines(name, given)
+    shown = shown_input(name, given)
+    characters = sum(len(line.text) for line in edit) if edit else len(shown)
+    fetched = not whole and (len(edit) > _EDIT_LINES_IN_PAGE or characters > _MACHINE_IN_PAGE)
+    return Call(
+        id=str(payload.get("id", "")),
+        name=name,
+        summary=summarise(name, given),
+        input="" if fetched else shown[:_KEEP],
+        edit=[] if fetched else edit[:_KEEP_LINES],
+        quiet=name in _QUIET_RESULTS,
+        added=sum(line.kind == "add" for line in edit),
+        removed=sum(line.kind == "del" for line in edit),
+        fetched=fetched,
+    )
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _dict(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+# What running tasks do now: their newest events and the tool call that has no result yet.
+
 
 #: Events of a run that are looked at. An agent makes a few calls at once, never as many.
 _NEWEST = 12

@@ -12,7 +12,7 @@ from markdown_it import MarkdownIt
 from markdown_it.rules_inline import StateInline
 from markdown_it.token import Token
 
-from tasks_app.core.control_characters import strip_controls
+from tasks_app.core.text import strip_controls
 
 
 def _underscores(state: StateInline, silent: bool) -> bool:

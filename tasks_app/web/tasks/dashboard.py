@@ -19,7 +19,7 @@ from django.urls import reverse
 from django.views.decorators.http import require_GET, require_POST
 
 from tasks_app.core.phases import Phase
-from tasks_app.core.storable import storable_text
+from tasks_app.core.text import storable_text
 from tasks_app.models import Invitation, Project, PullRequest, Question, Sequence, Task, Transition, User
 from tasks_app.models.task import Priority, TaskQuerySet
 from tasks_app.permissions import (

@@ -14,13 +14,13 @@ from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_POST
 
-from tasks_app.core.control_characters import in_one_line
 from tasks_app.core.errors import WorkspaceError
+from tasks_app.core.text import in_one_line
 from tasks_app.git import TEXT_BYTES, blob_contents, blob_sizes
 from tasks_app.history.events.logs import LogKind, render_log, render_setup_log
 from tasks_app.models import Task
 from tasks_app.services.difference import has_separate_runs
-from tasks_app.services.downloads import download, download_difference, download_patch, record_download
+from tasks_app.services.exports import download, download_difference, download_patch, record_download
 from tasks_app.services.reviews.reviews import mark_viewed, viewed_key, viewed_keys
 from tasks_app.services.reviews.sending_back import why_not_change
 from tasks_app.web.access import (
@@ -32,8 +32,7 @@ from tasks_app.web.access import (
     step_or_404,
     task_or_404,
 )
-from tasks_app.web.rendering.diff import FileDiff, Gap, shown_lines
-from tasks_app.web.rendering.file_tree import tree_rows
+from tasks_app.web.rendering.diff import FileDiff, Gap, shown_lines, tree_rows
 from tasks_app.web.rendering.syntax import colours_of, language_of
 from tasks_app.web.reviews import (
     ReviewState,

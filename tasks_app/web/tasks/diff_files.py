@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile, zip_longest
 
-from tasks_app.core.control_characters import in_one_line
+from tasks_app.core.text import in_one_line
 from tasks_app.git import STATUS_WORDS, TEXT_BYTES, ChangedFile, Repository, blob_contents, blob_sizes
 from tasks_app.services.reviews.reviews import viewed_key
 from tasks_app.web.rendering.diff import (

@@ -17,7 +17,7 @@ from tasks_app.history.audit import record, truncated_query
 from tasks_app.history.statistics import Metrics
 from tasks_app.models import Action, Channel, Question, Run, Task
 from tasks_app.permissions import Principal, projects_visible_to, sequences_visible_to
-from tasks_app.services import downloads
+from tasks_app.services import exports
 from tasks_app.services.exports import QUESTION_COLUMNS, TASK_COLUMNS, question_rows, task_rows
 from tasks_app.services.search.filters import HistoryFilters
 from tasks_app.services.search.finding import (
@@ -86,7 +86,7 @@ def history(request: HttpRequest) -> HttpResponse:
 
 def history_export(request: HttpRequest, form: str) -> StreamingHttpResponse:
     """Export all filtered rows as `csv` or `json`, and record the export."""
-    if form not in downloads.FORMATS:
+    if form not in exports.FORMATS:
         raise Http404(f"There is no export as “{form}”.")
     principal, filters = principal_of(request), HistoryFilters.of(request.GET)
     kind = QUESTIONS if request.GET.get("kind") == QUESTIONS else TASKS
@@ -95,7 +95,7 @@ def history_export(request: HttpRequest, form: str) -> StreamingHttpResponse:
         rows, columns = question_rows(filters.matching_questions(principal)), QUESTION_COLUMNS
     else:
         rows, columns = task_rows(filters.matching_tasks(principal)), TASK_COLUMNS
-    return downloads.export_rows(columns, rows, name=kind, file_format=form)
+    return exports.export_rows(columns, rows, name=kind, file_format=form)
 
 
 def _found_tasks(principal: Principal, filters: HistoryFilters, place: PageCursor) -> dict[str, Any]:

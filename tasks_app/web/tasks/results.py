@@ -8,9 +8,9 @@ from typing import Any
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
-from tasks_app.core.control_characters import in_one_line
 from tasks_app.core.errors import WorkspaceError
 from tasks_app.core.phases import Phase
+from tasks_app.core.text import in_one_line
 from tasks_app.git import ChangedFile
 from tasks_app.models import DecisionEvent, Question, Review, ReviewThread, Sequence, Task
 from tasks_app.services.difference import difference_of

@@ -14,7 +14,7 @@ from tasks_app.config.threshold import LEVELS, threshold_from_text
 from tasks_app.models import SHOWN_WITH, Task
 from tasks_app.models.task import Priority
 from tasks_app.permissions import Principal, require_actor
-from tasks_app.services.retries import retry_from
+from tasks_app.services.bulk import retry_from
 from tasks_app.services.tasks import cancel_task, change_priority, change_threshold, resume_task, start_task
 from tasks_app.web.access import may_act, principal_of, run_action, step_or_404, task_or_404
 from tasks_app.web.publishing import publishing_details

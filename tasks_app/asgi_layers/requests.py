@@ -1,13 +1,26 @@
-"""One slow call for however many requests."""
+"""Requests that are answered without Django: their token, a plain answer, one call that many wait for."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Generic, TypeVar
+
+from tasks_app.asgi_layers.body_limits import Message, Send
+
+
+def bearer_token(scope: Message) -> bytes:
+    """Return the token of `Authorization: Bearer TOKEN`; empty without one, and with several such headers."""
+    given = [value for name, value in scope["headers"] if name == b"authorization"]
+    scheme, _, token = (given[0] if len(given) == 1 else b"").partition(b" ")
+    return token.strip() if scheme.lower() == b"bearer" else b""
+
+
+# One slow call for however many requests.
+
 
 Result = TypeVar("Result")
 
@@ -54,3 +67,25 @@ def _mark_retrieved(future: asyncio.Future[Result]) -> None:
     """Retrieve the exception: otherwise asyncio logs it if nobody waits any more."""
     if not future.cancelled():
         future.exception()
+
+
+# Answers without Django: a few lines of text.
+
+
+async def answer(
+    scope: Message, send: Send, status: int, body: bytes, more: Mapping[bytes, bytes] | None = None
+) -> None:
+    """Send a text in UTF-8 that nobody caches, with `more` headers; to HEAD without the text."""
+    headers = [
+        (b"content-type", b"text/plain; charset=utf-8"),
+        (b"content-length", str(len(body)).encode()),
+        (b"cache-control", b"no-store"),
+        (b"x-content-type-options", b"nosniff"),
+        *(more or {}).items(),
+    ]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})
+
+
+async def refuse_method(scope: Message, send: Send) -> None:
+    await answer(scope, send, 405, b"Ask with GET or HEAD.\n", {b"allow": b"GET, HEAD"})

@@ -1,4 +1,4 @@
-"""Removing terminal escapes and control characters from text that agents, people and repositories wrote.
+"""Text of agents, people and repositories: shown without control characters, and storable.
 
 `visible` is for text that a person judges: it shows such characters instead of removing them. Characters that
 change the direction of text, so that it looks like another one, are shown everywhere.
@@ -6,8 +6,10 @@ change the direction of text, so that it looks like another one, are shown every
 
 from __future__ import annotations
 
+import math
 import re
 import unicodedata
+from typing import Any
 
 #: What a terminal would act on (ECMA-48): control sequences, operating system commands and other strings,
 #: two-character escapes. No alternative runs past the next escape, so the time is linear in the text.
@@ -67,3 +69,46 @@ def _symbol(code: int) -> str:
     if code < 0x20:
         return chr(0x2400 + code)
     return "␡" if code == 0x7F else f"⟨U+{code:04X}⟩"
+
+
+# Make agents' texts storable: databases accept no NUL, lone surrogates, or NaN in JSON.
+
+
+_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
+
+
+def storable(value: Any) -> Any:
+    """Return a JSON value with U+FFFD for unstorable characters and text for NaN and infinity."""
+    if isinstance(value, str):
+        return storable_text(value)
+    if isinstance(value, dict):
+        return {storable_text(str(key)): storable(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [storable(inner) for inner in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value
+
+
+def storable_text(text: str) -> str:
+    return _UNSTORABLE.sub("\ufffd", text)
+
+
+def bounded(value: Any, limit: int) -> Any:
+    """Return a JSON value with every text truncated to about `limit` characters, with a notice."""
+    if isinstance(value, str):
+        return _truncate(value, limit)
+    if isinstance(value, dict):
+        return {key: bounded(inner, limit) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [bounded(inner, limit) for inner in value]
+    return value
+
+
+def _truncate(text: str, limit: int) -> str:
+    if len(text) <= limit:
+        return text
+    half = limit // 2
+    omitted = len(text) - 2 * half
+    notice = f"[… {omitted:,} characters are left out here; the raw log has them …]"
+    return f"{text[:half]}\n{notice}\n{text[-half:]}"

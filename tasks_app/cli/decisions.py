@@ -1,15 +1,16 @@
-"""Read at the prompt what an answer means for decisions, and how far it holds (D2, D6)."""
+"""How the terminal says that an answer holds for later tasks, and what it means for decisions that hold."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
-from tasks_app.cli.choices import resolve_choice
-from tasks_app.cli.decision_options import Marked
-from tasks_app.cli.screen import Screen
+from django.core.management.base import CommandParser
+
+from tasks_app.cli.terminal import Screen, resolve_choice
+from tasks_app.core.errors import BadInput
 from tasks_app.models import Question
 from tasks_app.services.decisions.answering import (
     DecisionInput,
@@ -19,6 +20,117 @@ from tasks_app.services.decisions.answering import (
     statement_for,
 )
 from tasks_app.services.decisions.citing import RelatedDecision
+from tasks_app.services.decisions.content import split_paths
+
+
+def add_decision_arguments(parser: CommandParser) -> None:
+    parser.add_argument(
+        "--remember",
+        metavar="SCOPE",
+        choices=["task", "paths", "step", "project"],
+        default="task",
+        help="how far the answer holds: task (default), paths (with --path), step (the one that asked) or "
+        "project. All but task make it a decision, which agents of later tasks read",
+    )
+    parser.add_argument(
+        "--path", metavar="GLOB", action="append", default=[], help="for --remember paths; repeated for more"
+    )
+    parser.add_argument(
+        "--statement",
+        metavar="TEXT",
+        action="append",
+        default=[],
+        help="what is decided; else the chosen option with its description. Of a question with several items "
+        "N=TEXT, repeated: only these items are remembered",
+    )
+    parser.add_argument("--reason", metavar="TEXT", default="", help="why it is decided so")
+    parser.add_argument(
+        "--decision",
+        metavar="D-N=STANCE",
+        action="append",
+        default=[],
+        help="what the answer means for a decision: agree, supersede, exception, narrow:GLOB,… (where it "
+        "still holds), or unaffected (it contradicts nothing)",
+    )
+
+
+def says_something(options: dict[str, Any]) -> bool:
+    """Return whether the options say something about decisions."""
+    return options["remember"] != "task" or any(options[one] for one in ("path", "statement", "decision"))
+
+
+def decision_input(question: Question, options: dict[str, Any]) -> DecisionInput:
+    """Return what the options say about decisions. Raises BadInput, which names the option."""
+    scope, paths = options["remember"], options["path"]
+    if paths and scope != "paths":
+        raise BadInput("goes with --remember paths", where="--path")
+    if scope == "task" and (options["statement"] or options["reason"]) and not options["decision"]:
+        raise BadInput("say how far the answer holds: project, paths or step", where="--remember")
+    remember = Remember(scope, paths=paths, reason=options["reason"])
+    said = [_stance_option(text) for text in options["decision"]]
+    stances = dict(said)
+    if len(stances) < len(said):
+        raise BadInput("say once what the answer means for a decision", where="--decision")
+    given = options["statement"]
+    if len(question.items) == 1:
+        if len(given) > 1:
+            raise BadInput("give one", where="--statement")
+        return DecisionInput(replace(remember, statement="".join(given)), stances)
+    statements = dict(_statement(question, text) for text in given) if given else None
+    return DecisionInput.with_statements(remember, statements, stances)
+
+
+def _statement(question: Question, text: str) -> tuple[str, str]:
+    """Return an item's question and its statement."""
+    found = re.fullmatch(r"([0-9]{1,3})=(.*)", text, re.DOTALL)
+    number = int(found[1]) if found else 0
+    if found is None or not 1 <= number <= len(question.items):
+        raise BadInput(
+            f"“{text[:60]}” must be N=TEXT with N from 1 to {len(question.items)}", where="--statement"
+        )
+    return str(question.items[number - 1]["question"]), found[2]
+
+
+def remember_hint() -> str:
+    return "With @project, or @paths src/**, at its end an answer holds for later tasks, too."
+
+
+@dataclass(frozen=True)
+class Marked:
+    """An answer that ends with a mark such as `@project`, and how far it then holds.
+
+    `is_apart`: the mark stands on a line of its own. Otherwise it may be a part of a free text.
+    """
+
+    answer: str
+    mark: str
+    remember: Remember
+    is_apart: bool
+
+
+def marked(typed: str) -> Marked | None:
+    """Return the answer without the mark at its end; None if it has none."""
+    found = re.fullmatch(r"(.*\S)(\s+)(@project|@paths[^\S\n]+([^\n]*\S))\s*", typed, re.DOTALL)
+    if found is None:
+        return None
+    answer, blank, mark, globs = found.groups()
+    remember = Remember("paths", paths=split_paths(globs)) if globs else Remember("project")
+    return Marked(answer, mark, remember, is_apart="\n" in blank)
+
+
+def _stance_option(text: str) -> tuple[int, StanceChoice]:
+    found = re.fullmatch(r"(?:[Dd]-)?([0-9]{1,9})=([a-z]+)(?::(.+))?", text)
+    if found is None or found[2] not in list(Stance):
+        raise BadInput(
+            f"“{text[:60]}” must be like D-17=supersede, with agree, supersede, exception, unaffected or "
+            "narrow:src/**",
+            where="--decision",
+        )
+    return int(found[1]), StanceChoice(found[2], split_paths(found[3] or ""))
+
+
+# Read at the prompt what an answer means for decisions, and how far it holds (D2, D6).
+
 
 #: By the number that is typed. `3` is followed by paths.
 _STANCES = {
