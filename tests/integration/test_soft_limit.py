@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 from django.utils import timezone
 
 from tasks_app.agent.fake_script import End, Limit, Turn, ask, say
+from tasks_app.agent.port import Ending, Recorder, RunOrder, RunResult
 from tasks_app.core.errors import BadAmount, BadInput, NotAllowed, NotOpen
 from tasks_app.core.phases import Phase
 from tasks_app.engine.sweeper import sweep
@@ -370,6 +372,27 @@ def test_what_is_left_of_the_soft_limit_limits_a_run_too(runner: Runner, asked: 
     task.project.monthly_budget_usd = 1
     task.project.save()
     assert dollars_for_run(task.pk) == pytest.approx(0.99)
+
+
+def test_it_asks_when_what_is_left_pays_for_no_request(
+    runner: Runner, no_undo: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No further run begins only to be cut off, and the agent is told the true reason afterwards."""
+    config = two_steps().replace("softCostUsd: 0.005", "softCostUsd: 0.02")
+    task = runner.task([say("Half."), End(), say("Done.")], config=config)
+    play = runner.fake.run
+
+    def spent(order: RunOrder, recorder: Recorder) -> RunResult:
+        result = play(order, recorder)
+        return replace(result, ending=Ending.BUDGET, error="Spent.") if len(runner.fake.runs) == 1 else result
+
+    monkeypatch.setattr(runner.fake, "run", spent)
+    runner.advance(task)
+    assert (task.phase, len(runs(task))) == (Phase.WAITING_FOR_INPUT, 1)
+    question = open_question(task)
+    assert "up to its soft limit of $0.02 pays for no request" in question.headline
+    answer(runner, question, "2")
+    assert "soft cost limit" in prompts(runner)[1] and "usage limit of the model" not in prompts(runner)[1]
 
 
 def test_a_sequence_waits_and_ends_with_its_task(runner: Runner, no_undo: None) -> None:

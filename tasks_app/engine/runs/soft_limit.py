@@ -27,16 +27,19 @@ from tasks_app.models import (
     Step,
     Task,
 )
+from tasks_app.services.costs.budgets import is_the_tightest
 from tasks_app.services.costs.soft_limit import WAY, is_reached, must_end_early, question_at_limit
 from tasks_app.services.reviews.sending_back import hand_over_waiting
 
 
-def ask_if_soft_limit_reached(step: Step, lease: Lease) -> bool:
+def ask_if_soft_limit_reached(step: Step, lease: Lease, *, ran_out: bool = False) -> bool:
     """Ask whether the task may go on if it has reached its soft limit. Return whether it waits.
 
-    Phases, question and log are one transaction: a worker that dies has asked, or its successor does.
+    `ran_out` says that its last run was ended for want of dollars: what is left then pays for no request, and
+    is not tried again. Phases, question and log are one transaction: a worker that dies has asked, or its
+    successor does.
     """
-    if not is_reached(step.task_id):
+    if not (is_reached(step.task_id) or (ran_out and is_the_tightest(step.task_id))):
         return False
     with lease.fenced() as task:
         reason = "the soft cost limit is reached"

@@ -283,6 +283,8 @@ def _conclude(
     if result.ending is Ending.REFUSED:  # the same request would be refused again
         fail(lease, run.step, error)
         return False
+    if result.ending is Ending.BUDGET and ask_if_soft_limit_reached(run.step, lease, ran_out=True):
+        return False
     # The next run has the answer in its prompt, or does not begin before somebody allows more dollars.
     goes_on = result.ending in {Ending.UNDELIVERED, Ending.BUDGET}
     if goes_on or must_end_early(run.step.task, run.step):

@@ -108,8 +108,12 @@ _STAYS = "What is there can be reviewed and published."
 def _question_text(task: Task, step: Step, spent: float) -> str:
     done = task.steps.filter(phase=Phase.DONE).count()
     begun = "has begun" if step.current_runs.exists() else "is next"
+    limit = limit_of(task) or 0.0
+    reached = "and reached its soft limit"
+    if spent < limit - _ROUNDING:
+        reached = f"and what is left up to its soft limit of {dollars(limit)} pays for no request"
     return (
-        f"The task has cost {dollars(spent)} and reached its soft limit. May it go on?\n\n"
+        f"The task has cost {dollars(spent)} {reached}. May it go on?\n\n"
         f"{done} of {task.steps.count()} steps done; step “{step.name}” {begun}. "
         "The task spends nothing while it waits."
     )
