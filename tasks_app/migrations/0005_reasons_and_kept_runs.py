@@ -1,4 +1,4 @@
-"""Why a run follows an approval or a plan's review; from which run on the work of a step is in the files."""
+"""Why a run follows the one before, how a task ended early, and from which run on a step's work is in the files."""
 
 from django.db import migrations, models
 
@@ -26,6 +26,7 @@ class Migration(migrations.Migration):
                     ("answer", "after an answer"),
                     ("approval", "after an approval or denial"),
                     ("plan", "after the plan’s review"),
+                    ("set_aside", "after its calls were set aside"),
                     ("check_failed", "after a failed check"),
                     ("limit", "after a limit"),
                     ("crash", "after an interruption"),
@@ -33,6 +34,23 @@ class Migration(migrations.Migration):
                     ("review", "after a review"),
                 ],
                 max_length=20,
+            ),
+        ),
+        migrations.AlterField(
+            "task",
+            "early_end",
+            models.CharField(
+                blank=True,
+                choices=[
+                    ("asked", "is to be finished early"),
+                    ("ended", "was finished early"),
+                    ("last_step", "was finished early in its last step"),
+                ],
+                db_default="",
+                default="",
+                editable=False,
+                help_text="Whether it is to be finished early, or was; empty: neither.",
+                max_length=10,
             ),
         ),
     ]

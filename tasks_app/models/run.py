@@ -22,6 +22,7 @@ class Reason(models.TextChoices):
     ANSWER = "answer", "after an answer"
     APPROVAL = "approval", "after an approval or denial"
     PLAN = "plan", "after the plan’s review"
+    SET_ASIDE = "set_aside", "after its calls were set aside"
     CHECK_FAILED = "check_failed", "after a failed check"
     LIMIT = "limit", "after a limit"
     CRASH = "crash", "after an interruption"

@@ -26,6 +26,7 @@ from tasks_app.models import (
     Question,
     QuestionKind,
     QuestionState,
+    Reason,
     Run,
     SessionEntry,
     Task,
@@ -160,6 +161,7 @@ def test_calls_made_at_once_are_set_aside_without_a_human_and_made_one_by_one(ru
     task = runner.advance(runner.task([both, Turn(calls=(GUARDED,)), say("Done.")], config=RULED))
     assert task.phase == Phase.WAITING_FOR_INPUT
     assert [run.outcome for run in runs(task)] == [Outcome.ASKED, Outcome.ASKED]
+    assert [run.reason for run in runs(task)] == [Reason.FIRST, Reason.SET_ASIDE]
     assert task.questions.count() == 1 and guarded(task) == 0
     log = "".join(render_log(step(task), LogKind.OUTPUT))
     assert log.index("Outcome:    its calls were set aside") < log.index(
