@@ -244,7 +244,7 @@ class RunOut(Out):
 
     number: int = Field(description="Counts the runs of the step from 1.")
     reason: Reason = Field(
-        description="Why it was started: first, answer, check_failed, limit, crash, retry or review."
+        description=f"Why it was started: {', '.join(Reason.values[:-1])} or {Reason.values[-1]}."
     )
     outcome: Outcome | Literal[""] = Field(description="How it ended; empty while it goes on.")
     error: str = Field(description="What went wrong; else empty.")
