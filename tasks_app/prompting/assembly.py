@@ -105,6 +105,7 @@ class EarlierAccount:
     run: int
     text: str
     task: str = ""
+    check_failed: bool = False
 
 
 @dataclass(frozen=True)
@@ -264,7 +265,8 @@ def _shows_plan(parts: PromptParts) -> bool:
 def accounts_text(accounts: Sequence[EarlierAccount]) -> str:
     """Return the accounts, the newest that fit, below a sentence that says how much they weigh."""
     entries = [
-        f"The agent of step {one.step}{_of_task(one.task)} wrote at the end of its run {one.run}:\n"
+        f"The agent of step {one.step}{_of_task(one.task)} wrote at the end of its run {one.run}"
+        f"{_CHECK_FAILED if one.check_failed else ''}:\n"
         f"{quote(head(one.text, limit=MAX_ACCOUNT))}"
         for one in accounts
     ]
@@ -275,6 +277,7 @@ def accounts_text(accounts: Sequence[EarlierAccount]) -> str:
     return "\n\n".join([_WEIGHT_OF_ACCOUNTS.format(others=others), *kept])
 
 
+_CHECK_FAILED = " (its work was checked then, and the check failed)"
 _WEIGHT_OF_ACCOUNTS = """\
 What the agents of earlier runs of this task{others} wrote at their ends, the newest last.
 Each is an agent's account of its own work: it may be wrong, or no longer true. The task definition, what

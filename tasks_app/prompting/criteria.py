@@ -90,7 +90,7 @@ _NO_SHELL = """\
 This step has no shell, so no command that is named here can be run. If you cannot do your work, begin your
 last message with that and the reason."""
 _WRITING = ("Write", "Edit", "MultiEdit", "NotebookEdit")
-_WRITE_IS_ANY = "; `Write` is any tool that writes files"
+_WRITE_IS_ANY = "; `Write` is any tool that writes files: change such files with it, not in the shell"
 _APPROVALS = """\
 These calls wait until a human has approved them: {patterns}
 (`*` is any text; in a path, any characters of one name, and `**` crosses folders{writes}).

@@ -31,10 +31,13 @@ class LastMessage:
     @property
     def title(self) -> str:
         """Return which run it was, and whether its check failed."""
-        failed = any(not report.get("passed") for report in self.run.checks or [])
-        return f"run {self.run.number}, {self.run.get_reason_display()}" + (
-            ", check failed" if failed else ""
-        )
+        failed = ", check failed" if self.check_failed else ""
+        return f"run {self.run.number}, {self.run.get_reason_display()}{failed}"
+
+    @property
+    def check_failed(self) -> bool:
+        """Whether the work that it tells of did not pass."""
+        return any(not report.get("passed") for report in self.run.checks or [])
 
 
 @dataclass(frozen=True)

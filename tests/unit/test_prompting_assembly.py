@@ -92,7 +92,8 @@ def test_p4_the_single_step_of_a_self_pipeline() -> None:
 
 ACCOUNTS = (
     EarlierAccount("plan", 1, "The plan is whole.\n\nMind the importer."),
-    EarlierAccount("implement", 2, "`price()` rounds half to even. Then I repaired the linter's complaint."),
+    EarlierAccount("implement", 2, "`price()` rounds half up.", check_failed=True),
+    EarlierAccount("implement", 3, "`price()` rounds half to even. Then I repaired the linter's complaint."),
 )
 BASE = "0123456789abcdef0123456789abcdef01234567"
 HELD = Criteria(

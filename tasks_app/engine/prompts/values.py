@@ -80,6 +80,7 @@ def _earlier_accounts(step: Step) -> tuple[EarlierAccount, ...]:
             one.run.number,
             one.text,
             task="" if one.run.step.task_id == task.pk else one.run.step.task.title,
+            check_failed=one.check_failed,
         )
         for one in earlier
     )

@@ -14,6 +14,7 @@ from tasks_app.cli.repository import show_result
 from tasks_app.cli.tables import describe_spending, sequences_table, steps_table, tasks_table
 from tasks_app.cli.terminal import Screen
 from tasks_app.core.phases import Phase
+from tasks_app.core.text import strip_controls
 from tasks_app.history import statistics
 from tasks_app.models import Project, Question, Sequence, Task, WorkerBeat
 from tasks_app.schemas.sequences import SequenceOut, SequenceWithTasks
@@ -150,7 +151,10 @@ examples:
         self._screen.table(tasks_table(tasks))
         say(describe_spending(statistics.of_sequence(sequence)), indent=2)
         say(f"branch {sequence.branch}", indent=2)
-        for task in tasks[-1:]:
+        for task in tasks:
+            if task.phase == Phase.DONE:
+                say()
+                say(f"Result of task {task.pk}: {strip_controls(task.title)}", style="bold")
             show_result(self._screen, task)
         for task in tasks:
             self._print_questions(task)
