@@ -192,11 +192,19 @@ def _additions(others: Sequence[GivenAnswer], note: str) -> str:
     """Return the answers to the other questions, then the portal's note."""
     added = [
         f"\n\nYou also asked: “{question}” {'' if other.dismissed else 'The human answered: '}{answer}"
+        + _meaning(other.ask, question, answer)
         + (f" (Notes: {other.notes})" if other.notes else "")
         for other in others
         for question, answer in other.texts.items()
     ]
     return "".join(added) + (f"\n\n{note}" if note else "")
+
+
+def _meaning(ask: Ask, question: str, answer: str) -> str:
+    """Return what the chosen option means: the session does not hold the question any more."""
+    options = [option for item in ask.items if item.question == question for option in item.options]
+    meant = next((option.description for option in options if option.label == answer), "")
+    return f" (It means: {meant})" if meant else ""
 
 
 def _inline_or_file(text: str, *, folder: AnswersFolder, name: str) -> str:

@@ -102,4 +102,7 @@ def _shown(decision: KnownDecision, text: str, limit: int) -> str:
 
 
 def _beginning(text: str, limit: int, mark: str) -> str:
-    return text if len(text) <= limit else f"{text[:limit].rstrip()} {mark}"
+    if len(text) <= limit:
+        return text
+    end = text.rfind(" ", limit // 2, limit + 1)  # not inside a word, unless it is a very long one
+    return f"{text[: end if end > 0 else limit].rstrip()} {mark}"

@@ -241,6 +241,18 @@ def test_past_actions_cover_all_runs_without_bookkeeping(step: Step) -> None:
     ]
 
 
+def test_past_actions_name_the_call_of_a_result_that_does_not_follow_it(step: Step) -> None:
+    """H9: of calls side by side nobody could tell which result is whose."""
+    calls = [
+        event(EventKind.TOOL_USE, id=name, name="Bash", input={"command": name}) for name in ("ls", "pwd")
+    ]
+    told = [
+        event(EventKind.TOOL_RESULT, tool_use_id=name, text=name, is_error=False) for name in ("ls", "pwd")
+    ]
+    a_run(step, *calls, *told)
+    assert [one.tool for one in past_actions(step)][2:] == ["result of Bash: $ ls", "result of Bash"]
+
+
 def test_past_actions_leave_out_what_is_damaged(step: Step) -> None:
     """H9: a damaged log never stops a run."""
     a_run(step, *[event(kind) for kind in EventKind], NewEvent(EventKind.TEXT, payload=[]))  # type: ignore[arg-type]

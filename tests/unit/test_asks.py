@@ -172,6 +172,17 @@ class TestAnswersToTheTool:
         beside = "(none)\n\nYou also asked: “How many?” The human answered: Three (Notes: at most)\n"
         assert permission.updated_input["annotations"] == {"A?": {"notes": beside}}
 
+    def test_the_option_of_a_lost_ask_is_told_with_its_meaning(self, tmp_path: Path) -> None:
+        choice = {"label": "Up", "description": "to the next cent"}
+        lost = answered(
+            asked({"question": "Round?", "header": "R", "options": [choice], "multiSelect": False}), "Up"
+        )
+        permission = permission_for(
+            answered(asked(item("A?")), "Red"), [lost], folder=AnswersFolder(tmp_path)
+        )
+        told = str(permission.updated_input and permission.updated_input["annotations"])
+        assert "Round?” The human answered: Up (It means: to the next cent)" in told
+
     def test_a_long_answer_is_a_file_and_its_beginning(self, tmp_path: Path) -> None:
         """H5: a 100 kB answer works."""
         answer = "ä☃\n" * 30_000

@@ -23,7 +23,7 @@ from django.db.models.functions import Cast
 from django.utils import timezone
 
 from tasks_app.history.events.blocks import OpenBlock
-from tasks_app.history.events.lines import question_text, tool_input
+from tasks_app.history.events.lines import question_text, summarise, tool_input
 from tasks_app.history.events.selection import EVERYTHING, Selection, blocks_with, is_failure
 from tasks_app.models import Channel, Event, EventBlock, EventKind, Run, Step
 from tasks_app.prompting.replay import PastAction
@@ -288,7 +288,7 @@ def past_actions(step: Step) -> list[PastAction]:
 
     Events with a damaged payload are left out, and answers that were taken back.
     """
-    calls: dict[str, str] = {}
+    calls: dict[str, tuple[str, str]] = {}
     stored = Events(Q(run__step=step)).of_kinds(_KINDS)
     found = [event for run in step.current_runs.order_by("number") for event in stored.of_run(run)]
     events = _without_taken_back([(event.kind, event.payload) for event in found])
@@ -311,18 +311,25 @@ def _without_taken_back(events: list[tuple[str, object]]) -> list[tuple[str, obj
     return kept[::-1]
 
 
-def _to_action(kind: str, payload: object, calls: dict[str, str]) -> PastAction | None:
-    """Return one action, or None. `calls` maps call ids to tools, for the results that follow."""
+def _to_action(kind: str, payload: object, calls: dict[str, tuple[str, str]]) -> PastAction | None:
+    """Return one action, or None.
+
+    `calls` maps call ids to tools and a line for each call, for the results that follow: a result names its
+    call if another one was made in between.
+    """
     if not isinstance(payload, dict):
         return None
     text = str(payload.get("text", ""))
     match EventKind(kind):
         case EventKind.TOOL_USE:
-            tool = calls[str(payload.get("id"))] = str(payload.get("name", ""))
+            tool, given = str(payload.get("name", "")), payload.get("input")
+            calls[str(payload.get("id"))] = tool, summarise(tool, given if isinstance(given, dict) else {})
             return None if tool == _ASK_TOOL else PastAction("tool", tool_input(payload), tool)
         case EventKind.TOOL_RESULT:
-            tool = calls.get(str(payload.get("tool_use_id")), "")
-            return None if tool == _ASK_TOOL else PastAction("tool", text, f"result of {tool}".rstrip())
+            call = str(payload.get("tool_use_id"))
+            tool, line = calls.get(call, ("", ""))
+            named = tool if not line or call == next(reversed(calls)) else f"{tool}: {line}"
+            return None if tool == _ASK_TOOL else PastAction("tool", text, f"result of {named}".rstrip())
         case EventKind.QUESTION:
             return PastAction("tool", question_text(payload), "question")
         case EventKind.ANSWER:
