@@ -173,8 +173,11 @@ class _ClaudeRun:
     def _record_usage(self) -> None:
         """Store the counted usage if it has changed: it must survive a crash of this process."""
         meter = self._connection.meter
-        if meter is not None and (used := meter.usage) != self._recorded_usage:
-            self._recorder.record_usage(meter.by_model)
+        if meter is None:
+            return
+        by_model = meter.by_model  # read once: a response may end meanwhile
+        if (used := sum(by_model.values(), Usage())) != self._recorded_usage:
+            self._recorder.record_usage(by_model)
             self._recorded_usage = used
 
     def _stop(self, error: BaseException) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tasks_app.agent.approvals import approval_of
 from tasks_app.agent.gate.patterns import needs_approval
-from tasks_app.agent.port import CallPermission, Ending, RunOrder, RunResult
+from tasks_app.agent.port import BUDGET_SPENT, CallPermission, Ending, RunOrder, RunResult
 from tasks_app.agent.proxy import RunMeter
 from tasks_app.agent.spools import spooled_asks
 from tasks_app.agent.stream import Stream
@@ -96,7 +96,7 @@ def run_result(
     if could_be_killed and (name := killed_by(exit_code)):
         ending, error = Ending.KILLED, f"The agent's process was ended from outside by {name}."
     if ending is Ending.FAILED and meter is not None and meter.over_budget:
-        ending, error = Ending.BUDGET, "A budget or the soft limit was spent during the run."
+        ending, error = Ending.BUDGET, BUDGET_SPENT
     if ending is Ending.ASKED and not asks and stream.deferred in order.permissions:
         ending, error = Ending.FAILED, "The gate did not find what a human had decided."
     if ending is Ending.FINISHED and delivered != set(order.permissions):

@@ -132,6 +132,10 @@ class AgentEvent:
     raw: Any = None
 
 
+#: The error of a run that ended with `Ending.BUDGET`.
+BUDGET_SPENT = "A budget or the soft limit was spent during the run."
+
+
 class Ending(StrEnum):
     FINISHED = "finished"
     ASKED = "asked"

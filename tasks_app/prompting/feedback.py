@@ -248,10 +248,10 @@ def usage_limit_feedback(*, reset_at: datetime | None) -> Feedback:
 
 
 def budget_feedback() -> Feedback:
-    """Tell that the work stopped because the budget for the month was spent."""
+    """Tell that the work stopped because a budget, or what the task may cost, was spent."""
     return Feedback(
-        "Your work stopped because the budget for the month was spent. There is budget again. Nothing is "
-        "wrong with what you did, but your last action may be incomplete: look before you go on."
+        "Your work stopped at a limit of what it may cost, and may go on now. Nothing is wrong with what you "
+        "did, but your last action may be incomplete: look before you go on."
     )
 
 

@@ -11,7 +11,7 @@ import pytest
 from django.utils import timezone
 
 from tasks_app.agent.fake_script import End, Limit, Turn, ask, say
-from tasks_app.agent.port import Ending, Recorder, RunOrder, RunResult
+from tasks_app.agent.port import BUDGET_SPENT, Ending, Recorder, RunOrder, RunResult
 from tasks_app.core.errors import BadAmount, BadInput, NotAllowed, NotOpen
 from tasks_app.core.phases import Phase
 from tasks_app.engine.sweeper import sweep
@@ -384,7 +384,11 @@ def test_it_asks_when_what_is_left_pays_for_no_request(
 
     def spent(order: RunOrder, recorder: Recorder) -> RunResult:
         result = play(order, recorder)
-        return replace(result, ending=Ending.BUDGET, error="Spent.") if len(runner.fake.runs) == 1 else result
+        return (
+            replace(result, ending=Ending.BUDGET, error=BUDGET_SPENT)
+            if len(runner.fake.runs) == 1
+            else result
+        )
 
     monkeypatch.setattr(runner.fake, "run", spent)
     runner.advance(task)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from django.db.models import Q
 
+from tasks_app.agent.port import BUDGET_SPENT
 from tasks_app.agent.tools import was_broken_off
 from tasks_app.engine.prompts.review_requests import request_text
 from tasks_app.engine.prompts.values import attempts_left_of
@@ -78,7 +79,7 @@ def _why_again(step: Step, last: Run, answers: Sequence[Question]) -> Feedback:
         )
     if last.outcome == Outcome.LIMIT and last.questions.about_costs().exists():
         return soft_limit_feedback()
-    if last.outcome == Outcome.LIMIT and step.task.waits_for_budget:
+    if last.outcome == Outcome.LIMIT and (step.task.waits_for_budget or last.error == BUDGET_SPENT):
         return budget_feedback()
     if last.outcome == Outcome.LIMIT:
         return usage_limit_feedback(reset_at=step.task.resets_at)
