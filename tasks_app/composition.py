@@ -16,7 +16,7 @@ from tasks_app.agent.port import RunOrder
 from tasks_app.agent.proxy import ApiKeyProxy, RunLimits
 from tasks_app.core.trace_context import TraceContext
 from tasks_app.engine.stopping import StopSignal
-from tasks_app.engine.traces.otlp import WAITING
+from tasks_app.engine.traces.agent_spans import WAITING
 from tasks_app.engine.worker_context import WorkerContext
 from tasks_app.engine.workers.heartbeat import process_name
 from tasks_app.models import paths

@@ -22,8 +22,9 @@ from tasks_app.agent.proxy.server import SPANS_BYTES
 from tasks_app.agent.proxy.spans import RunSpans
 from tasks_app.core.phases import Phase
 from tasks_app.core.trace_context import TraceContext, TraceSpan
-from tasks_app.engine.traces import otlp
-from tasks_app.engine.traces.otlp import SpanSender, WaitingSpans
+from tasks_app.engine.traces import agent_spans
+from tasks_app.engine.traces.agent_spans import WaitingSpans
+from tasks_app.engine.traces.otlp import SpanSender
 from tasks_app.engine.traces.span_exporter import SpanExporter, send_ended
 from tasks_app.engine.traces.spans import context_of_task
 from tasks_app.models import Question, Task, paths
@@ -256,7 +257,7 @@ class TestSending:
     def test_o3_a_batch_that_is_refused_does_not_hold_up_the_others(
         self, collector: Collector, waiting: WaitingSpans, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(otlp, "BATCH", 1)
+        monkeypatch.setattr(agent_spans, "BATCH", 1)
         collector.receiver.status = 400
         waiting.put([agent_span(1), agent_span(2)])
         for _ in range(2):
@@ -270,7 +271,7 @@ class TestSending:
         monkeypatch: pytest.MonkeyPatch,
         caplog: pytest.LogCaptureFixture,
     ) -> None:
-        monkeypatch.setattr(otlp, "MOST_WAITING", 2)
+        monkeypatch.setattr(agent_spans, "MOST_WAITING", 2)
         for number in range(1, 6):
             waiting.put([agent_span(number)])
         said = ["spans of agents are dropped, because more than 2 wait to be sent"]

@@ -19,7 +19,7 @@ from django.utils import timezone
 from tasks_app.core.trace_context import TraceSpan
 from tasks_app.engine.crashpoints import crash_point
 from tasks_app.engine.temporary_faults import temporary_fault
-from tasks_app.engine.traces.otlp import WAITING
+from tasks_app.engine.traces.agent_spans import WAITING
 from tasks_app.engine.traces.spans import ended_spans
 from tasks_app.models import Change, Publication, Run, SentSpan, Task
 
