@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from tasks_app.agent.leftover_processes import Claim
-from tasks_app.agent.transcripts import TranscriptStore
+from tasks_app.agent.transcript_port import TranscriptStore
 from tasks_app.core.errors import BadInput
 from tasks_app.core.types import Ask, KnownDecision, Network, Usage
 

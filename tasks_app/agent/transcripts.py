@@ -1,37 +1,19 @@
-"""Transcripts of sessions: the interface that stores them, and what a resume changes in one before."""
+"""Transcripts of sessions: storing them through the SDK's session store, and writing them back to disk."""
 
 from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from enum import StrEnum
 from pathlib import Path, PurePath
-from typing import Any, Protocol
+from typing import Any
 
 from claude_agent_sdk import SessionKey, SessionListSubkeysKey, SessionStoreEntry, project_key_for_directory
 
 from tasks_app.agent.tools import was_broken_off
+from tasks_app.agent.transcript_port import Entries, Key, Transcript, TranscriptStore
 from tasks_app.core.errors import TranscriptDamaged
-
-Key = Mapping[str, str]
-Entries = list[dict[str, Any]]
-Transcript = Mapping[str, Entries]
-
-
-class TranscriptStore(Protocol):
-    """Stores transcripts. A key has project_key and session_id, for a sub-agent's transcript also subpath."""
-
-    def append_transcript(self, key: Key, entries: Entries) -> None: ...
-
-    def load_transcript(self, key: Key) -> Entries | None:
-        """Return the entries in the order appended; None for a key that was never written."""
-
-    def transcript_subpaths(self, key: Key) -> list[str]: ...
-
-
-# Transcripts of sessions: storing them through the SDK's session store, and writing them back to disk.
-
 
 #: Types of entries that the model has read or written. The others are the CLI's own notes.
 _MESSAGES = {"user", "assistant"}

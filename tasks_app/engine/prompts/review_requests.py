@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from django.utils import timezone
 
-from tasks_app.agent.transcripts import Transcript, has_prompt
+from tasks_app.agent.transcript_port import Transcript
+from tasks_app.agent.transcripts import has_prompt
 from tasks_app.config.pipeline import NoCheck, step_from_json
 from tasks_app.core.errors import WorkspaceError
 from tasks_app.core.types import PLAN_FILE

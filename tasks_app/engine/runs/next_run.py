@@ -11,9 +11,9 @@ from django.db.models.functions import Coalesce
 from django.utils import timezone
 
 from tasks_app.agent.port import CallPermission, HaltingTools
+from tasks_app.agent.transcript_port import Transcript
 from tasks_app.agent.transcripts import (
     CallResult,
-    Transcript,
     deferred_call,
     deferred_calls,
     has_prompt,

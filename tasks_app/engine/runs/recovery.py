@@ -15,7 +15,8 @@ from django.db.models import Q, QuerySet
 from tasks_app.agent.outcome import open_asks
 from tasks_app.agent.port import Ending, RunResult
 from tasks_app.agent.stream import Stream
-from tasks_app.agent.transcripts import Transcript, deferred_call
+from tasks_app.agent.transcript_port import Transcript
+from tasks_app.agent.transcripts import deferred_call
 from tasks_app.config.pipeline import step_from_json
 from tasks_app.core.phases import Phase
 from tasks_app.core.types import Ask
