@@ -158,7 +158,8 @@ def test_an_answer_that_is_not_in_the_session_is_handed_over_again(
         ask_that_did_not_halt(task)
     real.answer_all(task, "Green")
     second_run_dies += [kind, "tool_use"]
-    assert real.advance(task).phase == Phase.DONE
+    real.advance(task)
+    assert task.phase == Phase.DONE, task.failure
     assert [run.outcome for run in runs(task)] == [Outcome.ASKED, Outcome.CRASHED, Outcome.FINISHED]
     place = paths.repository(task.project)
     assert committed_text(place, commit=task.head_commit, path="after.txt") == "Green\n"
