@@ -1,8 +1,6 @@
-"""The interaction threshold (SPEC H1): a whole number from 0 to 5, and the meaning of its bands."""
+"""The interaction threshold (SPEC H1): a whole number from 0 to 5, and what each means."""
 
 from __future__ import annotations
-
-from enum import StrEnum
 
 from tasks_app.config.faults import shown
 from tasks_app.core.errors import BadInput
@@ -21,48 +19,12 @@ LEVELS = {
 WANTED = f"must be a whole number from {LOWEST} to {HIGHEST}"
 
 
-class Band(StrEnum):
-    """How readily the agent asks; `sentence` explains it."""
-
-    NEVER = "never"
-    LOW = "low"
-    MEDIUM = "medium"
-    HIGH = "high"
-
-    @property
-    def sentence(self) -> str:
-        return _SENTENCES[self]
-
-
-_SENTENCES = {
-    Band.NEVER: "The agent never asks; it is not offered a way to.",
-    Band.LOW: "The agent asks only when a contradiction blocks it or before something destructive.",
-    Band.MEDIUM: "The agent asks about significant decisions and vague requirements.",
-    Band.HIGH: "The agent asks about any ambiguity and presents the options.",
-}
-
-_BAND_OF_LEVEL = (Band.NEVER, Band.LOW, Band.LOW, Band.MEDIUM, Band.MEDIUM, Band.HIGH)
-
-
-def band_of(threshold: int) -> Band:
-    """Return the band that a valid threshold lies in."""
-    return _BAND_OF_LEVEL[threshold]
-
-
 def threshold_fault(value: object) -> str | None:
     """Return what is wrong with `value` as a threshold, as the rest of a sentence; None when nothing is."""
     # bool is an int to Python, but "true" is no level to anybody.
     if isinstance(value, int) and not isinstance(value, bool) and LOWEST <= value <= HIGHEST:
         return None
     return f"{WANTED}, not {shown(value)}"
-
-
-def parse_threshold(value: object, *, where: str) -> int:
-    """The threshold that a settings file or a row holds. Raises `BadInput` that names place and value."""
-    fault = threshold_fault(value)
-    if fault is not None or not isinstance(value, int):
-        raise BadInput(f"interactionThreshold {fault}", where=where)
-    return value
 
 
 def threshold_from_text(text: str, *, where: str) -> int:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
 import pytest
 
+from tasks_app.config.faults import ConfigInvalid
+from tasks_app.config.pipeline import load_project_config
 from tasks_app.config.threshold import (
     LEVELS,
-    Band,
-    band_of,
-    parse_threshold,
     resolve_threshold,
+    threshold_fault,
     threshold_from_text,
 )
 from tasks_app.core.errors import BadInput
@@ -20,7 +21,8 @@ from tasks_app.core.errors import BadInput
 
 @pytest.mark.parametrize("level", range(6))
 def test_h1_every_level_from_0_to_5_is_taken(level: int) -> None:
-    assert parse_threshold(level, where="here") == level
+    assert load_project_config(f"interactionThreshold: {level}").interaction_threshold == level
+    assert threshold_fault(level) is None
     assert threshold_from_text(str(level), where="here") == level
 
 
@@ -41,10 +43,12 @@ def test_h1_every_level_from_0_to_5_is_taken(level: int) -> None:
     ],
 )
 def test_h1_anything_else_is_refused_with_its_place_and_value(value: object, named: str) -> None:
-    with pytest.raises(BadInput) as caught:
-        parse_threshold(value, where="cat-herder.yaml:4")
-    wanted = f"cat-herder.yaml:4: interactionThreshold must be a whole number from 0 to 5, not {named}"
-    assert str(caught.value) == wanted
+    fault = f"must be a whole number from 0 to 5, not {named}"
+    assert threshold_fault(value) == fault
+    if value is not None:  # in a file, that is a key without a value
+        with pytest.raises(ConfigInvalid) as caught:
+            load_project_config(f"\n\n\ninteractionThreshold: {json.dumps(value)}\n")
+        assert str(caught.value) == f"cat-herder.yaml:4: interactionThreshold {fault}"
 
 
 @pytest.mark.parametrize("text", ["", "-1", "6", "high", "2.5", "true", "03", "٣", "1" * 5000])
@@ -64,18 +68,6 @@ def test_h1_the_guide_explains_each_level_in_the_words_of_the_pages() -> None:
     for level in range(1, 6):
         words = LEVELS[level].removeprefix("Asks ").rstrip(".")
         assert explained[str(level)].startswith(words[0].upper() + words[1:])
-
-
-def test_h1_every_band_has_a_sentence_of_its_own() -> None:
-    assert len({band.sentence for band in Band}) == 4
-    assert [band_of(level) for level in range(6)] == [
-        Band.NEVER,
-        Band.LOW,
-        Band.LOW,
-        Band.MEDIUM,
-        Band.MEDIUM,
-        Band.HIGH,
-    ]
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from tasks_app.config.threshold import Band, band_of
 from tasks_app.core.errors import BadInput
 from tasks_app.prompting.intro import load_interaction_intro, read_interaction_intro
 
@@ -24,13 +23,12 @@ def file_with(**changes: str | None) -> str:
 def test_h2_each_level_gets_its_band_and_its_own_sentence_as_one_paragraph_and_the_common_part() -> None:
     intro = load_interaction_intro("# Title\n<!-- ## LOW -->\n" + file_with())
     assert intro.render(2) == "Text of LOW.\nText of LEVEL 2.\n\nYou are at 2."
-    for level in range(1, 6):
-        assert intro.render(level).startswith(f"Text of {band_of(level).name}.\nText of LEVEL {level}.\n\n")
+    for level, band in enumerate(("LOW", "LOW", "MEDIUM", "MEDIUM", "HIGH"), start=1):
+        assert intro.render(level).startswith(f"Text of {band}.\nText of LEVEL {level}.\n\n")
 
 
 def test_h13_a_threshold_of_0_says_nothing() -> None:
     assert read_interaction_intro(SHIPPED).render(0) == ""
-    assert band_of(0) is Band.NEVER
 
 
 def test_h2_in_the_shipped_file_every_level_differs_and_names_its_number_and_both_ways_of_asking() -> None:
