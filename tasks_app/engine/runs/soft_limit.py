@@ -27,7 +27,7 @@ from tasks_app.models import (
     Step,
     Task,
 )
-from tasks_app.services.costs.budgets import is_the_tightest
+from tasks_app.services.costs.budgets import soft_limit_leaves_least
 from tasks_app.services.costs.soft_limit import WAY, is_reached, must_end_early, question_at_limit
 from tasks_app.services.reviews.sending_back import hand_over_waiting
 
@@ -39,7 +39,7 @@ def ask_if_soft_limit_reached(step: Step, lease: Lease, *, ran_out: bool = False
     is not tried again. Phases, question and log are one transaction: a worker that dies has asked, or its
     successor does.
     """
-    if not (is_reached(step.task_id) or (ran_out and is_the_tightest(step.task_id))):
+    if not (is_reached(step.task_id) or (ran_out and soft_limit_leaves_least(step.task_id))):
         return False
     with lease.fenced() as task:
         reason = "the soft cost limit is reached"

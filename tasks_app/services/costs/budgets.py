@@ -26,8 +26,8 @@ def dollars_for_run(task_id: int) -> float | None:
     return min((one for one in left if one is not None), default=None)
 
 
-def is_the_tightest(task_id: int) -> bool:
-    """Return whether the soft limit of the task leaves less than the budgets of the month."""
+def soft_limit_leaves_least(task_id: int) -> bool:
+    """Return whether the task has a soft limit, and no budget of the month leaves less than it."""
     left, budget = dollars_left(task_id), budgets_of_task(task_id).left
     return left is not None and (budget is None or left <= budget)
 
