@@ -58,6 +58,7 @@ test-postgres: $(VENV)/.installed-dev ## the tests that use the database, on Pos
 lint: no-conflict-markers $(VENV)/.installed-dev ## style, types, layers, migrations, lock files
 	$(PY) -m ruff check
 	$(PY) -m ruff format --check
+	$(VENV)/bin/djade --check --target-version 5.2 $$(git ls-files 'templates/*.html')
 	$(PY) -m mypy
 	$(VENV)/bin/lint-imports
 	CATHERDER_DATA_DIR=$(VENV)/lint-data $(PY) manage.py makemigrations --check --dry-run

@@ -11,6 +11,7 @@ from typing import Any
 from django import template
 from django.template import Context
 from django.templatetags.static import static
+from django.urls import reverse
 from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
@@ -20,7 +21,7 @@ from tasks_app.core.asked_items import parts_of_question, title_of
 from tasks_app.core.dollars import dollars
 from tasks_app.core.durations import duration_in_words
 from tasks_app.core.phases import Phase, PhaseDisplay
-from tasks_app.models import Sequence, Step, Task
+from tasks_app.models import Question, Sequence, Step, Task
 from tasks_app.services.search.finding import TextPart
 from tasks_app.web.access import actable_projects
 from tasks_app.web.rendering import words
@@ -93,6 +94,15 @@ def highlighted(parts: Iterable[TextPart]) -> SafeString:
     """Render a line of which some parts match a search."""
     rendered = ((render_inline(part.text), part.hit) for part in parts)
     return mark_safe("".join(f"<mark>{text}</mark>" if hit else text for text, hit in rendered))  # noqa: S308
+
+
+@register.simple_tag
+def answerer(question: Question) -> SafeString | str:
+    """Render who or what answered it, with a link if it was a decision."""
+    if not question.applied:
+        return question.answerer
+    url = reverse("decision", args=[question.task.project_id, question.applied.number])
+    return format_html('<a href="{}">{}</a>', url, question.answerer)
 
 
 @register.simple_tag(takes_context=True)
