@@ -120,8 +120,8 @@ def _show_accounts(screen: Screen, task: Task, *, was_printed: bool) -> None:
     if not accounts or (was_printed and sum(len(one.messages) for one in accounts) == 1):
         return
     built, *others = accounts
-    for message in built.messages:
-        run = f", {message.title}" if len(built.messages) > 1 else ""
+    for message in filter(None, [built.current, *built.earlier]):
+        run = f", {message.title}" if built.earlier else ""
         screen.say(f"{built.step.name}{run}", indent=2, style="bold")
         screen.say(message.text, indent=4)
     if others:

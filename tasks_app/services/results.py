@@ -30,9 +30,15 @@ class LastMessage:
 
     @property
     def title(self) -> str:
-        """Return which run it was, and whether its check failed."""
+        """Return which run it was, whether its check failed, and whether the step was done again since."""
         failed = ", check failed" if self.check_failed else ""
-        return f"run {self.run.number}, {self.run.get_reason_display()}{failed}"
+        replaced = ", replaced by a later attempt" if self.is_replaced else ""
+        return f"run {self.run.number}, {self.run.get_reason_display()}{failed}{replaced}"
+
+    @property
+    def is_replaced(self) -> bool:
+        """Whether the step was reset after it, such as by a retry."""
+        return self.run.number < self.run.step.first_run
 
     @property
     def check_failed(self) -> bool:
@@ -63,6 +69,17 @@ class StepAccount:
 
     step: Step
     messages: list[LastMessage]
+
+    @property
+    def current(self) -> LastMessage | None:
+        """The newest message; None if it is of a replaced attempt."""
+        newest = self.messages[-1]
+        return None if newest.is_replaced else newest
+
+    @property
+    def earlier(self) -> list[LastMessage]:
+        """The messages before the current one, the newest first."""
+        return [one for one in reversed(self.messages) if one is not self.current]
 
     def title(self, built: StepAccount) -> str:
         """Return the step's name and, for one other than that which built the result, what it changed."""

@@ -12,6 +12,7 @@ from tasks_app.agent.fake_script import Act, End, Turn, ask, plan, say, shell, w
 from tasks_app.core.phases import Phase
 from tasks_app.history.events.logs import LogKind, render_log
 from tasks_app.models import Channel, ReviewVerdict, Task
+from tasks_app.services.bulk import retry_from
 from tasks_app.services.difference import difference_of
 from tasks_app.services.publishing.pull_request_text import pull_request_body
 from tasks_app.services.questions.answers import Reply, answer_question, decide
@@ -117,13 +118,34 @@ def test_v1_the_result_tells_what_every_step_said_the_one_that_built_first(
     runner: Runner, spoken: Task
 ) -> None:
     page = page_of(runner, spoken)
-    said = ("I painted it red", "nothing else was changed", "I planned it.", "No page needed a change.")
+    said = ("nothing else was changed", "I painted it red", "I planned it.", "No page needed a change.")
     places = [page.index(words) for words in said]
-    assert places == sorted(places)
+    assert places == sorted(places), "the newest message of a step is first"
     folded = page[page.index("<details") :]
-    assert said[0] not in folded and said[1] not in folded and said[2] in folded and said[3] in folded
-    assert page.count("check failed</p>") == 1 and "Run 1, first run, check failed</p>" in page
-    assert "Run 1" in page and "Run 2" in page, "of each message it is clear which run said it"
+    assert said[0] not in folded and all(words in folded for words in said[1:])
+    assert page.count("check failed</summary>") == 1 and "Run 1, first run, check failed</summary>" in page
+    assert "Run 2, after a failed check</p>" in page, "of each message it is clear which run said it"
+
+
+@pytest.mark.parametrize("closing", [[], [say("I painted it blue.")]], ids=["silent", "said"])
+def test_v1_the_account_of_a_replaced_attempt_does_not_stand_as_the_current_one(
+    runner: Runner, manage: Manage, closing: list[Act]
+) -> None:
+    """After a retry, also where the new attempt says nothing."""
+    task = runner.advance(runner.task([Turn(calls=(write("paint.txt", "red\n"),)), say("It is red.")]))
+    retry_from(task, task.steps.get(), by=acting(runner.user))
+    runner.agent = FakeAgent(lambda prompt: [Turn(calls=(write("paint.txt", "blue\n"),)), *closing])
+    task = runner.advance(task)
+    assert task.phase == Phase.DONE, task.failure
+    page = page_of(runner, task)
+    open_part, _, folded = page.partition("<details")
+    assert "It is red." not in open_part and "It is red." in folded
+    assert ("I painted it blue." in open_part) is bool(closing)
+    assert "replaced by a later attempt</summary>" in folded
+    what = pull_request_body(task).partition("## What")[2].partition("## Why")[0]
+    assert "It is red." in what.partition("<details>")[2]
+    shown = manage("status", task.pk)[1]
+    assert shown.index("replaced by a later attempt") < shown.index("It is red.")
 
 
 def test_v1_what_later_steps_changed_stands_beside_their_account(runner: Runner, manage: Manage) -> None:
@@ -152,7 +174,8 @@ def test_v1_a_review_keeps_the_account(runner: Runner, manage: Manage, spoken: T
         spoken, ReviewVerdict.REQUEST_CHANGES, body="Why red?", by=acting(runner.user), via=Channel.WEB
     )
     page = page_of(runner, runner.advance(spoken))
-    assert page.index("I painted it red") < page.rindex("I answered the thread.")
+    assert "I painted it red" in page
+    assert page.index("I answered the thread.") < page.index("No page needed a change.")
     for kind in ("output", "reasoning"):
         log = manage("task_log", spoken.pk, "--kind", kind)[1]
         assert log.index("[REVIEW] ann requested changes\n    Why red?") < log.rindex(
@@ -162,10 +185,10 @@ def test_v1_a_review_keeps_the_account(runner: Runner, manage: Manage, spoken: T
 
 def test_v7_the_pull_request_tells_it_too(spoken: Task) -> None:
     what = pull_request_body(spoken).partition("## What")[2].partition("## Why")[0]
-    said = ("I painted it red", "nothing else was changed", "I planned it.", "No page needed a change.")
+    said = ("nothing else was changed", "I painted it red", "I planned it.", "No page needed a change.")
     places = [what.index(words) for words in said]
     assert places == sorted(places)
-    assert what.count("<details>") == what.count("</details>") == 2
+    assert what.count("<details>") == what.count("</details>") == 3
 
 
 def test_v7_no_message_reaches_beyond_its_part(runner: Runner) -> None:
@@ -181,7 +204,7 @@ def test_v1_programs_and_the_terminal_are_told_too(manage: Manage, spoken: Task)
         ("plan", 1, "first"), ("docs", 1, "first"),
     ]  # fmt: skip
     shown = manage("status", spoken.pk)[1]
-    assert shown.index("I painted it red") < shown.index("nothing else was changed")
+    assert shown.index("nothing else was changed") < shown.index("I painted it red")
     assert "plan, docs" in shown and "implement, run 1, first run, check failed" in shown
 
 

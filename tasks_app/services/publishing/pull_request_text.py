@@ -13,7 +13,7 @@ from django.urls import reverse
 from tasks_app.core.dollars import dollars
 from tasks_app.core.durations import duration_in_words
 from tasks_app.history.statistics import of_task
-from tasks_app.models import Reason, Task
+from tasks_app.models import Task
 from tasks_app.prompting.escaping import head
 from tasks_app.services.results import StepAccount, accounts_of, building_account_first, passed_checks
 
@@ -82,9 +82,12 @@ def _what(task: Task) -> str:
 
 
 def _said(account: StepAccount, *, limit: int) -> str:
-    """Return the messages of a step, such that no tag or code fence in them reaches beyond them."""
+    """Return the messages of a step, the newest first, and the earlier ones folded.
+
+    No tag or code fence in them reaches beyond them.
+    """
     texts = []
-    for message in account.messages:
+    for message in filter(None, [account.current, *account.earlier]):
         text = _FOLDING_TAG.sub("&lt;", harmless(head(message.text, limit=limit // len(account.messages))))
         fence = ""  # of the code block that is open
         for marks, rest in re.findall(r"^ {0,3}(`{3,}|~{3,})(.*)$", text, re.MULTILINE):
@@ -94,8 +97,10 @@ def _said(account: StepAccount, *, limit: int) -> str:
                 fence = ""
         if fence:
             text += f"\n{fence}"
-        if len(account.messages) > 1:
-            text = f"**Run {message.run.number}, {Reason(message.run.reason).label}**\n\n{text}"
+        if message is not account.current:
+            text = f"<details><summary>{message.title.capitalize()}</summary>\n\n{text}\n\n</details>"
+        elif account.earlier:
+            text = f"**{message.title.capitalize()}**\n\n{text}"
         texts.append(text)
     return "\n\n".join(texts)
 

@@ -15,8 +15,8 @@ from tasks_app.git import ChangedFile
 from tasks_app.models import DecisionEvent, Question, Review, ReviewThread, Sequence, Task
 from tasks_app.services.difference import difference_of
 from tasks_app.services.results import (
-    LastMessage,
     PassedCheck,
+    StepAccount,
     accounts_of,
     building_account_first,
     passed_checks,
@@ -52,7 +52,7 @@ class ShownAccount:
     """What the agents of a step said at their ends; others than the one that is open are folded."""
 
     title: str
-    messages: list[LastMessage]
+    said: StepAccount
     is_open: bool
 
 
@@ -121,11 +121,11 @@ def _shown_accounts(done: Task | Sequence, tasks: list[Task]) -> list[ShownAccou
     accounts = accounts_of(tasks)
     if isinstance(done, Task):
         ordered = building_account_first(accounts)
-        return [ShownAccount(one.title(ordered[0]), one.messages, one == ordered[0]) for one in ordered]
+        return [ShownAccount(one.title(ordered[0]), one, one == ordered[0]) for one in ordered]
     shown = []
     for task in tasks:
         for built in building_account_first([one for one in accounts if one.step.task_id == task.pk])[:1]:
-            shown.append(ShownAccount(task.title, built.messages, task == tasks[-1]))
+            shown.append(ShownAccount(task.title, built, task == tasks[-1]))
     return shown
 
 
