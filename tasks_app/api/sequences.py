@@ -15,7 +15,6 @@ from tasks_app.api.base import Flag, Input, Paging, SequenceId, Storable, Thresh
 from tasks_app.api.idempotency import once
 from tasks_app.api.publishing import WITHOUT_OPTIONS, Publish
 from tasks_app.core.phases import Phase
-from tasks_app.history import statistics
 from tasks_app.models import Channel, Scope, Sequence, Task
 from tasks_app.models.phased import shown_in
 from tasks_app.schemas.publishing import PublicationOut
@@ -25,6 +24,7 @@ from tasks_app.services import sequences as actions
 from tasks_app.services.exports import PATCH_TYPE, download_patch
 from tasks_app.services.publishing.publications import publish
 from tasks_app.services.publishing.pull_requests import let_agent_merge
+from tasks_app.services.usage import statistics
 
 
 class SequencePage(Schema):

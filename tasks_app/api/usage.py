@@ -12,11 +12,16 @@ from ninja import Field, Query, Router, Schema
 from tasks_app.api.auth import authenticators, principal_of
 from tasks_app.api.base import Day, Name, responses
 from tasks_app.core.errors import BadInput
-from tasks_app.history.statistics import By
 from tasks_app.models import Scope
 from tasks_app.schemas.usage import UsageReport, usage_report
-from tasks_app.services.usage.question_figures import question_figures
-from tasks_app.services.usage.usage import MAX_PERIOD, Period, usage_in_period, waiting_times
+from tasks_app.services.usage.usage import (
+    MAX_PERIOD,
+    By,
+    Period,
+    question_figures,
+    usage_in_period,
+    waiting_times,
+)
 
 
 class UsageGrouping(StrEnum):

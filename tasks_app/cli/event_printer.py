@@ -12,10 +12,10 @@ from tasks_app.agent.tools import without_hook_name
 from tasks_app.cli.setup_printer import SetupPrinter
 from tasks_app.cli.terminal import Screen
 from tasks_app.core.durations import duration_in_words
-from tasks_app.history import statistics
 from tasks_app.history.events.lines import summarise
 from tasks_app.history.events.reading import Events
 from tasks_app.models import Channel, Event, EventKind, Reason, Run, Task
+from tasks_app.services.usage import statistics
 from tasks_app.web.rendering import words
 from tasks_app.web.rendering.activity import event_summary
 

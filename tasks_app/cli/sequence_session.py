@@ -10,7 +10,6 @@ from tasks_app.cli.task_session import SequenceContext, TaskSession
 from tasks_app.cli.terminal import Screen
 from tasks_app.core.errors import IllegalMove
 from tasks_app.core.phases import ENDED, RESUMABLE, Phase
-from tasks_app.history import statistics
 from tasks_app.models import Sequence, Task, paths
 from tasks_app.permissions import Principal, require_actor
 from tasks_app.services.sequences import (
@@ -20,6 +19,7 @@ from tasks_app.services.sequences import (
     start_sequence,
     task_waiting_for_permission,
 )
+from tasks_app.services.usage import statistics
 
 
 def run_sequence_locally(

@@ -13,8 +13,6 @@ from tasks_app.core.durations import duration_in_words
 from tasks_app.core.phases import Phase, Tone
 from tasks_app.core.text import strip_controls
 from tasks_app.core.types import Usage
-from tasks_app.history import statistics
-from tasks_app.history.statistics import Metrics
 from tasks_app.models import Project, Question, Sequence, Step, Task
 from tasks_app.schemas.questions import DecisionOut
 from tasks_app.schemas.workers import QueuedTaskOut
@@ -25,6 +23,8 @@ from tasks_app.services.publishing.settings import (
     stored_credential,
     target_of,
 )
+from tasks_app.services.usage import statistics
+from tasks_app.services.usage.statistics import Metrics
 
 _STYLES: dict[Tone, str] = {
     "quiet": "dim",

@@ -25,8 +25,8 @@ from tasks_app.core.errors import AnswerRefused, BadInput, NotOpen
 from tasks_app.core.phases import ENDED, Phase
 from tasks_app.models import Channel, Question, Task
 from tasks_app.permissions import Principal
-from tasks_app.services.costs.budgets import budgets_of_task
 from tasks_app.services.questions.answers import answer_question, decide
+from tasks_app.services.usage.cost_limits import budgets_of_task
 from tasks_app.services.wait_sentences import fault_words, reset_words
 
 #: Seconds between two readings of the rows.

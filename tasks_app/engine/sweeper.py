@@ -18,11 +18,10 @@ from tasks_app.core.process_memory import return_free_memory
 from tasks_app.engine.logs.compaction import compact_due_runs
 from tasks_app.engine.logs.removal import remove_due_logs
 from tasks_app.engine.temporary_faults import temporary_fault
-from tasks_app.history.day_sums import add_up_days
 from tasks_app.models import Change, ChangeKind, IdempotencyKey, SentSpan, Task
-from tasks_app.services.costs.budgets import end_waits_for_budgets
-from tasks_app.services.costs.soft_limit import end_decided_tasks
 from tasks_app.services.decisions.applying import apply_missed_decisions
+from tasks_app.services.usage.cost_limits import end_decided_tasks, end_waits_for_budgets
+from tasks_app.services.usage.day_sums import add_up_days
 from tasks_app.services.workers.scheduling import next_turns
 
 logger = logging.getLogger(__name__)

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
+from datetime import datetime
 from typing import Any
 
 from django.db import transaction
+from django.db.models import F, Max
 from django.db.models.functions import Coalesce, Now
 from django.utils import timezone
 
 from tasks_app.core.errors import IllegalMove
 from tasks_app.core.phases import ENDED, Phase, allowed, allowed_between_tasks
-from tasks_app.history.statistics import NOT_WORKING, paused_until_now
 from tasks_app.models import Change, ChangeKind, Sequence, SequenceTransition, Step, Task, Transition, User
+
+#: Phases in which a task waits for a human or for the reset of a usage limit.
+PAUSES = frozenset({Phase.WAITING_FOR_INPUT, Phase.WAITING_FOR_RESET, Phase.INTERRUPTED})
+#: Phases in which a task that was started does not work: in the last one it is queued again.
+NOT_WORKING = PAUSES | {Phase.PENDING}
 
 
 def move(
@@ -124,3 +131,24 @@ def cancellation_of(task: Task) -> Transition | None:
         return None
     moves = Transition.objects.filter(task=task, step=None, target=Phase.CANCELLED)
     return moves.select_related("actor").order_by("-pk").first()
+
+
+def paused_until_now(task: Task) -> float:
+    """Return the seconds that the task has waited so far, to be stored when it stops waiting.
+
+    The time between its end and a resume counts as waiting too.
+    """
+    return task.paused_seconds + seconds_since(pause_starts([task], NOT_WORKING | ENDED).get(task.pk))
+
+
+def pause_starts(tasks: Iterable[Task], phases: Collection[Phase] = NOT_WORKING) -> dict[int, datetime]:
+    """Return when each task that is in one of these phases entered it."""
+    waiting = [task.pk for task in tasks if task.phase in phases and task.started_at is not None]
+    if not waiting:
+        return {}
+    moves = Transition.objects.filter(task__in=waiting, step=None, target=F("task__phase")).order_by()
+    return dict(moves.values_list("task").annotate(Max("at")))
+
+
+def seconds_since(at: datetime | None) -> float:
+    return (timezone.now() - at).total_seconds() if at else 0.0

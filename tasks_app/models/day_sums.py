@@ -1,7 +1,7 @@
 """Sums of each day in UTC: pages over a long time read days instead of runs, tasks and questions (P11).
 
-`history/day_sums.py` writes them when a day has passed, and again if one of its rows changed since. The
-database itself notes such days (`migrations/0006_changed_days.py`).
+`services/usage/day_sums.py` writes them when a day has passed, and again if one of its rows changed
+since. The database itself notes such days (`migrations/0006_changed_days.py`).
 
 The database does not require that projects and accounts exist: a web server of an older version, which may
 still run beside these tables, removes them without knowing of these rows. Their days are noted even then.
@@ -118,7 +118,7 @@ class PersonUsage(UsageSums):
 class DayFigures(DaySums):
     """Counts of a project's runs that started, tasks that were created and questions asked on the day.
 
-    `history/day_sums.py` says what each of them counts.
+    `services/usage/day_sums.py` says what each of them counts.
     """
 
     project = models.ForeignKey(

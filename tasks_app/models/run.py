@@ -8,6 +8,7 @@ from typing import Any, Self
 
 from django.db import models
 from django.db.models import F, Max, Q
+from django.utils import timezone
 
 from tasks_app.core.text import storable, storable_text
 from tasks_app.core.types import Usage
@@ -144,6 +145,11 @@ class Run(models.Model):
             self.cache_read_tokens,
             self.cost_usd,
         )
+
+    @property
+    def seconds(self) -> float:
+        """The seconds from the start of the agent's process to its end or now."""
+        return ((self.ended_at or timezone.now()) - self.started_at).total_seconds()
 
     @property
     def usage_by_model(self) -> dict[str, Usage]:

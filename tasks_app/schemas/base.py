@@ -18,7 +18,7 @@ from pydantic import (
 )
 
 from tasks_app.core.types import Usage
-from tasks_app.history.statistics import Metrics
+from tasks_app.services.usage.statistics import Metrics
 
 #: A time, as ISO 8601 with microseconds and the offset, as in 2026-03-01T12:00:00.000001+00:00.
 DateTime = Annotated[

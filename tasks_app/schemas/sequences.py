@@ -7,12 +7,12 @@ from typing import Any, Self
 from pydantic import Field
 
 from tasks_app.core.phases import Phase
-from tasks_app.history import statistics
-from tasks_app.history.statistics import Metrics
 from tasks_app.models import Sequence, Task
 from tasks_app.schemas.base import HasMetrics, HasTimes, metrics_fields
 from tasks_app.schemas.tasks import TaskOut, TaskOutcome
 from tasks_app.schemas.usage import HasForecast
+from tasks_app.services.usage import statistics
+from tasks_app.services.usage.statistics import Metrics
 
 
 class SequenceOut(HasTimes, HasMetrics):

@@ -12,7 +12,6 @@ from tasks_app.config.project_settings import SETTINGS
 from tasks_app.config.task_file import PriorityName
 from tasks_app.core.phases import Phase
 from tasks_app.git import STATUS_WORDS, ChangedFile
-from tasks_app.history import statistics
 from tasks_app.models import (
     DecisionEvent,
     EventKind,
@@ -42,6 +41,7 @@ from tasks_app.schemas.questions import QuestionOut
 from tasks_app.schemas.usage import BudgetsOut, ForecastOut, HasForecast
 from tasks_app.services.commands import fetch_command_for
 from tasks_app.services.results import accounts_of, building_account_first
+from tasks_app.services.usage import statistics
 from tasks_app.services.workers.queue import queue_sentence
 
 

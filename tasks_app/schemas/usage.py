@@ -8,13 +8,11 @@ from datetime import date
 from pydantic import Field
 
 from tasks_app.core.types import Usage
-from tasks_app.history.statistics import By
 from tasks_app.models import Project, Task, User
 from tasks_app.schemas.base import HasUsage, Out, Seconds, UsageOut
-from tasks_app.services.costs.budgets import budgets_of
-from tasks_app.services.usage.forecast import FEWEST, Forecast, forecasts
-from tasks_app.services.usage.question_figures import QuestionFigures
-from tasks_app.services.usage.usage import Period, UsageInPeriod, WaitingTimes
+from tasks_app.services.usage.cost_limits import budgets_of
+from tasks_app.services.usage.statistics import FEWEST, Forecast, forecasts
+from tasks_app.services.usage.usage import By, Period, QuestionFigures, UsageInPeriod, WaitingTimes
 
 
 class Part(UsageOut):

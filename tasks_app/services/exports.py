@@ -16,12 +16,12 @@ from django.db.models import QuerySet
 from django.http import StreamingHttpResponse
 
 from tasks_app.core.errors import WorkspaceError
-from tasks_app.history import statistics
 from tasks_app.history.audit import record_once_an_hour
 from tasks_app.models import Action, Project, Question, Sequence, Step, Task, User
 from tasks_app.permissions import Principal
 from tasks_app.services.difference import Difference, difference_of
 from tasks_app.services.search.finding import iterate_ids, rows_in_order
+from tasks_app.services.usage import statistics
 
 #: Formats of exported rows.
 FORMATS = ("csv", "json")

@@ -14,8 +14,6 @@ from django.urls import reverse
 from django.views.decorators.http import require_POST
 
 from tasks_app.core.phases import CANCELLABLE, RESUMABLE, Phase
-from tasks_app.history import statistics
-from tasks_app.history.statistics import Metrics
 from tasks_app.history.transitions import cancellation_of
 from tasks_app.models import SHOWN_WITH, Channel, Question, QuestionState, Sequence, Task, Transition
 from tasks_app.services.commands import fetch_command
@@ -30,6 +28,8 @@ from tasks_app.services.sequences import (
     task_to_publish,
     task_waiting_for_permission,
 )
+from tasks_app.services.usage import statistics
+from tasks_app.services.usage.statistics import Metrics
 from tasks_app.web.access import may_act, run_action, sequence_or_404
 from tasks_app.web.publishing import asked_options, publishing_details
 from tasks_app.web.questions.cards import cards_of, unknown_cards

@@ -20,19 +20,20 @@ from django.utils import timezone
 from tasks_app.core.text import storable_text
 from tasks_app.core.types import Usage
 from tasks_app.history.audit import record, truncated_query
-from tasks_app.history.statistics import By
 from tasks_app.models import Action
 from tasks_app.permissions import Principal, projects_visible_to
 from tasks_app.services import exports
-from tasks_app.services.costs.budgets import budget_of
-from tasks_app.services.usage.question_figures import COLUMNS as question_columns
-from tasks_app.services.usage.question_figures import figure_rows, question_figures
+from tasks_app.services.usage.cost_limits import budget_of
+from tasks_app.services.usage.usage import COLUMNS as question_columns
 from tasks_app.services.usage.usage import (
     MAX_PERIOD,
     Bucket,
+    By,
     Period,
     UsageInPeriod,
+    figure_rows,
     first_day,
+    question_figures,
     usage_by_day,
     usage_in_period,
     waiting_times,

@@ -107,7 +107,7 @@ def fill(amounts: Amounts) -> Iterator[str]:
     """Make the rows; yield what was done."""
     from django.db import connection
 
-    from tasks_app.history.day_sums import add_up_days
+    from tasks_app.services.usage.day_sums import add_up_days
     from tests.bench import history
 
     before = _newest_ids()

@@ -156,8 +156,8 @@ def seed(count: int, *, questions: bool = True) -> str:
     """
     from django.utils import timezone
 
-    from tasks_app.history.day_sums import add_up_days
     from tasks_app.models import Project, User
+    from tasks_app.services.usage.day_sums import add_up_days
 
     User.objects.bulk_create([User(username=f"person-{n}", password="!") for n in range(20)])
     Project.objects.bulk_create(

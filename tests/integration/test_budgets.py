@@ -19,10 +19,9 @@ from tasks_app.cli.task_session import TaskSession
 from tasks_app.cli.terminal import Screen
 from tasks_app.core.phases import Phase
 from tasks_app.engine.sweeper import sweep
-from tasks_app.history.day_sums import AGE, add_up_days
 from tasks_app.models import ModelUsage, Project, Reason, Role, Run, Task, User
 from tasks_app.permissions import Principal
-from tasks_app.services.costs.budgets import (
+from tasks_app.services.usage.cost_limits import (
     Budget,
     Budgets,
     budget_of,
@@ -32,6 +31,7 @@ from tasks_app.services.costs.budgets import (
     month_start,
     next_month,
 )
+from tasks_app.services.usage.day_sums import AGE, add_up_days
 from tasks_app.services.workers.queue import Queue, queue_sentence
 from tests.api import Script
 from tests.browser import signed_in

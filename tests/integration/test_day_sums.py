@@ -16,9 +16,6 @@ from django.utils import timezone
 
 from tasks_app.core.phases import Phase
 from tasks_app.core.types import Usage
-from tasks_app.history import day_sums
-from tasks_app.history.day_sums import Days, SplitDays, add_up_days, split_days
-from tasks_app.history.statistics import By
 from tasks_app.models import (
     ChangedDay,
     Channel,
@@ -36,10 +33,13 @@ from tasks_app.models import (
     User,
 )
 from tasks_app.permissions import Principal
-from tasks_app.services.usage.question_figures import question_figures
+from tasks_app.services.usage import day_sums
+from tasks_app.services.usage.day_sums import Days, SplitDays, add_up_days, split_days
 from tasks_app.services.usage.usage import (
+    By,
     Period,
     first_day,
+    question_figures,
     usage_in_period,
     usage_of_all_time,
     waiting_times,

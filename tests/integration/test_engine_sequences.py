@@ -22,7 +22,7 @@ from tasks_app.engine.advance import advance
 from tasks_app.engine.stopping import never
 from tasks_app.engine.worker_context import WorkerContext
 from tasks_app.engine.workspaces.cleaning import clean_workspaces
-from tasks_app.history import statistics, transitions
+from tasks_app.history import transitions
 from tasks_app.models import (
     Channel,
     Delivery,
@@ -50,6 +50,7 @@ from tasks_app.services.sequences import (
     start_sequence,
 )
 from tasks_app.services.tasks import create_task
+from tasks_app.services.usage import statistics
 from tasks_app.web.live import notifier
 from tests.browser import signed_in
 from tests.factories import MembershipFactory, UserFactory

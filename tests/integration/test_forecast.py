@@ -15,8 +15,8 @@ from tasks_app.cli.command import Exit
 from tasks_app.core.phases import Phase
 from tasks_app.management.commands import run_task
 from tasks_app.models import Project, Role, Run
-from tasks_app.services.usage import forecast
-from tasks_app.services.usage.forecast import Forecast, Spread, forecasts
+from tasks_app.services.usage import statistics
+from tasks_app.services.usage.statistics import Forecast, Spread, forecasts
 from tests.api import Script
 from tests.browser import signed_in
 from tests.factories import MembershipFactory, ProjectFactory, RunFactory, TaskFactory, UserFactory
@@ -53,7 +53,7 @@ def test_median_and_nine_of_ten_are_of_the_done_tasks_of_each_pipeline() -> None
 
 
 def test_only_the_newest_tasks_count_and_one_query_reads_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forecast, "LOOKED_AT", 10)
+    monkeypatch.setattr(statistics, "LOOKED_AT", 10)
     project = ProjectFactory.create()
     past(project, *[500] * 5, *[2] * 10)
     with CaptureQueriesContext(connection) as queries:

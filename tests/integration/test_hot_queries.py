@@ -21,14 +21,14 @@ from tasks_app.engine.logs.compaction import compact_runs
 from tasks_app.engine.logs.removal import remove_some_logs
 from tasks_app.engine.runs.decisions import note_followed
 from tasks_app.engine.sweeper import sweep
-from tasks_app.history.day_sums import add_up_days
 from tasks_app.models import Channel, Event, IndexedAnswer, Project, Question, Role, Step, Task, User
 from tasks_app.permissions import Principal
-from tasks_app.services.costs.budgets import budgets_of_task, end_waits_for_budgets
 from tasks_app.services.decisions.citing import related_decisions_of_each
 from tasks_app.services.decisions.content import decisions_for
 from tasks_app.services.questions.answers import Reply, answer_question
 from tasks_app.services.questions.earlier_answers import find_similar_answers
+from tasks_app.services.usage.cost_limits import budgets_of_task, end_waits_for_budgets
+from tasks_app.services.usage.day_sums import add_up_days
 from tasks_app.services.usage.metrics import exposition
 from tasks_app.services.workers.queue import LINE
 from tasks_app.web.live.consumers import look_up_visibility

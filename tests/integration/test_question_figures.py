@@ -12,8 +12,7 @@ from django.test.utils import CaptureQueriesContext
 
 from tasks_app.core.phases import Phase
 from tasks_app.models import Action, AuditEntry, Project, Question, Role, Step, StepKind, Task, User
-from tasks_app.services.usage.question_figures import QuestionFigures, Timing, question_figures
-from tasks_app.services.usage.usage import Period
+from tasks_app.services.usage.usage import Period, QuestionFigures, Timing, question_figures
 from tests.addresses import text_of
 from tests.api import Script
 from tests.browser import signed_in

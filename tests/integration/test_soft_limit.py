@@ -32,8 +32,6 @@ from tasks_app.models import (
     Verdict,
 )
 from tasks_app.services.bulk import retry_from
-from tasks_app.services.costs.budgets import dollars_for_run
-from tasks_app.services.costs.soft_limit import END, FINISH, spent_by
 from tasks_app.services.questions.answers import (
     Reply,
     answer_question,
@@ -44,6 +42,7 @@ from tasks_app.services.questions.answers import (
 )
 from tasks_app.services.sequences import create_sequence, start_sequence
 from tasks_app.services.tasks import cancel_task, resume_task
+from tasks_app.services.usage.cost_limits import END, FINISH, dollars_for_run, spent_by
 from tests.factories import MembershipFactory, UserFactory
 from tests.people import acting
 from tests.racing import ROUNDS, race

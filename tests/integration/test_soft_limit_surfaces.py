@@ -15,7 +15,7 @@ from tasks_app.core.errors import BadAmount
 from tasks_app.core.phases import Phase
 from tasks_app.models import Channel, EventType, Notice, Question, QuestionKind, Role, Transition
 from tasks_app.notifications.notices import create_notifications
-from tasks_app.services.costs.soft_limit import END, go_on
+from tasks_app.services.usage.cost_limits import END, go_on
 from tests.api import Script
 from tests.browser import signed_in
 from tests.factories import MembershipFactory, QuestionFactory, UserFactory

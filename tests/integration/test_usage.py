@@ -13,9 +13,8 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from tasks_app.core.phases import Phase
-from tasks_app.history.statistics import By
 from tasks_app.models import Action, AuditEntry, Project, QuestionState, Role, Run, Task, Transition, User
-from tasks_app.services.usage.usage import Bucket, Period, usage_by_day, usage_in_period, waiting_times
+from tasks_app.services.usage.usage import Bucket, By, Period, usage_by_day, usage_in_period, waiting_times
 from tests.addresses import text_of
 from tests.browser import signed_in
 from tests.factories import (

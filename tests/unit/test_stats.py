@@ -13,10 +13,10 @@ from django.utils import timezone
 
 from tasks_app.core.phases import Phase
 from tasks_app.core.types import Usage
-from tasks_app.history import statistics as stats
-from tasks_app.history.transitions import move
+from tasks_app.history.transitions import move, paused_until_now
 from tasks_app.models import Run, Step, Task, Transition
-from tasks_app.services.usage.usage import usage_of_all_time
+from tasks_app.services.usage import statistics as stats
+from tasks_app.services.usage.usage import By, usage_of_all_time
 from tests.factories import RunFactory, SequenceFactory, TaskFactory, UserFactory
 
 pytestmark = pytest.mark.django_db
@@ -88,9 +88,9 @@ class TestUsage:
         used(hers.steps.all()[0], model="opus")
         used(TaskFactory.create(project=hers.project).steps.all()[0], model="")
         one, two = Usage(1, 1, 1, 1, 0.5), Usage(2, 2, 2, 2, 1.0)
-        assert usage_of_all_time(stats.By.MODEL) == {"opus": one, "": one}
-        assert usage_of_all_time(stats.By.USER) == {"ann": one, "": one}
-        assert usage_of_all_time(stats.By.PROJECT) == {hers.project.name: two}
+        assert usage_of_all_time(By.MODEL) == {"opus": one, "": one}
+        assert usage_of_all_time(By.USER) == {"ann": one, "": one}
+        assert usage_of_all_time(By.PROJECT) == {hers.project.name: two}
         assert stats.usage_of(Run.objects.all()) == two
         assert stats.usage_of(Run.objects.none()) == Usage()
 
@@ -117,7 +117,7 @@ class TestDurations:
         task = TaskFactory.create(started_at=ago(5), phase=phase)
         moved(task, (phase, 2))
         assert stats.of_task(task).duration.paused == near(2 * HOUR)
-        assert stats.paused_until_now(task) == near(2 * HOUR)
+        assert paused_until_now(task) == near(2 * HOUR)
 
     def test_a_task_that_is_queued_again_does_not_work(self) -> None:
         """Nor while it then runs is that time counted as work."""
@@ -132,7 +132,7 @@ class TestDurations:
     def test_a_running_task_does_not_wait(self) -> None:
         task = TaskFactory.create(started_at=ago(5), phase=Phase.RUNNING, paused_seconds=HOUR)
         moved(task, (Phase.RUNNING, 5))
-        assert stats.paused_until_now(task) == HOUR
+        assert paused_until_now(task) == HOUR
         assert stats.of_task(task).duration.working == near(4 * HOUR)
 
     def test_an_ended_task_does_not_move_until_it_is_resumed(self) -> None:
@@ -140,12 +140,12 @@ class TestDurations:
         task = TaskFactory.create(started_at=ago(5), ended_at=ago(4), phase=Phase.FAILED)
         moved(task, (Phase.RUNNING, 5), (Phase.FAILED, 4))
         assert stats.of_task(task).duration == stats.Duration(near(HOUR), 0.0)
-        assert stats.paused_until_now(task) == near(4 * HOUR)
+        assert paused_until_now(task) == near(4 * HOUR)
 
     def test_a_task_that_was_never_started_has_not_waited(self) -> None:
         task = TaskFactory.create(phase=Phase.CANCELLED, ended_at=ago(1))
         moved(task, (Phase.CANCELLED, 1))
-        assert stats.paused_until_now(task) == 0.0
+        assert paused_until_now(task) == 0.0
 
     def test_the_pauses_of_a_step_come_from_its_history(self) -> None:
         task = TaskFactory.create(started_at=ago(10), phase=Phase.WAITING_FOR_INPUT)

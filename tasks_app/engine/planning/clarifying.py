@@ -11,12 +11,12 @@ from tasks_app.agent.port import Ending, RunResult
 from tasks_app.config.planning import CLARIFY, CLARIFY_DOLLARS, CLARIFY_DOLLARS_TO_END, CLARIFY_TURNS
 from tasks_app.core.phases import Phase
 from tasks_app.engine.lease import Lease
-from tasks_app.history import statistics
 from tasks_app.history.transitions import move
 from tasks_app.models import Step, Task
 from tasks_app.prompting import SHIPPED_PROMPTS
 from tasks_app.prompting.instructions import load_step_instructions
-from tasks_app.services.costs.soft_limit import spent_by
+from tasks_app.services.usage import statistics
+from tasks_app.services.usage.cost_limits import spent_by
 
 
 def is_skipped(step: Step) -> bool:

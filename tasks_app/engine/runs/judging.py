@@ -31,7 +31,7 @@ from tasks_app.history.events.blocks import NewEvent, append_one
 from tasks_app.history.transitions import move
 from tasks_app.models import EventKind, Outcome, Run, Step, paths
 from tasks_app.prompting.feedback import NOT_DONE
-from tasks_app.services.costs.soft_limit import must_end_early
+from tasks_app.services.usage.cost_limits import must_end_early
 from tasks_app.services.workers.hosts import network_of
 
 

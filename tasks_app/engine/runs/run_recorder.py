@@ -23,7 +23,7 @@ from tasks_app.engine.temporary_faults import PATIENCE, retry_during_faults
 from tasks_app.history.events.blocks import NewEvent, append
 from tasks_app.models import EventKind, Run, SessionEntry
 from tasks_app.models.run import stored_by_model
-from tasks_app.services.costs.budgets import dollars_for_run
+from tasks_app.services.usage.cost_limits import dollars_for_run
 
 
 class DatabaseTranscriptStore:

@@ -27,9 +27,14 @@ from tasks_app.models import (
     Step,
     Task,
 )
-from tasks_app.services.costs.budgets import soft_limit_leaves_least
-from tasks_app.services.costs.soft_limit import WAY, is_reached, must_end_early, question_at_limit
 from tasks_app.services.reviews.sending_back import hand_over_waiting
+from tasks_app.services.usage.cost_limits import (
+    WAY,
+    is_reached,
+    must_end_early,
+    question_at_limit,
+    soft_limit_leaves_least,
+)
 
 
 def ask_if_soft_limit_reached(step: Step, lease: Lease, *, ran_out: bool = False) -> bool:

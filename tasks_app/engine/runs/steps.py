@@ -51,10 +51,15 @@ from tasks_app.engine.workspaces.workspace import prepare_workspace
 from tasks_app.history.events.blocks import NewEvent
 from tasks_app.history.transitions import move
 from tasks_app.models import EventKind, Outcome, QuestionKind, Run, Step, Task, paths
-from tasks_app.services.costs.budgets import budgets_of_task, dollars_for_run, next_month
-from tasks_app.services.costs.soft_limit import must_end_early, spent_by
 from tasks_app.services.decisions.applying import apply_decisions
 from tasks_app.services.decisions.content import decisions_for, known_decision
+from tasks_app.services.usage.cost_limits import (
+    budgets_of_task,
+    dollars_for_run,
+    must_end_early,
+    next_month,
+    spent_by,
+)
 from tasks_app.services.wait_sentences import SHORTEST_WAIT, reset_words
 from tasks_app.services.workers.hosts import network_of
 

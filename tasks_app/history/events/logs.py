@@ -11,12 +11,22 @@ from django.db.models import Q
 from tasks_app.core.dollars import dollars
 from tasks_app.core.phases import ENDED
 from tasks_app.core.text import strip_controls
-from tasks_app.history.endings import ending_of
 from tasks_app.history.events.lines import format_event, format_time
 from tasks_app.history.events.reading import Events
 from tasks_app.history.events.selection import Selection
-from tasks_app.history.statistics import run_seconds
-from tasks_app.models import Event, EventKind, Outcome, Question, Reason, Run, Setup, SetupOutcome, Step, Task
+from tasks_app.models import (
+    Event,
+    EventKind,
+    Outcome,
+    Question,
+    QuestionKind,
+    Reason,
+    Run,
+    Setup,
+    SetupOutcome,
+    Step,
+    Task,
+)
 
 
 class LogKind(StrEnum):
@@ -44,6 +54,13 @@ _EVENT_KINDS: dict[LogKind, frozenset[EventKind]] = {
     ),
     LogKind.REASONING: frozenset(EventKind) - {EventKind.SYSTEM},
     LogKind.RAW: frozenset(EventKind),
+}
+
+#: What a run that asked did, by the kind of its question.
+_ASKED: dict[str, str] = {
+    QuestionKind.CLARIFICATION: "the agent asked and stopped",
+    QuestionKind.APPROVAL: "the agent needs an approval",
+    QuestionKind.PLAN: "the agent showed its plan",
 }
 
 
@@ -165,11 +182,18 @@ def _render_footer(run: Run) -> str:
         "Exit code": "none" if run.exit_code is None else str(run.exit_code),
         "Outcome": _ending(run) or "none yet",
         **({"Error": run.error} if run.error else {}),
-        "Duration": f"{run_seconds(run):.1f} s" if run.ended_at else "not ended",
+        "Duration": f"{run.seconds:.1f} s" if run.ended_at else "not ended",
         "Tokens": _format_tokens(run),
         "Cost": _format_cost(run),
     }
     return f"{'-' * 72}\n{_format_fields(fields)}\n"
+
+
+def ending_of(run: Run, kind_asked: str) -> str:
+    """Return how the run ended; "" if it has not. `kind_asked`: of the agent's question; "" without one."""
+    if run.outcome != Outcome.ASKED:
+        return str(run.get_outcome_display())
+    return _ASKED.get(kind_asked, "its calls were set aside")
 
 
 def _ending(run: Run) -> str:

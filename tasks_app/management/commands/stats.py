@@ -11,13 +11,12 @@ from tasks_app.cli.command import Exit, TerminalCommand
 from tasks_app.cli.tables import usage_table
 from tasks_app.cli.terminal import Screen
 from tasks_app.core.types import Usage
-from tasks_app.history import statistics
 from tasks_app.schemas.base import UsageOut
 from tasks_app.schemas.usage import UsageOfAllRuns, most_expensive_first
-from tasks_app.services.usage.usage import usage_of_all_time
+from tasks_app.services.usage.usage import By, usage_of_all_time
 
 #: Labels of the empty name.
-_EMPTY_NAMES = {statistics.By.MODEL: "not known", statistics.By.USER: "nobody", statistics.By.PROJECT: "none"}
+_EMPTY_NAMES = {By.MODEL: "not known", By.USER: "nobody", By.PROJECT: "none"}
 
 
 class Command(TerminalCommand):
@@ -32,12 +31,12 @@ examples:
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument(
-            "--by", choices=[by.name.lower() for by in statistics.By], default="model", help="default: model"
+            "--by", choices=[by.name.lower() for by in By], default="model", help="default: model"
         )
         parser.add_argument("--json", action="store_true", help="as JSON")
 
     def work(self, options: dict[str, Any]) -> int:
-        by = statistics.By[options["by"].upper()]
+        by = By[options["by"].upper()]
         parts = dict(most_expensive_first(usage_of_all_time(by)))
         total = sum(parts.values(), Usage())
         if options["json"]:
@@ -47,9 +46,7 @@ examples:
             self._print_table(parts, total, by, self.screen_for(options))
         return Exit.DONE
 
-    def _print_table(
-        self, parts: Mapping[str, Usage], total: Usage, by: statistics.By, screen: Screen
-    ) -> None:
+    def _print_table(self, parts: Mapping[str, Usage], total: Usage, by: By, screen: Screen) -> None:
         if not parts:
             screen.say("No task has run yet.")
             return

@@ -15,11 +15,11 @@ from tasks_app.cli.tables import describe_spending, sequences_table, steps_table
 from tasks_app.cli.terminal import Screen
 from tasks_app.core.phases import Phase
 from tasks_app.core.text import strip_controls
-from tasks_app.history import statistics
 from tasks_app.models import Project, Question, Sequence, Task, WorkerBeat
 from tasks_app.schemas.sequences import SequenceOut, SequenceWithTasks
 from tasks_app.schemas.tasks import StepOut, TaskOut, TaskWithSteps
 from tasks_app.schemas.workers import Status, WorkerOut
+from tasks_app.services.usage import statistics
 from tasks_app.services.wait_sentences import fault_words, phase_sentence
 
 #: Phases that need a person come first, then active ones, then ended ones.

@@ -12,10 +12,10 @@ from django.urls import reverse
 
 from tasks_app.core.dollars import dollars
 from tasks_app.core.durations import duration_in_words
-from tasks_app.history.statistics import of_task
 from tasks_app.models import Task
 from tasks_app.prompting.escaping import head
 from tasks_app.services.results import StepAccount, accounts_of, building_account_first, passed_checks
+from tasks_app.services.usage.statistics import of_task
 
 #: The portal's part of a description. What people write outside of it stays when the portal writes it anew.
 BEGIN, END = "<!-- cat-herder: begin -->", "<!-- cat-herder: end -->"

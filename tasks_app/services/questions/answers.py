@@ -39,7 +39,6 @@ from tasks_app.models import (
     Verdict,
 )
 from tasks_app.permissions import Principal, require_actor
-from tasks_app.services.costs.soft_limit import cost_answer_in
 from tasks_app.services.decisions.answering import (
     DecisionInput,
     prepare,
@@ -55,6 +54,7 @@ from tasks_app.services.questions.question_outcomes import (
     require_size,
     store_outcome,
 )
+from tasks_app.services.usage.cost_limits import cost_answer_in
 
 
 def claim_question(question: Question, *, by: Principal) -> bool:

@@ -1,1 +1,1 @@
-"""What work costs and how long people wait: figures of a period, forecasts, metrics for Prometheus."""
+"""Usage: what work costs, how long it takes and how long people wait, limits of cost, metrics."""

@@ -20,9 +20,7 @@ from prometheus_client.registry import Collector
 
 from tasks_app.core.phases import ENDED, Phase
 from tasks_app.core.version import version
-from tasks_app.history.day_sums import OF_RUNS, OF_TASKS, SplitDays, split_days
 from tasks_app.history.events.reading import newest_event_id
-from tasks_app.history.statistics import usage_of
 from tasks_app.models import (
     DayFigures,
     Delivery,
@@ -35,6 +33,8 @@ from tasks_app.models import (
     Task,
     WorkerBeat,
 )
+from tasks_app.services.usage.day_sums import OF_RUNS, OF_TASKS, SplitDays, split_days
+from tasks_app.services.usage.statistics import usage_of
 from tasks_app.services.usage.usage import add_figures, figures_of_days
 
 #: Answers within this time are looked at for how long they took to reach their agent, but no more than MOST.

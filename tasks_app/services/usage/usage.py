@@ -1,4 +1,4 @@
-"""Usage and waiting times in a period, summed by the database.
+"""Usage, waiting times and questions in a period, summed by the database.
 
 Days are in UTC on every page and in every file, so that everybody sees the same numbers. Each function makes
 a fixed number of queries. Days that were added up are read from their sums, the others from their rows.
@@ -19,11 +19,24 @@ from django.utils import timezone
 
 from tasks_app.core.phases import ENDED, Phase
 from tasks_app.core.types import Usage
-from tasks_app.history.day_sums import BY_PEOPLE, DAY, OF_ANSWERS, OF_TASKS, SUMS, Days, SplitDays, split_days
-from tasks_app.history.sql_functions import Day, Seconds
-from tasks_app.history.statistics import NOT_WORKING, By, divided
+from tasks_app.history.transitions import NOT_WORKING
 from tasks_app.models import DayFigures, ModelUsage, PersonUsage, Question, Run, Task, Transition, User
 from tasks_app.permissions import Principal, projects_visible_to
+from tasks_app.services.usage.day_sums import (
+    BY_PEOPLE,
+    DAY,
+    OF_ANSWERS,
+    OF_CLARIFICATIONS,
+    OF_TASKS,
+    SHARES,
+    Day,
+    Days,
+    Seconds,
+    SplitDays,
+    split_days,
+    with_share,
+)
+from tasks_app.services.usage.statistics import SUMS, usage_by_model
 
 #: The longest period that can be requested.
 MAX_PERIOD = timedelta(days=3660)
@@ -52,6 +65,14 @@ class Bucket(StrEnum):
         if self is Bucket.MONTH:
             return (start + timedelta(days=31)).replace(day=1)
         return start + (timedelta(days=7) if self is Bucket.WEEK else DAY)
+
+
+class By(StrEnum):
+    """A dimension of usage; the value is the lookup from a run."""
+
+    MODEL = "model"
+    USER = "step__task__created_by__username"
+    PROJECT = "step__task__project__name"
 
 
 @dataclass(frozen=True)
@@ -164,19 +185,13 @@ def _merged(sums: QuerySet[Any], runs: QuerySet[Run] | None, by: By, *, daily: b
         ids = {user for _, user, _ in found if user}
         names = dict(User.objects.filter(pk__in=ids).values_list("pk", "username"))
         found = [(day, names.get(user, ""), used) for day, user, used in found]
-    if runs is not None and by is By.MODEL:
-        found += _by_model_used(runs, daily=daily)
-    elif runs is not None:
-        found += _grouped(runs.annotate(day=Day("started_at")), by.value, daily=daily)
-    return found
-
-
-def _by_model_used(runs: QuerySet[Run], *, daily: bool) -> Iterator[_Used]:
-    groups = runs.annotate(day=Day("started_at")).order_by().values("day", "model", "by_model")
-    for row in groups.annotate(**SUMS, runs=Count("pk")):
-        total = Usage(*(row[name] or 0 for name in SUMS))  # type: ignore[literal-required]
-        for model, usage in divided(row["model"], row["by_model"], total, runs=row["runs"]):
-            yield (row["day"] if daily else None, model, usage)
+    if runs is None:
+        return found
+    runs = runs.annotate(day=Day("started_at"))
+    if by is not By.MODEL:
+        return found + _grouped(runs, by.value, daily=daily)
+    of_models = usage_by_model(runs, "day")
+    return found + [(day if daily else None, model, used) for (day,), model, used in of_models]
 
 
 def _grouped(rows: QuerySet[Any], column: str, *, daily: bool) -> list[tuple[date | None, Any, Usage]]:
@@ -294,3 +309,93 @@ def _median(answered: QuerySet[Question], count: int) -> float | None:
     newest = answered.order_by("-asked_at").annotate(took=Seconds("answered_at", "asked_at"))[:MOST_TIMED]
     times = list(newest.values_list("took", flat=True))
     return median(times) if times else None
+
+
+# When questions of agents came in a period, and what they brought (D8).
+
+
+COLUMNS = ["figure", "part", "count", "of"]
+
+
+@dataclass(frozen=True)
+class Timing:
+    """The questions that were asked in one share of the working time of their tasks."""
+
+    share: str
+    before_work: int = 0
+    late: int = 0
+    others: int = 0
+
+    @property
+    def total(self) -> int:
+        return self.before_work + self.late + self.others
+
+
+@dataclass(frozen=True)
+class QuestionFigures:
+    """Figures of the clarifications that agents asked in a period: `questions` cards.
+
+    `before_work` and `late` count those about the goal; `tasks_before_work` are the tasks that asked before
+    work: more cards than tasks mean that some did not ask all at once. `timings` count those of done tasks.
+    `recommended` are the answered items that recommended an option. `compared` are the questions that were
+    looked for among earlier ones of their project, `asked_before` those of which an item was found.
+    """
+
+    questions: int = 0
+    before_work: int = 0
+    tasks_before_work: int = 0
+    late: int = 0
+    timings: tuple[Timing, ...] = field(default=())
+    recommended: int = 0
+    recommended_taken: int = 0
+    compared: int = 0
+    asked_before: int = 0
+
+    @property
+    def others(self) -> int:
+        return self.questions - self.before_work - self.late
+
+    @property
+    def timed(self) -> int:
+        return sum(timing.total for timing in self.timings)
+
+    @property
+    def percent_taken(self) -> int | None:
+        """Per cent of the recommendations that were taken; None if there was none."""
+        return round(100 * self.recommended_taken / self.recommended) if self.recommended else None
+
+
+def question_figures(principal: Principal, period: Period, project: str) -> QuestionFigures:
+    """Return the figures of the projects that the principal may see, or of one of them."""
+    days = split_days(period.since, period.until)
+    found = figures_of_days(sums_of(DayFigures, principal, project, days), OF_CLARIFICATIONS)
+    asked = Question.objects.filter(days.without_sums("asked_at"))
+    visible = in_visible_projects(asked, principal, project, "task__project__in")
+    add_figures(found, with_share(visible), OF_CLARIFICATIONS)
+    counts = {name: int(value) for name, value in found.items()}
+    timings = tuple(
+        Timing(name, *(counts.pop(f"{kind}_{number}") for kind in ("before_work", "late", "others")))
+        for number, (name, _, _) in enumerate(SHARES)
+    )
+    return QuestionFigures(timings=timings, **counts)
+
+
+def figure_rows(figures: QuestionFigures) -> Iterator[dict[str, Any]]:
+    """Yield the figures as rows of a CSV: `count` of `of`."""
+    parts = {"before work": figures.before_work, "late": figures.late, "others": figures.others}
+    for part, count in parts.items():
+        yield {"figure": "asked", "part": part, "count": count, "of": figures.questions}
+    yield {
+        "figure": "tasks asked before work", "part": "",
+        "count": figures.tasks_before_work, "of": figures.before_work,
+    }  # fmt: skip
+    for timing in figures.timings:
+        kinds = {"before work": timing.before_work, "late": timing.late, "others": timing.others}
+        for kind, count in kinds.items():
+            part = f"{timing.share.lower()}, {kind}"
+            yield {"figure": "when asked", "part": part, "count": count, "of": figures.timed}
+    yield {
+        "figure": "recommended option taken", "part": "",
+        "count": figures.recommended_taken, "of": figures.recommended,
+    }  # fmt: skip
+    yield {"figure": "asked before", "part": "", "count": figures.asked_before, "of": figures.compared}

@@ -1,4 +1,4 @@
-"""Sums of days, which the portal writes (`history/day_sums.py`)."""
+"""Sums of days, which the portal writes (`services/usage/day_sums.py`)."""
 
 from __future__ import annotations
 

@@ -21,7 +21,6 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from tasks_app.core.errors import BadInput, BranchMissing, CatHerderError, NotAllowed, SandboxUnavailable
 from tasks_app.core.phases import ENDED, Phase
-from tasks_app.history.day_sums import split_days
 from tasks_app.models import DayFigures, Membership, Project, Role, Task, User
 from tasks_app.models.phased import shown_in
 from tasks_app.models.project import NAME
@@ -29,8 +28,9 @@ from tasks_app.models.task import lost_its_worker
 from tasks_app.operations import local_sandbox
 from tasks_app.permissions import may_maintain, projects_visible_to
 from tasks_app.sandbox import EnforcedLimit
-from tasks_app.services.costs.budgets import budget_of
 from tasks_app.services.projects.projects import add_project_meanwhile, fetch_meanwhile
+from tasks_app.services.usage.cost_limits import budget_of
+from tasks_app.services.usage.day_sums import split_days
 from tasks_app.web.access import may_act, principal_of, project_or_404
 from tasks_app.web.projects.at_head import ProjectAtHead, at_head
 from tasks_app.web.rendering.activity import shown_steps

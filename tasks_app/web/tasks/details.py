@@ -15,9 +15,8 @@ from tasks_app.config.pipeline import step_from_json
 from tasks_app.config.planning import writes_plan
 from tasks_app.core.phases import CANCELLABLE, RETRYABLE, Phase
 from tasks_app.core.types import Usage
-from tasks_app.history import statistics
-from tasks_app.history.endings import ending_of
-from tasks_app.history.transitions import cancellation_of
+from tasks_app.history.events.logs import ending_of
+from tasks_app.history.transitions import NOT_WORKING, PAUSES, cancellation_of
 from tasks_app.models import (
     Outcome,
     PullRequest,
@@ -33,9 +32,10 @@ from tasks_app.models import (
 from tasks_app.permissions import Principal
 from tasks_app.prompting.feedback import NOT_DONE
 from tasks_app.services.commands import fetch_command
-from tasks_app.services.costs.budgets import budgets_of_task
 from tasks_app.services.publishing.pull_requests import newest_pull_request
 from tasks_app.services.tasks import has_successor, why_not_resume
+from tasks_app.services.usage import statistics
+from tasks_app.services.usage.cost_limits import budgets_of_task
 from tasks_app.services.wait_sentences import fault_words, phase_sentence, reset_words
 from tasks_app.services.workers.queue import queue_sentence
 
@@ -209,7 +209,7 @@ class TaskDetails:
     @property
     def pauses(self) -> bool:
         """Whether the task waits now, so that its waiting time grows."""
-        return self.phase in statistics.NOT_WORKING
+        return self.phase in NOT_WORKING
 
     @property
     def can_cancel(self) -> bool:
@@ -335,9 +335,7 @@ def _run_details(step: Step, run: Run, after: Run | None) -> RunDetails:
     elif run.outcome:
         waits_for = _WAITS.get(Outcome(run.outcome), "")
     waited = _waited(step, run, after)
-    return RunDetails(
-        run, run.usage, statistics.run_seconds(run), reason, ending, waited, waits_for, still=after is None
-    )
+    return RunDetails(run, run.usage, run.seconds, reason, ending, waited, waits_for, still=after is None)
 
 
 def _kind_asked(run: Run) -> str:
@@ -347,7 +345,7 @@ def _kind_asked(run: Run) -> str:
 
 def _waited(step: Step, run: Run, after: Run | None) -> float | None:
     """Return the seconds from the run's end until the next one or now."""
-    goes_on = after is None and Phase(step.phase) in statistics.PAUSES
+    goes_on = after is None and Phase(step.phase) in PAUSES
     if run.outcome not in (Outcome.ASKED, *_WAITS) or run.ended_at is None or not (after or goes_on):
         return None
     if after and run.outcome == Outcome.ASKED and not _kind_asked(run):  # nobody was asked

@@ -12,9 +12,7 @@ from django.http import Http404, HttpRequest, HttpResponse, StreamingHttpRespons
 from django.shortcuts import render
 
 from tasks_app.core.phases import PHASE_DISPLAYS
-from tasks_app.history import statistics
 from tasks_app.history.audit import record, truncated_query
-from tasks_app.history.statistics import Metrics
 from tasks_app.models import Action, Channel, Question, Run, Task
 from tasks_app.permissions import Principal, projects_visible_to, sequences_visible_to
 from tasks_app.services import exports
@@ -32,6 +30,8 @@ from tasks_app.services.search.finding import (
     rows_in_order,
     snippet,
 )
+from tasks_app.services.usage import statistics
+from tasks_app.services.usage.statistics import Metrics
 from tasks_app.web.access import is_htmx, principal_of
 from tasks_app.web.rendering.activity import activities, shown_steps
 from tasks_app.web.rendering.markdown import plain_text

@@ -24,11 +24,11 @@ from tasks_app.config.threshold import LEVELS, resolve_threshold
 from tasks_app.core.errors import BadInput, CatHerderError, NotAllowed
 from tasks_app.models import Project, Sequence, Task, User
 from tasks_app.permissions import Principal, projects_actable_by, projects_visible_to
-from tasks_app.services.costs.budgets import Budgets, budgets_of
 from tasks_app.services.projects.task_files import RepositoryTaskFiles
 from tasks_app.services.sequences import create_sequence
 from tasks_app.services.tasks import create_task
-from tasks_app.services.usage.forecast import Forecast, forecasts
+from tasks_app.services.usage.cost_limits import Budgets, budgets_of
+from tasks_app.services.usage.statistics import Forecast, forecasts
 from tasks_app.web.access import current_user, principal_of
 from tasks_app.web.projects.at_head import ProjectAtHead, ShownPipeline, at_head
 

@@ -13,10 +13,12 @@ from typing import Any
 from django.db import transaction
 from django.db.models import (
     Count,
+    DateField,
     Exists,
     ExpressionWrapper,
     F,
     FloatField,
+    Func,
     Max,
     Min,
     OuterRef,
@@ -30,8 +32,6 @@ from django.utils import timezone
 
 from tasks_app.core.phases import Phase
 from tasks_app.core.types import Usage
-from tasks_app.history.sql_functions import Day, Seconds
-from tasks_app.history.statistics import divided
 from tasks_app.models import (
     ChangedDay,
     Channel,
@@ -48,6 +48,39 @@ from tasks_app.models import (
     Task,
 )
 from tasks_app.models.task import EarlyEnd
+from tasks_app.services.usage.statistics import SUMS, usage_by_model
+
+
+class Day(Func):
+    """The day of a time in UTC."""
+
+    output_field = DateField()
+
+    def as_sqlite(self, compiler: Any, connection: Any, **extra: Any) -> Any:
+        # Stored times are text in UTC; a substring is much faster than Django's function.
+        return self.as_sql(compiler, connection, template="substr(%(expressions)s, 1, 10)", **extra)
+
+    def as_postgresql(self, compiler: Any, connection: Any, **extra: Any) -> Any:
+        template = "((%(expressions)s) AT TIME ZONE 'UTC')::date"
+        return self.as_sql(compiler, connection, template=template, **extra)
+
+
+class Seconds(Func):
+    """The seconds from the second time to the first."""
+
+    output_field = FloatField()
+    arity = 2
+
+    def as_sqlite(self, compiler: Any, connection: Any, **extra: Any) -> Any:
+        template = "((%(expressions)s) * 86400.0)"
+        days = self.copy()
+        days.set_source_expressions([Func(one, function="julianday") for one in self.source_expressions])
+        return days.as_sql(compiler, connection, template=template, arg_joiner=" - ", **extra)
+
+    def as_postgresql(self, compiler: Any, connection: Any, **extra: Any) -> Any:
+        template = "EXTRACT(EPOCH FROM (%(expressions)s))::float8"
+        return self.as_sql(compiler, connection, template=template, arg_joiner=" - ", **extra)
+
 
 #: The shares of a task's working time in which questions are counted: name, from, to.
 SHARES = (
@@ -141,10 +174,6 @@ def with_share(questions: QuerySet[Question]) -> QuerySet[Question]:
 AT_ONCE = 7
 #: How old a day is that is added up.
 AGE = timedelta(days=2)
-SUMS = {
-    name: Sum(name)
-    for name in ("input_tokens", "output_tokens", "cache_write_tokens", "cache_read_tokens", "cost_usd")
-}
 
 
 def add_up_days(*, at_once: int = AT_ONCE) -> int:
@@ -215,12 +244,11 @@ def _usage(span: Days, sums: Any, **columns: str) -> Iterator[Any]:
 
 def _usage_of_models(span: Days) -> Iterator[ModelUsage]:
     runs = Run.objects.filter(**span.conditions("started_at")).order_by()
-    groups = runs.annotate(day=Day("started_at")).values("day", _PROJECT, "model", "by_model")
     found: dict[tuple[date, int, str], Usage] = defaultdict(Usage)
-    for row in groups.annotate(**SUMS, runs=Count("pk")):
-        total = Usage(*(row[name] or 0 for name in SUMS))
-        for model, usage in divided(row["model"], row["by_model"], total, runs=row["runs"]):
-            found[row["day"], row[_PROJECT], model] += usage
+    for (day, project_id), model, usage in usage_by_model(
+        runs.annotate(day=Day("started_at")), "day", _PROJECT
+    ):
+        found[day, project_id, model] += usage
     for (day, project_id, model), usage in found.items():
         yield ModelUsage(day=day, project_id=project_id, model=model, **asdict(usage))
 

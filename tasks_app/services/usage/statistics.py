@@ -1,4 +1,4 @@
-"""Usage and durations (P11, H11) of steps, tasks and sequences, and usage by model, user and project.
+"""Usage and durations (P11, H11) of steps, tasks and sequences, and what is likely for a new task.
 
 Each function makes a fixed number of queries, however many rows it is given.
 """
@@ -8,34 +8,24 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
-from enum import StrEnum
+from datetime import datetime, timedelta
+from math import ceil
+from statistics import median
+from typing import Any
 
-from django.db.models import Count, F, Max, Q, QuerySet, Sum
+from django.db.models import Count, Q, QuerySet, Sum
 from django.utils import timezone
 
 from tasks_app.core.phases import ENDED, Phase
 from tasks_app.core.types import Usage
-from tasks_app.models import ModelUsage, Run, Sequence, Step, Task, Transition
+from tasks_app.history.transitions import PAUSES, pause_starts, seconds_since
+from tasks_app.models import ModelUsage, Project, Run, Sequence, Step, Task, Transition
 from tasks_app.models.phased import Phased
 
-#: Phases in which a task waits for a human or for the reset of a usage limit.
-PAUSES = frozenset({Phase.WAITING_FOR_INPUT, Phase.WAITING_FOR_RESET, Phase.INTERRUPTED})
-#: Phases in which a task that was started does not work: in the last one it is queued again.
-NOT_WORKING = PAUSES | {Phase.PENDING}
-
-_SUMS = {
+SUMS = {
     name: Sum(name)
     for name in ("input_tokens", "output_tokens", "cache_write_tokens", "cache_read_tokens", "cost_usd")
 }
-
-
-class By(StrEnum):
-    """A dimension of usage; the value is the lookup from a run."""
-
-    MODEL = "model"
-    USER = "step__task__created_by__username"
-    PROJECT = "step__task__project__name"
 
 
 @dataclass(frozen=True)
@@ -65,7 +55,7 @@ class Metrics:
 
 def usage_of(runs: QuerySet[Run] | QuerySet[ModelUsage]) -> Usage:
     """Return the total usage of the runs, or of days."""
-    return _to_usage(runs.order_by().aggregate(**_SUMS))
+    return _to_usage(runs.order_by().aggregate(**SUMS))
 
 
 def of_task(task: Task) -> Metrics:
@@ -74,9 +64,9 @@ def of_task(task: Task) -> Metrics:
 
 def of_tasks(tasks: Collection[Task]) -> dict[int, Metrics]:
     """Return metrics by task id."""
-    used = _usage_by_model(Run.objects.filter(step__task__in=[task.pk for task in tasks]), "step__task")
-    starts = _pause_starts(tasks)
-    paused = {task.pk: task.paused_seconds + _seconds_since(starts.get(task.pk)) for task in tasks}
+    used = _usage_of_owners(Run.objects.filter(step__task__in=[task.pk for task in tasks]), "step__task")
+    starts = pause_starts(tasks)
+    paused = {task.pk: task.paused_seconds + seconds_since(starts.get(task.pk)) for task in tasks}
     return {
         task.pk: _metrics(used[task.pk], Duration(_total_seconds(task), paused[task.pk])) for task in tasks
     }
@@ -84,7 +74,7 @@ def of_tasks(tasks: Collection[Task]) -> dict[int, Metrics]:
 
 def of_steps(steps: Collection[Step]) -> dict[int, Metrics]:
     """Return metrics by step id; pauses are those of the step's own transitions."""
-    used = _usage_by_model(Run.objects.filter(step__in=[step.pk for step in steps]), "step")
+    used = _usage_of_owners(Run.objects.filter(step__in=[step.pk for step in steps]), "step")
     paused, queued = _step_pauses(steps)
     return {
         step.pk: _metrics(used[step.pk], _step_duration(step, paused[step.pk], queued[step.pk]))
@@ -114,44 +104,28 @@ def tasks_done(sequences: Collection[Sequence]) -> dict[int, tuple[int, int]]:
     return {sequence.pk: found.get(sequence.pk, (0, 0)) for sequence in sequences}
 
 
-def run_seconds(run: Run) -> float:
-    """Return the seconds from the start of the agent's process to its end or now."""
-    return ((run.ended_at or timezone.now()) - run.started_at).total_seconds()
-
-
-def paused_until_now(task: Task) -> float:
-    """Return the seconds that the task has waited so far, to be stored when it stops waiting.
-
-    The time between its end and a resume counts as waiting too.
-    """
-    return task.paused_seconds + _seconds_since(_pause_starts([task], NOT_WORKING | ENDED).get(task.pk))
-
-
 def _to_usage(row: Mapping[str, float | None]) -> Usage:
-    return Usage(**{name: row[name] or 0 for name in _SUMS})  # type: ignore[arg-type]
+    return Usage(**{name: row[name] or 0 for name in SUMS})  # type: ignore[arg-type]
 
 
-def _usage_by_model(runs: QuerySet[Run], owner: str) -> dict[int, dict[str, Usage]]:
+def _usage_of_owners(runs: QuerySet[Run], owner: str) -> dict[int, dict[str, Usage]]:
     found: dict[int, dict[str, Usage]] = defaultdict(dict)
-    rows = runs.order_by().values(owner, "model", "by_model").annotate(**_SUMS, runs=Count("pk"))
-    for row in rows:
-        if (total := _to_usage(row)) == Usage():  # a run that has not reported its usage yet
-            continue
-        of_owner = found[row[owner]]
-        for model, usage in divided(row["model"], row["by_model"], total, runs=row["runs"]):
-            of_owner[model] = of_owner.get(model, Usage()) + usage
+    for (pk,), model, usage in usage_by_model(runs, owner):
+        if usage != Usage():  # otherwise its run has not reported its usage yet
+            found[pk][model] = found[pk].get(model, Usage()) + usage
     return found
 
 
-def divided(
-    model: str, by_model: Mapping[str, list[float]] | None, total: Usage, *, runs: int
-) -> Iterator[tuple[str, Usage]]:
-    """Yield the usage of each model of a group of runs with the same `model` and `by_model`."""
-    if by_model is None:
-        yield model, total
-        return
-    for name, amounts in by_model.items():
-        yield name, Usage(*(amount * runs for amount in amounts))  # type: ignore[arg-type]
+def usage_by_model(runs: QuerySet[Run], *columns: str) -> Iterator[tuple[tuple[Any, ...], str, Usage]]:
+    """Yield the columns' values, a model and its usage; the same values and model may come several times."""
+    groups = runs.order_by().values(*columns, "model", "by_model")
+    for row in groups.annotate(**SUMS, runs=Count("pk")):
+        key = tuple(row[column] for column in columns)
+        if row["by_model"] is None:
+            yield key, row["model"], _to_usage(row)
+        else:  # all runs of the group have the same
+            for model, amounts in row["by_model"].items():
+                yield key, model, Usage(*(amount * row["runs"] for amount in amounts))
 
 
 def _metrics(by_model: Mapping[str, Usage], duration: Duration) -> Metrics:
@@ -180,19 +154,6 @@ def _total_seconds(thing: Phased) -> float | None:
     return ((thing.ended_at or timezone.now()) - thing.started_at).total_seconds()
 
 
-def _seconds_since(at: datetime | None) -> float:
-    return (timezone.now() - at).total_seconds() if at else 0.0
-
-
-def _pause_starts(tasks: Iterable[Task], phases: Collection[Phase] = NOT_WORKING) -> dict[int, datetime]:
-    """Return when each task that is in one of these phases entered it."""
-    waiting = [task.pk for task in tasks if task.phase in phases and task.started_at is not None]
-    if not waiting:
-        return {}
-    moves = Transition.objects.filter(task__in=waiting, step=None, target=F("task__phase")).order_by()
-    return dict(moves.values_list("task").annotate(Max("at")))
-
-
 def _step_pauses(steps: Iterable[Step]) -> tuple[dict[int, float], dict[int, float]]:
     """Return the seconds of each step in pauses, and those since it was put back to pending.
 
@@ -209,7 +170,63 @@ def _step_pauses(steps: Iterable[Step]) -> tuple[dict[int, float], dict[int, flo
         last[step] = (target, at)
     for step, (target, at) in last.items():
         if target in PAUSES:
-            paused[step] += _seconds_since(at)
+            paused[step] += seconds_since(at)
         elif target == Phase.PENDING:
-            queued[step] = _seconds_since(at)
+            queued[step] = seconds_since(at)
     return paused, queued
+
+
+# What a task of a pipeline is likely to cost and to take, from done tasks of its project.
+
+
+#: Newest done tasks of a project that are looked at.
+LOOKED_AT = 500
+#: With fewer tasks the 90th percentile would be no more than the dearest task.
+FEWEST = 10
+
+
+@dataclass(frozen=True)
+class Spread:
+    """The median, and what nine of ten values do not exceed."""
+
+    median: float
+    p90: float
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """Dollars and seconds of work of `tasks` done tasks; None if there are too few of them."""
+
+    tasks: int = 0
+    cost: Spread | None = None
+    working: Spread | None = None
+
+
+def forecasts(project: Project) -> dict[str, Forecast]:
+    """Return the forecast of each pipeline that has done tasks, from one query of bounded size."""
+    done = Task.objects.filter(project=project, phase=Phase.DONE, early_end="", started_at__isnull=False)
+    runs = Run.objects.filter(step__task__in=done.order_by("-pk").values("pk")[:LOOKED_AT]).order_by()
+    columns = ("pipeline", "started_at", "ended_at", "paused_seconds")
+    by_task = runs.values("step__task", *(f"step__task__{column}" for column in columns))
+    found: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for row in by_task.annotate(cost=Sum("cost_usd")):
+        found[row["step__task__pipeline"]].append(row)
+    return {pipeline: _forecast_from(tasks) for pipeline, tasks in found.items()}
+
+
+def _forecast_from(tasks: list[dict[str, Any]]) -> Forecast:
+    if len(tasks) < FEWEST:
+        return Forecast(len(tasks))
+    costs, seconds = [row["cost"] for row in tasks], [_working_seconds(row) for row in tasks]
+    return Forecast(len(tasks), _spread(costs), _spread(seconds))
+
+
+def _working_seconds(row: dict[str, Any]) -> float:
+    """Return the seconds from start to end without the pauses."""
+    lasted: timedelta = row["step__task__ended_at"] - row["step__task__started_at"]
+    return max(0.0, lasted.total_seconds() - float(row["step__task__paused_seconds"]))
+
+
+def _spread(values: list[float]) -> Spread:
+    ordered = sorted(values)
+    return Spread(median(ordered), ordered[ceil(0.9 * len(ordered)) - 1])
