@@ -116,7 +116,7 @@ ON_SQLITE = (
     "integration/test_admin_audit_by_hand.py",
     "integration/test_commands_bad_input.py",
     "integration/test_commands_validate.py",
-    "integration/test_decisions_at_the_prompt.py",
+    "integration/test_decisions_in_the_terminal.py",
     "integration/test_doctor.py",
     "integration/test_engine_git.py",
     "integration/test_file_guard.py",

@@ -14,7 +14,6 @@ from tasks_app.config.project_settings import SETTINGS
 from tasks_app.config.setting import Setting
 from tasks_app.config.threshold import threshold_from_text
 from tasks_app.core.errors import BadInput
-from tasks_app.forges.port import ForgeKind
 from tasks_app.models import CredentialKind, Project
 from tasks_app.permissions import Principal, projects_visible_to
 from tasks_app.services.publishing.settings import NewCredential, credential_kind_for, target_of
@@ -116,42 +115,10 @@ def resolve_path(path: str, project: Project) -> Path:
     return Path(path)
 
 
-# The options of `manage.py project publishing` and `project credential`.
+# `manage.py project credential`.
 
 
-def add_publishing_arguments(actions: Any) -> None:
-    """Add both actions to those of `project`."""
-    publishing = actions.add_parser(
-        "publishing",
-        help="show where and how results are published, or change it",
-        description="Show where and how results are published. With options, change that first.",
-    )
-    publishing.add_argument("name", metavar="NAME")
-    publishing.add_argument("--url", help="publish to this repository; an empty text means to the source")
-    publishing.add_argument(
-        "--protect",
-        action="append",
-        metavar="PATTERN",
-        help="never publish to branches of this pattern; may be repeated, and replaces all patterns",
-    )
-    publishing.add_argument("--author", help="author of squashed commits: NAME <ADDRESS>")
-    publishing.add_argument(
-        "--approvals",
-        type=int,
-        metavar="N",
-        help="approvals that a result needs first, not counting one by who created the task",
-    )
-    publishing.add_argument(
-        "--forge", choices=["", *ForgeKind], metavar="KIND",
-        help=f"what the repository is at: {', '.join(ForgeKind)}; an empty text means as its host says",
-    )  # fmt: skip
-    publishing.add_argument(
-        "--forge-api-url", metavar="URL", help="the forge's API, if its host does not say"
-    )
-    publishing.add_argument(
-        "--pull-requests-to", metavar="OWNER/NAME",
-        help="where pull requests go, if the repository is a fork; an empty text means to itself",
-    )  # fmt: skip
+def add_credential_action(actions: Any) -> None:
     credential = actions.add_parser(
         "credential",
         help="store the credential for publishing, or remove it",
@@ -168,21 +135,6 @@ def add_publishing_arguments(actions: Any) -> None:
     )
     credential.add_argument("--app-id", metavar="ID", help="the key is that of a GitHub app with this id")
     credential.add_argument("--remove", action="store_true", help="remove the stored credential")
-
-
-def changed_publishing(options: dict[str, Any]) -> dict[str, Any]:
-    """Return the values that were given, by parameter of `change_publishing`."""
-    protect = options["protect"]
-    given = {
-        "url": options["url"],
-        "protected_branches": None if protect is None else "\n".join(protect),
-        "author": options["author"],
-        "required_approvals": options["approvals"],
-        "forge": options["forge"],
-        "forge_api_url": options["forge_api_url"],
-        "pull_request_repository": options["pull_requests_to"],
-    }
-    return {name: value for name, value in given.items() if value is not None}
 
 
 def read_credential(project: Project, options: dict[str, Any]) -> NewCredential:

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from django.utils import timezone
 
-from tasks_app.cli.decisions import DecisionPrompt, marked, remember_hint
 from tasks_app.cli.terminal import Keyboard, Screen, amount_with_sign, resolve_choice
 from tasks_app.core.asked_items import parts_of_question
 from tasks_app.models import VERDICTS, Question, QuestionKind, Verdict
 from tasks_app.services.commands import answer_command, question_url
-from tasks_app.services.decisions.answering import Remember
 from tasks_app.services.decisions.citing import RelatedDecision, related_decisions
 from tasks_app.services.questions.answers import Reply
 from tasks_app.services.questions.earlier_answers import EarlierAnswer, find_similar_answers
@@ -25,15 +22,6 @@ _POLL_SECONDS = 0.2
 
 class AnsweredElsewhere(Exception):
     """The question was closed while the prompt was open."""
-
-
-@dataclass(frozen=True)
-class _Given:
-    """The answer to an item, how far it holds if that was said, and the earlier answer that it is."""
-
-    answer: str
-    remember: Remember | None = None
-    taken: EarlierAnswer | None = None
 
 
 class Prompt:
@@ -52,53 +40,33 @@ class Prompt:
             show_item(self._screen, item)
             text = self._ask(question, item, amount_hint())
             return Reply.to(question, amount_with_sign(resolve_choice(item, text)))
-        remembered: dict[str, Remember] = {}
-        taken, earlier, related = None, find_similar_answers(question), related_decisions(question)
-        show_related_decisions(self._screen, related)
+        taken, earlier = None, find_similar_answers(question)
+        show_related_decisions(self._screen, related_decisions(question))
         for item in question.items:
-            given = self._answer_to(question, item, earlier_to(item, earlier))
-            answers[str(item["question"])] = given.answer
-            taken = given.taken or taken
-            if given.remember:
-                remembered[str(item["question"])] = given.remember
-        decisions = self._decisions(question).read_all(question, related, answers, remembered)
-        return Reply(answers, taken_from=taken.question.pk if taken else None, decision_input=decisions)
+            text, used = self._answer_to(question, item, earlier_to(item, earlier))
+            answers[str(item["question"])] = text
+            taken = used or taken
+        return Reply(answers, taken_from=taken.question.pk if taken else None)
 
     def _answer_to(
         self, question: Question, item: Mapping[str, Any], earlier: Sequence[EarlierAnswer]
-    ) -> _Given:
-        """Read the answer to an item, which may end with how far it holds."""
+    ) -> tuple[str, EarlierAnswer | None]:
+        """Read the answer to an item. Return it, and the earlier answer if that was chosen."""
         show_item(self._screen, item)
-        if earlier:
-            show_earlier(self._screen, earlier)
+        show_earlier(self._screen, earlier)
         same = next((one for one in earlier if one.same), None)
         if same:
             self._screen.say(take_hint(), indent=2, style="dim")
-        text = self._ask(question, item, remember_hint(), answer_hint(item))
-        mark = marked(text)
-        used = same if takes_earlier(mark.answer if mark else text, item) else None
-        if mark and not used and not self._decisions(question).is_meant(mark, item):
-            mark = None
-        remember = mark.remember if mark else None
-        if used:
-            return _Given(used.answers[str(item["question"])], remember, used)
-        return _Given(resolve_choice(item, mark.answer if mark else text), remember)
+        text = self._ask(question, item, answer_hint(item))
+        if same and takes_earlier(text, item):
+            return same.answers[str(item["question"])], same
+        return resolve_choice(item, text), None
 
-    def _ask(self, question: Question, item: Mapping[str, Any], *hints: str) -> str:
-        for hint in hints:
-            self._screen.say(hint, indent=2, style="dim")
-        several = len(question.items) > 1
+    def _ask(self, question: Question, item: Mapping[str, Any], hint: str) -> str:
+        self._screen.say(hint, indent=2, style="dim")
+        count = len(question.items)
         position = 1 + [*map(id, question.items)].index(id(item))
-        return self._read_answer(
-            question, item, f"{position} of {len(question.items)} > " if several else "> "
-        )
-
-    def _decisions(self, question: Question) -> DecisionPrompt:
-        def read() -> str:
-            self._screen.prompt("> ")
-            return self._read_lines(question)
-
-        return DecisionPrompt(self._screen, read)
+        return self._read_answer(question, item, f"{position} of {count} > " if count > 1 else "> ")
 
     def verdict_on(self, question: Question) -> tuple[Verdict, str]:
         """Read a verdict, and the reason if it needs one. Raises the same as `reply_to`."""
@@ -290,6 +258,13 @@ def answer_hint(item: Mapping[str, Any]) -> str:
 def show_how_to_answer(screen: Screen, question: Question) -> None:
     screen.say(f"Answer with        {answer_command(question)}", indent=2, wrap=False)
     screen.say(f"or in the browser  {question_url(question)}", indent=2, wrap=False)
+
+
+def show_how_to_judge(screen: Screen, question: Question) -> None:
+    """Say how to answer and say at once what the answer means for a decision; the prompt does not ask it."""
+    command = f"{answer_command(question)} --decision D-N=supersede"
+    screen.say(f"Say it with         {command}  (or exception, narrow:PATHS, …)", indent=2, wrap=False)
+    screen.say(f"or in the browser   {question_url(question)}", indent=2, wrap=False)
 
 
 def run_task_command(task_id: int, *, project: str) -> str:

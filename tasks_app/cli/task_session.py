@@ -16,6 +16,7 @@ from tasks_app.cli.questions import (
     Prompt,
     run_task_command,
     show_how_to_answer,
+    show_how_to_judge,
     show_question,
     show_question_heading,
 )
@@ -154,6 +155,8 @@ class TaskSession:
                 return
             except (AnswerRefused, BadInput) as refusal:
                 self._screen.say_with_mark("✗", str(refusal), style="red")
+                if isinstance(refusal, BadInput) and refusal.where == "decisions":
+                    show_how_to_judge(self._screen, question)
                 continue
             return
 

@@ -64,16 +64,26 @@ def test_one_task_asks_the_next_knows_and_the_third_meets_a_contradiction(real: 
 
 @pytest.mark.once(on="sqlite")
 def test_in_the_terminal_an_answer_holds_for_the_next_task(installation: Installation) -> None:
-    def run(what: str, typed: str) -> str:
+    def run(what: str, typed: str = "", *, code: int = 0) -> str:
         path = installation.task_file(TEXT.format(what=what))
         done = installation.manage("run_task", path, "--project", "plain", stdin=typed)
-        assert done.returncode == 0, done.stdout + done.stderr
+        assert done.returncode == code, done.stdout + done.stderr
         return done.stdout
 
-    assert "How are half cents rounded?" in run("prices", "1 @project\n")
-    assert "Decisions followed: D-1" in run("taxes", "")
-    asked = run("refunds", "1 @paths src/refunds/**\n2\n")
+    def answer(*options: str) -> None:
+        number = str(installation.rows("result = Question.objects.open().get().pk"))
+        done = installation.manage("answer", number, "1", *options)
+        assert done.returncode == 0, done.stderr
+
+    assert "How are half cents rounded?" in run("prices", code=3)
+    answer("--remember", "project")
+    run("prices")
+    assert "Decisions followed: D-1" in run("taxes")
+    asked = run("refunds", "1\n", code=3)  # the prompt cannot be told what the answer means for D-1
     assert "The agent names D-1 (" in asked and "To be reviewed: " in asked
+    assert "--decision D-N=supersede" in asked
+    answer("--remember", "paths", "--path", "src/refunds/**", "--decision", "D-1=exception")
+    run("refunds")
     listed = installation.manage("decisions", "--project", "plain").stdout
     assert (
         "D-1" in listed

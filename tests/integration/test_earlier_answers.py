@@ -521,11 +521,10 @@ def test_the_prompt_of_the_terminal_takes_an_earlier_answer_with_one_key(
     project: Project, user: User
 ) -> None:
     old, question = answered(project, user, *STORE), ask(project, *STORE)
-    reply, shown = type_at_the_prompt(question, b"r @project\n")
+    reply, shown = type_at_the_prompt(question, b"r\n")
     assert f"Asked before: {user.shown_name}, 20" in shown and "The same question." in shown
     assert "Type r to give the same answer as before." in shown
     assert (reply.answers, reply.taken_from) == ({STORE[0]: "Redis"}, old.pk)
-    assert reply.decision_input.remember.scope == "project"
     answer_question(question, reply, by=acting(user), via=Channel.TERMINAL)
     question.refresh_from_db()
     assert question.taken_from == old and find_similar_answers(ask(project, *STORE))[0].times == 2

@@ -31,8 +31,7 @@ from tasks_app.web import publishing
 from tests.addresses import text_of
 from tests.api import Script
 from tests.browser import signed_in
-from tests.factories import MembershipFactory, TaskFactory, UserFactory
-from tests.integration.conftest import Manage
+from tests.factories import MembershipFactory, TaskFactory
 from tests.people import acting
 
 pytestmark = pytest.mark.django_db
@@ -357,14 +356,3 @@ def test_a_script_makes_and_removes_it(pull_request: PullRequest, maintainer: Us
     assert made["secret"] not in str(shown)
     assert script.send("delete", f"{path}/webhook").status_code == 204
     assert script.get(path).json()["webhook_url"] == ""
-
-
-def test_the_terminal_makes_and_removes_it(pull_request: PullRequest, manage: Manage) -> None:
-    UserFactory.create(username="root", is_superuser=True)
-    words = ("project", "webhook", pull_request.project.name)
-    made = json.loads(manage(*words, "--json")[1])
-    assert call(pull_request.project_id, ABOUT, github(made["secret"], ABOUT)).status_code == 202
-    assert "shown only once" in manage(*words)[1]
-    assert call(pull_request.project_id, ABOUT, github(made["secret"], ABOUT)).status_code == 404
-    assert manage(*words, "--remove")[0] == 0
-    assert Project.objects.get().encrypted_webhook_secret == ""

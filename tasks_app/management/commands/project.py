@@ -10,19 +10,18 @@ from django.core.management.base import CommandParser
 from tasks_app.cli.command import Exit, TerminalCommand
 from tasks_app.cli.lookup import acting_principal, acting_user_or_none, add_user_argument, find_project
 from tasks_app.cli.options import (
-    add_publishing_arguments,
+    add_credential_action,
     add_setting_arguments,
     changed_overrides,
-    changed_publishing,
     read_credential,
 )
 from tasks_app.cli.tables import projects_table, publishing_table, settings_table
 from tasks_app.core.errors import BadInput
 from tasks_app.git import committed_text
 from tasks_app.models import Project, paths
-from tasks_app.permissions import projects_visible_to, require_actor, require_maintainer
+from tasks_app.permissions import Principal, projects_visible_to, require_actor, require_maintainer
 from tasks_app.schemas.projects import ProjectFetched, ProjectList, ProjectListed, ProjectRemoved
-from tasks_app.schemas.publishing import ForgeWebhookOut, PublishingOut
+from tasks_app.schemas.publishing import PublishingOut
 from tasks_app.services.projects.projects import add_project, fetch, remove_project
 from tasks_app.services.projects.settings import (
     CONFIG_FILE,
@@ -33,10 +32,7 @@ from tasks_app.services.projects.settings import (
 )
 from tasks_app.services.publishing.settings import (
     MANAGE_PUBLISHING,
-    change_publishing,
-    create_webhook_secret,
     remove_credential,
-    remove_webhook_secret,
     store_credential,
 )
 
@@ -54,10 +50,9 @@ examples:
   manage.py project settings billing --threshold 3 --ask-before 'Bash(git push*)'
   manage.py project settings billing --reset threshold
   manage.py project fetch billing     the newest commits; repairs the portal's copy if it is damaged
-  manage.py project publishing billing --url git@example.org:team/billing.git
+  manage.py project publishing billing     where and how results are published
   manage.py project credential billing --known-hosts hosts.txt < deploy_key
   manage.py project credential website --username robot     asks for the token
-  manage.py project webhook billing   makes the secret with which the forge signs its calls
   manage.py project remove billing"""
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -76,14 +71,11 @@ examples:
         add_setting_arguments(configure)
         again = actions.add_parser("fetch", help="fetch the source again, and repair the portal's copy of it")
         again.add_argument("name", metavar="NAME")
-        add_publishing_arguments(actions)
-        webhook = actions.add_parser(
-            "webhook",
-            help="make the secret of the webhook that the forge calls",
-            description="Make the secret of the webhook that the forge calls, in place of an earlier one.",
+        publishing = actions.add_parser(
+            "publishing", help="show where and how results are published; its page and the API change it"
         )
-        webhook.add_argument("name", metavar="NAME")
-        webhook.add_argument("--remove", action="store_true", help="accept no more calls of the forge")
+        publishing.add_argument("name", metavar="NAME")
+        add_credential_action(actions)
         remove = actions.add_parser("remove", help="remove a project with its tasks and their history")
         remove.add_argument("name", metavar="NAME")
         remove.add_argument("--yes", action="store_true", help="do not ask for confirmation")
@@ -100,7 +92,6 @@ examples:
             "fetch": self._fetch,
             "publishing": self._publishing,
             "credential": self._credential,
-            "webhook": self._webhook,
             "remove": self._remove,
         }
         actions[options["action"]](options)
@@ -126,9 +117,12 @@ examples:
         else:
             self.screen_for(options).table(projects_table(projects))
 
-    def _settings(self, options: dict[str, Any]) -> None:
+    def _project(self, options: dict[str, Any]) -> tuple[Principal, Project]:
         principal = acting_principal(options["username"])
-        project = find_project(options["name"], projects=projects_visible_to(principal))
+        return principal, find_project(options["name"], projects=projects_visible_to(principal))
+
+    def _settings(self, options: dict[str, Any]) -> None:
+        principal, project = self._project(options)
         repository = paths.repository(project)
         if options["branch"]:
             change_branch(project, options["branch"], by=principal)
@@ -143,8 +137,7 @@ examples:
         self.screen_for(options).table(settings_table(settings_in_effect(project, text)))
 
     def _fetch(self, options: dict[str, Any]) -> None:
-        principal = acting_principal(options["username"])
-        project = find_project(options["name"], projects=projects_visible_to(principal))
+        principal, project = self._project(options)
         require_actor(principal, project)
         repaired = fetch(project, thorough=True)
         if options["json"]:
@@ -155,34 +148,16 @@ examples:
         self.stdout.write(f"Project “{project.name}” is fetched: {project.source}.")
 
     def _publishing(self, options: dict[str, Any]) -> None:
-        principal = acting_principal(options["username"])
-        project = find_project(options["name"], projects=projects_visible_to(principal))
-        if changes := changed_publishing(options):
-            change_publishing(project, **changes, by=principal)
-        self._report_publishing(project, options)
+        self._report_publishing(self._project(options)[1], options)
 
     def _credential(self, options: dict[str, Any]) -> None:
-        principal = acting_principal(options["username"])
-        project = find_project(options["name"], projects=projects_visible_to(principal))
+        principal, project = self._project(options)
         require_maintainer(principal, project, MANAGE_PUBLISHING)
         if options["remove"]:
             remove_credential(project, by=principal)
         else:
             store_credential(project, read_credential(project, options), by=principal)
         self._report_publishing(project, options)
-
-    def _webhook(self, options: dict[str, Any]) -> None:
-        principal = acting_principal(options["username"])
-        project = find_project(options["name"], projects=projects_visible_to(principal))
-        if options["remove"]:
-            remove_webhook_secret(project, by=principal)
-            self._report_publishing(project, options)
-            return
-        made = ForgeWebhookOut.of(project, secret=create_webhook_secret(project, by=principal))
-        if options["json"]:
-            self.write_json(made)
-        else:
-            self.stdout.write(f"URL:    {made.url}\nSecret: {made.secret}\nThe secret is shown only once.")
 
     def _report_publishing(self, project: Project, options: dict[str, Any]) -> None:
         if options["json"]:
@@ -191,8 +166,7 @@ examples:
             self.screen_for(options).table(publishing_table(project))
 
     def _remove(self, options: dict[str, Any]) -> None:
-        principal = acting_principal(options["username"])
-        project = find_project(options["name"], projects=projects_visible_to(principal))
+        principal, project = self._project(options)
         if not options["yes"]:
             self._confirm(project)
         removed = ProjectRemoved.of(project)
