@@ -13,13 +13,14 @@ _FALLBACK_PATH = "/usr/local/bin:/usr/bin:/bin"
 def clean_env(home: Path, extra: Mapping[str, str]) -> dict[str, str]:
     """Return the environment: search path, language, time zone, user and `home`.
 
-    `extra` is added and takes precedence. No other variable of the portal is passed on, so that no key,
-    database URL or secret can leak because a list of forbidden names lacks it.
+    What is installed into the home (`pip install --user`, `uv tool install`, `pipx`) is found first, as in a
+    login shell. `extra` is added and takes precedence; its PATH follows that of the home. No other variable
+    of the portal is passed on, so that no key, database URL or secret can leak because a list of forbidden
+    names lacks it.
     """
     names = [name for name in os.environ if name in ("LANG", "TZ") or name[:3] == "LC_"]
     user = _user_name()
     return {
-        "PATH": search_path(),
         "LANG": "C.UTF-8",
         **{name: os.environ[name] for name in names},
         "TERM": "dumb",
@@ -30,6 +31,7 @@ def clean_env(home: Path, extra: Mapping[str, str]) -> dict[str, str]:
         # Hard links between the mounts of a sandbox fail. uv would warn about that each time, and copy.
         "UV_LINK_MODE": "copy",
         **extra,
+        "PATH": f"{home}/.local/bin:{extra.get('PATH') or search_path()}",
     }
 
 

@@ -74,6 +74,17 @@ def test_m5_the_commands_run_before_the_first_agent(sandboxed: Runner) -> None:
     assert "node_modules" not in diff_of(task) and "work.txt" in diff_of(task)
 
 
+@pytest.mark.bubblewrap
+def test_programs_that_the_setup_installs_into_its_home_are_found(sandboxed: Runner) -> None:
+    """As `uv tool install` and `pipx` do; by the setup's next command, and by checks and agents."""
+    install = (
+        'mkdir -p ~/.local/bin; printf "#!/bin/sh\\necho tool" >~/.local/bin/tool; chmod +x ~/.local/bin/tool'
+    )
+    task = sandboxed.task(DONE, config=configured(f"['{install}', tool]", check="tool"))
+    assert sandboxed.advance(task).phase == Phase.DONE, task.failure
+    assert sandboxed.fake.runs[0].variables["PATH"].startswith(f"{paths.setup_home(task)}/.local/bin:")
+
+
 def test_a_setup_that_fails_fails_the_task_in_plain_words_and_a_retry_runs_it_again(runner: Runner) -> None:
     """The command, its exit code and its last lines; no agent has run, and no attempt is counted."""
     marker = runner.folder / "mended"

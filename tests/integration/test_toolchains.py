@@ -18,7 +18,7 @@ from tasks_app.core.phases import Phase
 from tasks_app.engine.advance import advance
 from tasks_app.engine.workers import heartbeat
 from tasks_app.engine.workers.machine import toolchains_here
-from tasks_app.models import Task, Transition, WorkerBeat
+from tasks_app.models import Task, Transition, WorkerBeat, paths
 from tasks_app.operations.doctor import data, machine
 from tasks_app.sandbox import SandboxMode, detect
 from tasks_app.schemas.workers import WorkerOut
@@ -89,9 +89,9 @@ def test_m5_chosen_toolchains_are_in_the_sandbox_of_setup_agent_and_checks(
     (report,) = runs(task)[0].checks or []
     output = report["output"]
     assert output.splitlines()[:4] == ["cargo of rustup", "node 20", "shim", "java 21"]
-    order = runner.fake.runs[0]
+    order, installed = runner.fake.runs[0], f"{paths.setup_home(task)}/.local/bin"
     assert (
-        order.variables["PATH"].startswith(f"{home}/.cargo/bin:")
+        order.variables["PATH"].startswith(f"{installed}:{home}/.cargo/bin:")
         and home / ".cargo/bin" in order.paths.readable
     )
     assert home not in order.paths.readable and home / ".cargo" not in order.paths.readable

@@ -32,18 +32,25 @@ def test_language_and_time_zone_pass(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_relative_empty_and_missing_folders_leave_the_path(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", ".::bin:/no/such:/usr/bin:/bin")
-    assert clean_env(Path("/h"), {})["PATH"] == "/usr/bin:/bin"
+    assert clean_env(Path("/h"), {})["PATH"] == "/h/.local/bin:/usr/bin:/bin"
 
 
 def test_a_folder_that_cannot_be_looked_at_leaves_the_path(monkeypatch: pytest.MonkeyPatch) -> None:
     """R5: root's PATH after `su`, say. A name that is too long fails in the same way, for root too."""
     monkeypatch.setenv("PATH", f"/{'x' * 300}:/usr/bin:/usr/bin/env")
-    assert clean_env(Path("/h"), {})["PATH"] == "/usr/bin"
+    assert clean_env(Path("/h"), {})["PATH"] == "/h/.local/bin:/usr/bin"
 
 
 def test_an_empty_path_becomes_the_usual_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PATH")
     assert "/usr/bin" in clean_env(Path("/h"), {})["PATH"]
+
+
+def test_what_is_installed_into_the_home_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`pip install --user` said that its folder is not on PATH; beside a toolchain too."""
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    assert clean_env(Path("/h"), {})["PATH"] == "/h/.local/bin:/usr/bin:/bin"
+    assert clean_env(Path("/h"), {"PATH": "/cargo:/bin"})["PATH"] == "/h/.local/bin:/cargo:/bin"
 
 
 def test_what_is_given_wins(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,7 +26,7 @@ from tasks_app.engine.workspaces.recording import (
     record_work,
     say_what_checks_saw,
 )
-from tasks_app.engine.workspaces.setup import setup_folders
+from tasks_app.engine.workspaces.setup import setup_folders, tool_variables
 from tasks_app.history.events.blocks import NewEvent, append_one
 from tasks_app.history.transitions import move
 from tasks_app.models import EventKind, Outcome, Run, Step, paths
@@ -108,7 +108,7 @@ def _run_guard_and_checks(run: Run, lease: Lease, context: WorkerContext, *, ign
         home=paths.check_home(task),
         readable=(*setup_folders(task), *tools.readable),
         # The next holder of the task finds processes of the checks by these variables and ends them.
-        env={**tools.variables, **lease.as_claim.variables(paths.workspace(task).path)},
+        env={**tool_variables(task), **lease.as_claim.variables(paths.workspace(task).path)},
         stop=ticker.should_stop,
     )
     ticker.raise_problem()

@@ -46,7 +46,7 @@ from tasks_app.engine.traces.spans import context_of_run
 from tasks_app.engine.worker_context import WorkerContext
 from tasks_app.engine.workers.machine import toolchains_of
 from tasks_app.engine.workspaces.recording import record_work
-from tasks_app.engine.workspaces.setup import setup_folders
+from tasks_app.engine.workspaces.setup import setup_folders, tool_variables
 from tasks_app.engine.workspaces.workspace import prepare_workspace
 from tasks_app.history.events.blocks import NewEvent
 from tasks_app.history.transitions import move
@@ -252,7 +252,7 @@ def _order_for(run: Run, planned: NextRun, timeout: float) -> RunOrder:
         threads=task.threads.numbers(),
         decisions=tuple(map(known_decision, decisions_for(run.step))),
         claim=Claim(task.pk, run.lease_epoch),
-        variables=tools.variables,
+        variables=tool_variables(task),
         traceparent=context_of_run(run).traceparent,
     )
 

@@ -43,6 +43,7 @@ from tasks_app.models import Change, ChangeKind, Setup, SetupCache, SetupOutcome
 from tasks_app.models.paths import remove_folder
 from tasks_app.sandbox import Finished, Sandbox
 from tasks_app.sandbox import run as run_command
+from tasks_app.sandbox.process_environment import search_path
 from tasks_app.sandbox.watch import size_of_folder
 from tasks_app.services.workers.hosts import most_network, runs_in_workspace
 
@@ -252,6 +253,15 @@ def setup_folders(task: Task) -> tuple[Path, ...]:
     """Return the folders of the setup that agents and checks may read."""
     home = paths.setup_home(task)
     return (home,) if task.setup is not None and home.is_dir() else ()
+
+
+def tool_variables(task: Task) -> Mapping[str, str]:
+    """Return the variables of the task's toolchains, and a PATH with what its setup installed."""
+    variables = toolchains_of(task).variables
+    installed = [str(paths.placement().inside(home) / ".local/bin") for home in setup_folders(task)]
+    if not installed:
+        return variables
+    return {**variables, "PATH": os.pathsep.join([*installed, variables.get("PATH") or search_path()])}
 
 
 def run_setup(task: Task, lease: Lease, context: WorkerContext, *, when_done: Callable[[], None]) -> None:
