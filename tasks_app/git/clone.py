@@ -53,6 +53,10 @@ _COMMIT_SCRIPT = (
     'set -eu; git() { command git -c core.hooksPath=/dev/null -c core.fsmonitor=false "$@"; }; '
     'git index-pack --stdin --fix-thin <"$2" >/dev/null; git update-ref HEAD "$1"; git reset --quiet'
 )
+_UNSTAGE_SCRIPT = (
+    'git -c core.fsmonitor=false cat-file -e "HEAD:$1" 2>/dev/null || '
+    'git -c core.hooksPath=/dev/null -c core.fsmonitor=false update-index --force-remove -- "$1"'
+)
 _CHECK_SCRIPT = (
     'set -eu; git() { command git -c core.hooksPath=/dev/null -c core.fsmonitor=false "$@"; }; '
     "git rev-list --objects --quiet --missing=allow-promisor HEAD^{tree}; git log -1 --format= HEAD; "
@@ -236,6 +240,11 @@ class Workspace:
         if not problem:
             return ""
         return self.renew_git(snapshot, why=f"did not take a checkpoint ({problem})", sandbox=sandbox)
+
+    def unstage(self, name: str, *, sandbox: Sandbox, home: Path) -> None:
+        """Take a file that was removed out of the index, unless HEAD has it: it would be shown as deleted."""
+        if self.has_usable_git():
+            self._run_script(_UNSTAGE_SCRIPT, name, sandbox=sandbox, home=home)
 
     def has_usable_git(self) -> bool:
         """Return whether `.git` looks like a git directory. Other faults show when it is used."""

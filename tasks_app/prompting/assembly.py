@@ -194,14 +194,15 @@ def _diff_command(parts: PromptParts) -> str:
 
     Where the shell only reads, as in plan mode, they are listed by a command of its own.
     """
-    without_plan = f" ':(exclude){PLAN_FILE}'" if _shows_plan(parts) else ""
-    diff = f"git diff {parts.base_commit} -- .{without_plan}"
+    files = f". ':(exclude){PLAN_FILE}'" if _shows_plan(parts) else "."
+    diff = f"git diff {parts.base_commit} -- {files}"
     began = f"The task began at the commit {parts.base_commit}."
     if parts.plan_mode or parts.criteria.shell_rules is not None:
         return f"{began} The diff of the task, and its new files:\n\n    {diff}\n    git status --short"
     return (
         f"{began} This command shows the diff of the\n"
-        f"task, new files and what is not committed included:\n\n    git add --intent-to-add . && {diff}"
+        "task, new files and what is not committed included:\n\n"
+        f"    git add --intent-to-add {files} && {diff}"
     )
 
 

@@ -94,6 +94,17 @@ def test_the_result_has_the_work_and_not_the_plan(runner: Runner, base: dict[str
     assert step(task, "plan").plan == "# The new plan\n", "but the portal keeps it"
 
 
+@pytest.mark.parametrize("added", ["git add --intent-to-add .", "git add ."])
+def test_git_does_not_show_the_plan_as_deleted(runner: Runner, added: str) -> None:
+    """An agent that is sent back by a review saw ` D PLAN.md`, and wondered who had deleted it."""
+    acts = planning() | {"implement": [Turn(calls=(write("paint.txt", "blue"), shell(added))), say("Done.")]}
+    task = runner.advance(runner.task(acts, config=CHECKED))
+    assert task.phase == Phase.DONE
+    words = ["git", "status", "--short"]
+    status = subprocess.run(words, cwd=paths.workspace(task).path, check=True, capture_output=True, text=True)
+    assert "paint.txt" in status.stdout and "PLAN.md" not in status.stdout
+
+
 @pytest.mark.parametrize("auto_commit", ["", "autoCommit: true\n"])
 def test_what_checks_left_does_not_get_into_the_result_with_the_plan_taken_out(
     runner: Runner, auto_commit: str

@@ -14,6 +14,7 @@ from tasks_app.core.phases import Phase
 from tasks_app.core.text import storable_text
 from tasks_app.core.types import PLAN_FILE
 from tasks_app.engine.lease import Lease
+from tasks_app.engine.worker_context import WorkerContext
 from tasks_app.git import committed_blob, committed_bytes, replace_file, working_text
 from tasks_app.models import Change, ChangeKind, Run, Step, paths
 from tasks_app.services.difference import base_of
@@ -73,7 +74,7 @@ def plan_before(step: Step) -> Step | None:
     return step.task.steps.with_plan().filter(position__lt=step.position).last()
 
 
-def leave_out_plan(step: Step) -> bool:
+def leave_out_plan(step: Step, context: WorkerContext) -> bool:
     """After the last step, restore PLAN.md as it was when the task began. Return whether to publish anew.
 
     Does nothing if the task's plan is to be part of its result. Can be repeated: a worker may die before the
@@ -89,6 +90,9 @@ def leave_out_plan(step: Step) -> bool:
     base = base_of(task)
     began = committed_blob(repository, commit=base, path=PLAN_FILE)
     before = committed_bytes(repository, commit=base, path=PLAN_FILE, limit=FILE_LIMIT) if began else None
-    replace_file(paths.workspace(task).path, PLAN_FILE, before)
+    workspace = paths.workspace(task)
+    if replace_file(workspace.path, PLAN_FILE, before) and before is None:
+        # An agent may have added it to the index, for example to see it in a diff.
+        workspace.unstage(PLAN_FILE, sandbox=context.sandbox, home=paths.home(task))
     head = task.head_commit or base
     return head != base and committed_blob(repository, commit=head, path=PLAN_FILE) != began

@@ -49,7 +49,7 @@ def judge(run: Run, lease: Lease, context: WorkerContext) -> bool | None:
             return False
     if not _passed(run):
         return None
-    if leave_out_plan(run.step):
+    if leave_out_plan(run.step, context):
         publish_without(PLAN_FILE, run, lease)
     commit_checkpoint(run, lease, context)
     with lease.locked():
