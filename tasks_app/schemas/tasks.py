@@ -60,8 +60,9 @@ class TaskOut(HasTimes, HasMetrics):
         description="Whether it is `pending` because its worker died. The next free one goes on."
     )
     finished_early: bool = Field(
-        description="Whether it is `done` without all of its steps, because a human had it finished early at"
-        " its soft cost limit."
+        validation_alias="ended_early",
+        description="Whether it is `done` because a human had it finished early at its soft cost limit, in"
+        " its last step or before it.",
     )
     failure: str = Field(description="Why it failed; else empty.")
     pipeline: str = Field(

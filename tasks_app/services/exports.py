@@ -253,7 +253,7 @@ def _task_row(task: Task, metrics: statistics.Metrics, asked: tuple[int, list[st
         "questions": asked[0],
         "answered_by": ", ".join(asked[1]),
         "failure": task.failure,
-        "finished_early": task.finished_early,
+        "finished_early": task.ended_early,
     }
 
 

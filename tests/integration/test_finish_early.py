@@ -123,6 +123,7 @@ def test_a_task_whose_last_step_ends_so_is_done_and_called_finished_early(
     runner.answer(task.questions.get(), "Blue")
     task = finish(runner, cost_question(runner.advance(task)))
     assert (task.phase, task.finished_early, shown(task)) == (Phase.DONE, False, ["finished early", "done"])
+    assert Script(runner.user).get(f"/tasks/{task.pk}").json()["finished_early"]
     page = signed_in(runner.user).get(reverse("task", args=[task.pk])).text
     assert "Finished early, in the last step." in page and "Resume</button>" not in page
     for text in (page, manage("status", task.pk)[1]):
