@@ -1,4 +1,4 @@
-"""What came of a task: what its agents said at their ends, and which checks passed."""
+"""What came of a task: what its agents said at their ends, and how its checks ended."""
 
 from __future__ import annotations
 
@@ -101,11 +101,12 @@ class StepAccount:
 
 
 @dataclass(frozen=True)
-class PassedCheck:
-    """A check that the newest run of a step passed."""
+class StepCheck:
+    """A check of the newest run of a step."""
 
     step: str
     check: str
+    passed: bool
 
 
 def accounts_of(tasks: Sequence[Task]) -> list[StepAccount]:
@@ -141,8 +142,11 @@ def building_account_first(accounts: Sequence[StepAccount]) -> list[StepAccount]
     return [*building[-1:], *(one for one in accounts if one not in building[-1:])]
 
 
-def passed_checks(tasks: Sequence[Task]) -> list[PassedCheck]:
-    """Return the checks that the newest finished run of each step passed, in the order of the steps."""
+def checks_of(tasks: Sequence[Task]) -> list[StepCheck]:
+    """Return the checks of the newest finished run of each step, in the order of the steps.
+
+    One that failed is of a task that was finished early.
+    """
     newest: dict[int, Run] = {}
     finished = _finished_runs(tasks).exclude(checks=None)
     for run in (
@@ -150,8 +154,8 @@ def passed_checks(tasks: Sequence[Task]) -> list[PassedCheck]:
     ):
         newest[run.step_id] = run
     return [
-        PassedCheck(run.step.name, str(report.get("check", "")))
+        StepCheck(run.step.name, str(report["check"]), bool(report.get("passed")))
         for run in newest.values()
         for report in run.checks or []
-        if report.get("passed") and report.get("check")
+        if report.get("check")
     ]

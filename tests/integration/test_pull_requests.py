@@ -29,12 +29,14 @@ from tasks_app.forges.port import (
     RemotePullRequest,
 )
 from tasks_app.git import Repository
+from tasks_app.history.events.blocks import append_one
 from tasks_app.models import (
     Action,
     AuditEntry,
     Change,
     Channel,
     Delivery,
+    EventKind,
     EventType,
     Project,
     PublicationState,
@@ -280,6 +282,18 @@ def test_the_description_says_what_why_who_answered_and_what_it_cost(done: Resul
     for part in ("## Why", "In some colour.", "**Which blue?**", "Navy", "`make test`", "$0.25"):
         assert part in body
     assert f"answered by {done.runner.user.shown_name}" in body
+
+
+def test_the_description_says_which_check_failed(done: Result) -> None:
+    """A task that is finished early is a result although its check failed."""
+    step = _step(done.task)
+    run = RunFactory.create(
+        task=done.task, step=step, outcome="finished", checks=[{"check": "make test", "passed": False}]
+    )
+    append_one(run, EventKind.RESULT, {"text": "I painted half of it."})
+    body = pull_request_body(done.task)
+    assert "- ✗ `make test` (paint, failed)" in body
+    assert "check failed**" in body.partition("I painted half of it.")[0]
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from tasks_app.core.dollars import dollars
 from tasks_app.core.durations import duration_in_words
 from tasks_app.models import Task
 from tasks_app.prompting.escaping import head
-from tasks_app.services.results import StepAccount, accounts_of, building_account_first, passed_checks
+from tasks_app.services.results import StepAccount, StepCheck, accounts_of, building_account_first, checks_of
 from tasks_app.services.usage.statistics import of_task
 
 #: The portal's part of a description. What people write outside of it stays when the portal writes it anew.
@@ -65,8 +65,13 @@ def _sections(task: Task) -> Iterator[tuple[str, str]]:
     yield "What", _what(task)
     yield "Why", harmless(task.body)[:_LONGEST_PART]
     yield "Questions", _question_lines(task)
-    yield "Checks", "\n".join(f"- ✓ {_as_code(one.check)} ({one.step})" for one in passed_checks([task]))
+    yield "Checks", "\n".join(map(_check_line, checks_of([task])))
     yield "Cost", _cost(task)
+
+
+def _check_line(one: StepCheck) -> str:
+    mark, failed = ("✓", "") if one.passed else ("✗", ", failed")
+    return f"- {mark} {_as_code(one.check)} ({one.step}{failed})"
 
 
 def _what(task: Task) -> str:
@@ -99,7 +104,7 @@ def _said(account: StepAccount, *, limit: int) -> str:
             text += f"\n{fence}"
         if message is not account.current:
             text = f"<details><summary>{message.title.capitalize()}</summary>\n\n{text}\n\n</details>"
-        elif account.earlier:
+        elif account.earlier or message.check_failed:
             text = f"**{message.title.capitalize()}**\n\n{text}"
         texts.append(text)
     return "\n\n".join(texts)

@@ -15,11 +15,11 @@ from tasks_app.git import ChangedFile
 from tasks_app.models import DecisionEvent, Question, Review, ReviewThread, Sequence, Task
 from tasks_app.services.difference import difference_of
 from tasks_app.services.results import (
-    PassedCheck,
     StepAccount,
+    StepCheck,
     accounts_of,
     building_account_first,
-    passed_checks,
+    checks_of,
 )
 from tasks_app.services.reviews.reviews import approvals_of
 from tasks_app.web.access import may_act, principal_of, task_or_404
@@ -70,7 +70,7 @@ class Result:
     file_count: int
     added: int
     removed: int
-    checks: list[PassedCheck]
+    checks: list[StepCheck]
     decisions: list[Decided]
     followed: list[DecisionEvent]
     approvals: list[Review]
@@ -104,7 +104,7 @@ def result_of(done: Task | Sequence) -> Result | None:
         file_count=len(files),
         added=sum(file.added for file in files),
         removed=sum(file.removed for file in files),
-        checks=list(dict.fromkeys(passed_checks(tasks))),
+        checks=list(dict.fromkeys(checks_of(tasks))),
         decisions=[
             Decided(one, headline(asked) if one.takes_answer else one.title.sentence, answer)
             for one in settled.order_by("task", "number")
