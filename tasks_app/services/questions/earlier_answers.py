@@ -12,7 +12,7 @@ order is the same on both databases, and the work is bounded.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import Any, NamedTuple
@@ -178,6 +178,8 @@ Item = Mapping[str, Any]
 
 #: Items below this score are not shown. `tests/quality/README.md` says how good that is.
 THRESHOLD = 0.25
+#: Items whose score is below this share of the nearest one's are not shown either.
+SHARE_OF_NEAREST = 0.7
 #: The nearest items whose texts are read: the person who answered may be deleted.
 CANDIDATES = 10
 #: Answers to the same question that are counted; the page says “or more”.
@@ -256,13 +258,19 @@ def _nearest_to(question: Question, item: Item, recent: list[Entry], likeness: L
         (1.0 if one.question_key == key else min(0.99, score), one.question_id, one.place, one.question_key)
         for one, score in zip(entries.values(), scores, strict=True)
     ]
-    near = sorted((one for one in scored if one[0] >= THRESHOLD), reverse=True)[:CANDIDATES]
+    least = lowest_shown(one[0] for one in scored)
+    near = sorted((one for one in scored if one[0] >= least), reverse=True)[:CANDIDATES]
     texts = _load([(pk, place) for _, pk, place, _ in near])
     return [
         _Candidate(*texts[pk, place], its_key, score)
         for score, pk, place, its_key in near
         if (pk, place) in texts
     ]
+
+
+def lowest_shown(scores: Iterable[float]) -> float:
+    """Return the score from which items are shown: beside a near one, those far behind it are noise."""
+    return max(THRESHOLD, SHARE_OF_NEAREST * max(scores, default=0.0))
 
 
 def _load(places: Collection[tuple[int, int]]) -> dict[tuple[int, int], tuple[Question, Item]]:
