@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tasks_app.agent.gate.patterns import command_matches
+from tasks_app.agent.gate.shell_words import plain_commands
 
 TABLE = Path(__file__).parent / "tables" / "shell_lines.txt"
 _HEADING = re.compile(r"\[(asks|quiet)\] Bash\((.+)\)  # .+")
@@ -42,3 +43,15 @@ def test_no_line_that_may_run_a_listed_command_passes_unasked() -> None:
 def test_no_everyday_line_is_asked_about() -> None:
     held_up = [line for asks, pattern, line in table() if not asks and command_matches(line, pattern)]
     assert held_up == []
+
+
+def test_a_reader_of_plain_words_alone_would_ask_far_too_often() -> None:
+    """Why there is a reader of bash: agents pipe, redirect and use variables all the time."""
+    everyday = [line for asks, pattern, line in table() if not asks and pattern == "git push*"]
+    asked = {
+        "now": sum(command_matches(line, "git push*") for line in everyday),
+        "with a reader of plain words alone": sum(plain_commands(line) is None for line in everyday),
+    }
+    print(f"asked needlessly before {len(everyday)} everyday lines: {asked}")  # noqa: T201
+    assert asked["now"] == 0
+    assert asked["with a reader of plain words alone"] > len(everyday) / 4
