@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from tasks_app.agent import fake, fake_script
 from tasks_app.agent.call_permissions import AnswersFolder, GivenAnswer, permission_for
 from tasks_app.agent.claude import ClaudeAgent
 from tasks_app.agent.connection import Connection
@@ -20,6 +19,7 @@ from tasks_app.core.types import Usage, main_model
 from tasks_app.rehearsal.scenario import SHIPPED
 from tasks_app.rehearsal.server import RehearsalServer
 from tasks_app.sandbox import Sandbox
+from tests import fake_agent, fake_script
 
 OWN_SCENARIOS = Path(__file__).parent / "integration" / "scenarios"
 
@@ -169,7 +169,7 @@ def _text(content: Any) -> str:
 
 
 def fake_bench(base: Path) -> Bench:
-    return Bench(fake.FakeAgent(script_by_name), base)
+    return Bench(fake_agent.FakeAgent(script_by_name), base)
 
 
 @contextmanager

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 
 def scripted_agent() -> Agent:
-    from tasks_app.agent.fake import FakeAgent
     from tests.agents import script_by_name
+    from tests.fake_agent import FakeAgent
 
     return FakeAgent(script_by_name)
 

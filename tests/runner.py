@@ -7,8 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tasks_app.agent.fake import FakeAgent
-from tasks_app.agent.fake_script import Act
 from tasks_app.agent.port import Agent
 from tasks_app.engine.advance import advance
 from tasks_app.engine.stopping import StopSignal, never
@@ -20,6 +18,8 @@ from tasks_app.services.projects.projects import add_project
 from tasks_app.services.questions.answers import Reply, answer_question
 from tasks_app.services.questions.question_outcomes import Answered
 from tasks_app.services.tasks import create_task, start_task
+from tests.fake_agent import FakeAgent
+from tests.fake_script import Act
 from tests.integration.git_repository import GitRepository
 from tests.people import acting
 

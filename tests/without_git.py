@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from tasks_app.agent.fake import FakeAgent
 from tasks_app.engine import advance
 from tasks_app.engine.prompts import values
 from tasks_app.engine.runs import judging, steps
 from tasks_app.engine.workspaces.recording import Recorded
 from tasks_app.models import Membership, Project, Role, Task, User, paths
 from tests.factories import ProjectFactory, TaskFactory
+from tests.fake_agent import FakeAgent
 from tests.runner import Runner
 
 

@@ -1,6 +1,6 @@
 """The port of an agent: its orders, what it reports, and how it ends.
 
-`tasks_app.agent.claude` is the real agent, `tasks_app.agent.fake` a quick one for tests. The same conformance
+`tasks_app.agent.claude` is the real agent, `tests.fake_agent` a quick one for tests. The same conformance
 suite runs on both.
 """
 

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 from django.utils import timezone
 
-from tasks_app.agent.fake import FakeAgent
-from tasks_app.agent.fake_script import Act, Turn, ask, say, shell, write
 from tasks_app.agent.port import AgentEvent, Recorder, RunOrder, RunResult
+from tests.fake_agent import FakeAgent
+from tests.fake_script import Act, Turn, ask, say, shell, write
 
 #: Seconds between two looks whether the run must end, as the real agent has them.
 TICK_SECONDS = 1.0

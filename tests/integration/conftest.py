@@ -14,7 +14,6 @@ from django.conf import settings as django_settings
 from django.core.management import call_command
 
 from tasks_app import composition
-from tasks_app.agent import fake, fake_script
 from tasks_app.agent.claude import ClaudeAgent
 from tasks_app.engine.publishing import pull_requests
 from tasks_app.engine.worker_context import WorkerContext
@@ -23,7 +22,7 @@ from tasks_app.git import Repository
 from tasks_app.models import Project, Question, User
 from tasks_app.rehearsal.server import RehearsalServer
 from tasks_app.sandbox import SandboxMode, detect
-from tests import machine, shared
+from tests import fake_agent, fake_script, machine, shared
 from tests.agents import connection_to, rehearsal
 from tests.factories import ProjectFactory, QuestionFactory
 from tests.installation import Installation
@@ -79,7 +78,7 @@ class FakeAgents:
     acts: dict[str, Sequence[fake_script.Act]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.agent = fake.FakeAgent(self._script)
+        self.agent = fake_agent.FakeAgent(self._script)
 
     def _script(self, prompt: str) -> Sequence[fake_script.Act]:
         word = re.findall(r"^word: (\w+)$", prompt, re.MULTILINE)[-1]

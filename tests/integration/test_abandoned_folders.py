@@ -19,7 +19,6 @@ from pathlib import Path
 import pytest
 from django.db import connections
 
-from tasks_app.agent.fake_script import Turn, say, write
 from tasks_app.agent.proxy.server import SOCKET_FOLDER, ApiKeyProxy
 from tasks_app.config import validation
 from tasks_app.core.files import folder_in_use, temporary_folder
@@ -30,6 +29,7 @@ from tasks_app.models import Task, paths
 from tasks_app.operations import local_sandbox
 from tasks_app.permissions import Principal
 from tasks_app.services.tasks import cancel_task
+from tests.fake_script import Turn, say, write
 from tests.runner import ONE_STEP, Runner
 from tests.waiting import wait_until
 

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from tasks_app.agent.config_dir import clear_config_dir
-from tasks_app.agent.fake import FakeAgent
 from tasks_app.agent.run_setup import set_up_run
 from tasks_app.agent.spools import clear_spool, spool_folder, spooled_asks
 from tasks_app.agent.transcripts import write_transcript
 from tasks_app.sandbox import Sandbox
 from tests.agents import Bench
+from tests.fake_agent import FakeAgent
 
 SESSION = "12345678-1234-4234-8234-123456789012"
 

@@ -10,7 +10,6 @@ import pytest
 from django.db import connection
 from huey.contrib.djhuey import HUEY
 
-from tasks_app.agent.fake_script import Turn, ask, say
 from tasks_app.core.errors import AnswerEmpty, AnswerTooLong, BadInput, CatHerderError, NotAllowed, NotOpen
 from tasks_app.core.phases import Phase
 from tasks_app.models import (
@@ -30,6 +29,7 @@ from tasks_app.services.questions.question_outcomes import why_not_open
 from tasks_app.services.tasks import cancel_task
 from tasks_app.services.workers import worker_notifier
 from tests.factories import FILE_NAME, ROUNDING, QuestionFactory
+from tests.fake_script import Turn, ask, say
 from tests.installation import Installation
 from tests.people import acting
 from tests.runner import Runner, results

@@ -20,8 +20,6 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from tasks_app.agent.fake import FakeAgent
-from tasks_app.agent.fake_script import Call, Turn, ask, say, write
 from tasks_app.core.errors import NotAllowed, NotOpen, TooLateToUndo
 from tasks_app.core.phases import Phase
 from tasks_app.engine.sweeper import sweep
@@ -69,6 +67,8 @@ from tests.api import Script
 from tests.browser import signed_in
 from tests.consistent import assert_consistent
 from tests.factories import ROUNDING, DecisionFactory, MembershipFactory, ProjectFactory, QuestionFactory
+from tests.fake_agent import FakeAgent
+from tests.fake_script import Call, Turn, ask, say, write
 from tests.integration.git_repository import GitRepository
 from tests.people import acting
 from tests.racing import ROUNDS, race

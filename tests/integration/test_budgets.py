@@ -12,7 +12,6 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from tasks_app.agent.fake_script import Limit, Turn, ask, say
 from tasks_app.cli import task_session
 from tasks_app.cli.local_worker import CtrlC
 from tasks_app.cli.task_session import TaskSession
@@ -36,6 +35,7 @@ from tasks_app.services.workers.queue import Queue, queue_sentence
 from tests.api import Script
 from tests.browser import signed_in
 from tests.factories import MembershipFactory, ProjectFactory, RunFactory, TaskFactory, UserFactory
+from tests.fake_script import Limit, Turn, ask, say
 from tests.integration.conftest import Manage
 from tests.integration.test_forecast import past
 from tests.runner import TWO_STEPS, Runner, runs, step

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from tasks_app.agent.fake_script import Turn, ask, say, write
 from tasks_app.models import Channel, Decision, DecisionState, Project, Question, Task, paths
 from tasks_app.services.decisions.answering import DecisionInput, Remember
 from tasks_app.services.decisions.applying import find_match
@@ -18,6 +17,7 @@ from tasks_app.services.decisions.content import DecisionContent
 from tasks_app.services.projects.projects import fetch
 from tasks_app.services.questions.answers import Reply, answer_question
 from tests.browser import signed_in
+from tests.fake_script import Turn, ask, say, write
 from tests.integration.git_repository import GitRepository
 from tests.people import acting
 from tests.runner import Runner

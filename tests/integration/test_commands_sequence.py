@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from django.conf import settings
 
-from tasks_app.agent import fake, fake_script
 from tasks_app.core.phases import Phase
 from tasks_app.models import Project, Sequence, Task, User
 from tasks_app.services.projects.projects import add_project
 from tasks_app.services.sequences import create_sequence
 from tasks_app.services.tasks import create_task
+from tests import fake_agent, fake_script
 from tests.factories import MembershipFactory, UserFactory
 from tests.installation import PLAIN_CONFIG, Installation
 from tests.integration.conftest import FakeAgents, Manage
@@ -98,7 +98,7 @@ def test_json_has_the_sequence_its_tasks_and_what_they_used(
     assert (code, facts["exit_code"], facts["phase"], facts["folder"]) == (0, 0, "done", FOLDER)
     assert [task["title"] for task in facts["tasks"]] == ["Task first", "Task second"]
     assert facts["tokens"]["output"] == sum(task["tokens"]["output"] for task in facts["tasks"]) > 0
-    assert facts["models"] == {fake.MODEL: {"tokens": facts["tokens"], "cost_usd": facts["cost_usd"]}}
+    assert facts["models"] == {fake_agent.MODEL: {"tokens": facts["tokens"], "cost_usd": facts["cost_usd"]}}
     assert facts["paused_seconds"] == 0 and facts["seconds"] == facts["working_seconds"] > 0
     assert facts["fetch"].endswith("cat-herder/prices")
     assert "The first is done." in err

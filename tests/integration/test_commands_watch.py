@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from django.conf import settings
 
-from tasks_app.agent import fake_script
 from tasks_app.cli.command import Exit
 from tasks_app.cli.terminal import Screen
 from tasks_app.cli.watch import Watch
 from tasks_app.models import Project, Task, User
 from tasks_app.services.projects.projects import add_project
 from tasks_app.services.tasks import cancel_task, create_task
+from tests import fake_script
 from tests.factories import MembershipFactory, UserFactory
 from tests.installation import PLAIN_CONFIG, Installation
 from tests.integration.conftest import FakeAgents, Manage

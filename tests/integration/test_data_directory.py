@@ -10,7 +10,6 @@ from uuid import uuid4
 import pytest
 from django.db import connection
 
-from tasks_app.agent.fake_script import Turn, say, write
 from tasks_app.core.errors import WrongDataDirectory
 from tasks_app.core.phases import Phase
 from tasks_app.models import Installation, Project, SessionEntry, Task, installation, paths
@@ -23,6 +22,7 @@ from tasks_app.services.data_directory import (
     require_own_data_dir,
     set_aside,
 )
+from tests.fake_script import Turn, say, write
 from tests.installation import Installation as Portal
 from tests.runner import Runner, runs
 

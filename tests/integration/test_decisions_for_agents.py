@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from tasks_app.agent.fake_script import Turn, ask, say, shell
 from tasks_app.core.phases import Phase
 from tasks_app.models import Channel, Decision, DecisionEventKind, Project, Run
 from tasks_app.services.decisions import content
@@ -15,6 +14,7 @@ from tasks_app.services.decisions.changes import make_decision, revise
 from tasks_app.services.decisions.content import PROMPT_TOKENS, DecisionContent
 from tasks_app.services.questions.answers import Reply, answer_question
 from tests.api import Script
+from tests.fake_script import Turn, ask, say, shell
 from tests.integration.conftest import Manage
 from tests.people import acting
 from tests.runner import TWO_STEPS, Runner, results

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from tasks_app.agent.fake_script import Act, End, Turn, ask, plan, say, shell, write
 from tasks_app.cli.questions import show_question
 from tasks_app.cli.terminal import Screen
 from tasks_app.core.phases import Phase
@@ -37,6 +36,7 @@ from tasks_app.rehearsal.server import RehearsalServer
 from tasks_app.services.questions.answers import decide, dismiss_question
 from tests.api import Script
 from tests.factories import RunFactory
+from tests.fake_script import Act, End, Turn, ask, plan, say, shell, write
 from tests.people import acting
 from tests.runner import Runner, file_in, results, runs, step
 

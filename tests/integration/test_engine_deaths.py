@@ -10,8 +10,6 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from tasks_app.agent.fake import FakeAgent
-from tasks_app.agent.fake_script import Act, Die, Turn, say, shell
 from tasks_app.agent.leftover_processes import marked_processes
 from tasks_app.agent.outcome import run_result
 from tasks_app.agent.port import AgentEvent, Ending, RunResult
@@ -23,6 +21,8 @@ from tasks_app.models import Outcome, Task
 from tasks_app.sandbox import SandboxMode, detect, killed_by
 from tasks_app.services.tasks import resume_task
 from tests.agents import Bench, real_bench
+from tests.fake_agent import FakeAgent
+from tests.fake_script import Act, Die, Turn, say, shell
 from tests.people import acting
 from tests.runner import Runner, runs, step
 

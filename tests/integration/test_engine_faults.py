@@ -18,7 +18,6 @@ from django.core.management import call_command
 from django.db import DatabaseError, IntegrityError, OperationalError, connection, transaction
 from django.utils import timezone
 
-from tasks_app.agent.fake_script import Turn, ask, say
 from tasks_app.agent.port import RunResult
 from tasks_app.core.errors import TemporaryFault, WorkspaceError
 from tasks_app.core.phases import Phase
@@ -31,6 +30,7 @@ from tasks_app.models import Outcome, Task, User
 from tasks_app.schemas.tasks import TaskOut
 from tests import machine
 from tests.browser import signed_in
+from tests.fake_script import Turn, ask, say
 from tests.runner import Runner, runs, step
 
 SAYS = [say("First."), say("Second.")]

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 from django.utils import timezone
 
-from tasks_app.agent.fake_script import Turn, ask, say, shell, write
 from tasks_app.core.phases import Phase
 from tasks_app.engine.workspaces.cleaning import clean_workspaces
 from tasks_app.models import Task, paths
 from tasks_app.sandbox import Limits, Sandbox
 from tasks_app.services.tasks import cancel_task, resume_task
+from tests.fake_script import Turn, ask, say, shell, write
 from tests.people import acting
 from tests.runner import ONE_STEP, TWO_STEPS, Runner, file_in
 

@@ -16,7 +16,6 @@ import pytest
 from django.db import OperationalError, connection
 from django.utils import timezone
 
-from tasks_app.agent.fake_script import Turn, ask, say
 from tasks_app.agent.port import AgentEvent, Ending, RunResult
 from tasks_app.core.errors import IllegalMove, LeaseLost
 from tasks_app.core.phases import Phase
@@ -33,6 +32,7 @@ from tasks_app.models.task import TaskQuerySet
 from tasks_app.sandbox import Sandbox
 from tasks_app.services.tasks import resume_task
 from tests import machine
+from tests.fake_script import Turn, ask, say
 from tests.people import acting
 from tests.runner import Runner, runs, step
 from tests.waiting import wait_until

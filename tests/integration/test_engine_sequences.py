@@ -15,7 +15,6 @@ from django.conf import settings
 from django.urls import reverse
 from django.utils import timezone
 
-from tasks_app.agent import fake, fake_script
 from tasks_app.core.errors import BadInput, IllegalMove, NotAllowed
 from tasks_app.core.phases import Phase
 from tasks_app.engine.advance import advance
@@ -52,6 +51,7 @@ from tasks_app.services.sequences import (
 from tasks_app.services.tasks import create_task
 from tasks_app.services.usage import statistics
 from tasks_app.web.live import notifier
+from tests import fake_agent, fake_script
 from tests.browser import signed_in
 from tests.factories import MembershipFactory, UserFactory
 from tests.installation import PLAIN_CONFIG
@@ -73,7 +73,7 @@ class FakeAgents:
     acts: dict[str, Acts[fake_script.Act]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.agent = fake.FakeAgent(self._script)
+        self.agent = fake_agent.FakeAgent(self._script)
         self.context = WorkerContext(self.agent, detect(SandboxMode.OFF), never)
 
     def _script(self, prompt: str) -> Acts[fake_script.Act]:
@@ -552,7 +552,7 @@ class TestHalting:
         assert metrics.duration.paused == sum(part.duration.paused for part in parts) > 5.0
         assert metrics.usage.cost_usd == pytest.approx(sum(part.usage.cost_usd for part in parts))
         assert metrics.usage.output_tokens == sum(part.usage.output_tokens for part in parts) > 0
-        assert metrics.by_model == {fake.MODEL: metrics.usage}
+        assert metrics.by_model == {fake_agent.MODEL: metrics.usage}
 
 
 class TestStopping:

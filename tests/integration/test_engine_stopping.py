@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 import pytest
 from django.db import connection
 
-from tasks_app.agent.fake_script import Act, Hang, Turn, ask, say, shell, write
 from tasks_app.agent.port import AgentEvent, RunResult
 from tasks_app.core.errors import IllegalMove
 from tasks_app.core.phases import Phase
@@ -16,6 +15,7 @@ from tasks_app.engine.runs.run_recorder import RunRecorder
 from tasks_app.engine.stopping import StopReason
 from tasks_app.models import Outcome, QuestionState, Run, Task
 from tasks_app.services.tasks import cancel_task, resume_task
+from tests.fake_script import Act, Hang, Turn, ask, say, shell, write
 from tests.people import acting
 from tests.runner import Runner, results, runs, step
 

@@ -11,7 +11,18 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from tasks_app.agent.fake_script import (
+from tasks_app.agent.port import AgentEvent, Ending, RunResult
+from tasks_app.core.phases import Phase
+from tasks_app.core.types import Ask, AskItem
+from tasks_app.engine.lease import Lease
+from tasks_app.engine.runs import run_recorder
+from tasks_app.engine.runs.conclude import halt
+from tasks_app.engine.runs.run_recorder import RunRecorder
+from tasks_app.engine.stopping import StopReason, never
+from tasks_app.history.events.logs import LogKind, render_log
+from tasks_app.models import Change, Event, Outcome, Question, Reason, Run, SessionEntry, Transition, paths
+from tests.factories import RunFactory
+from tests.fake_script import (
     Act,
     Call,
     Die,
@@ -26,17 +37,6 @@ from tasks_app.agent.fake_script import (
     shell,
     write,
 )
-from tasks_app.agent.port import AgentEvent, Ending, RunResult
-from tasks_app.core.phases import Phase
-from tasks_app.core.types import Ask, AskItem
-from tasks_app.engine.lease import Lease
-from tasks_app.engine.runs import run_recorder
-from tasks_app.engine.runs.conclude import halt
-from tasks_app.engine.runs.run_recorder import RunRecorder
-from tasks_app.engine.stopping import StopReason, never
-from tasks_app.history.events.logs import LogKind, render_log
-from tasks_app.models import Change, Event, Outcome, Question, Reason, Run, SessionEntry, Transition, paths
-from tests.factories import RunFactory
 from tests.people import acting
 from tests.runner import TWO_STEPS, Runner, diff_of, file_in, results, runs, step
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from tasks_app.agent.fake_script import Act, End, Turn, say, shell, write
 from tasks_app.agent.port import Ending
 from tasks_app.core.phases import Phase
 from tasks_app.git.clone import Workspace
@@ -17,6 +16,7 @@ from tests import machine
 from tests.agents import real_bench
 from tests.browser import signed_in
 from tests.factories import UserFactory
+from tests.fake_script import Act, End, Turn, say, shell, write
 from tests.runner import Runner
 
 GUARDED = """\

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from django.urls import reverse
 
-from tasks_app.agent.fake_script import Act, Call, End, Fail, Turn, ask, say, shell, write
 from tasks_app.core.errors import BadAmount, IllegalMove
 from tasks_app.core.phases import Phase
 from tasks_app.engine.advance import advance
@@ -32,6 +31,7 @@ from tasks_app.services.usage.statistics import forecasts
 from tests.api import Script
 from tests.browser import signed_in
 from tests.factories import MembershipFactory
+from tests.fake_script import Act, Call, End, Fail, Turn, ask, say, shell, write
 from tests.integration.conftest import Manage
 from tests.people import acting
 from tests.runner import Runner, runs, step

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tasks_app.agent.fake_script import Turn, say, shell, write
 from tasks_app.core.phases import Phase
 from tasks_app.models import Run, Task, paths
 from tasks_app.sandbox import SandboxMode, detect
+from tests.fake_script import Turn, say, shell, write
 from tests.integration.test_recording import git, published, told
 from tests.runner import Runner, diff_of, file_in
 

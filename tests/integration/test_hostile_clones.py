@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tasks_app.agent.fake_script import Turn, say, shell
 from tasks_app.core.phases import Phase
 from tasks_app.models import Task, paths
+from tests.fake_script import Turn, say, shell
 from tests.runner import Runner
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.once(on="sqlite")]

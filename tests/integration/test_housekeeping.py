@@ -19,7 +19,6 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from tasks_app.agent.fake_script import Turn, say, write
 from tasks_app.engine.workspaces import housekeeping
 from tasks_app.engine.workspaces.cleaning import clean_workspaces
 from tasks_app.engine.workspaces.housekeeping import (
@@ -35,6 +34,7 @@ from tasks_app.git.pruning import KEPT, prune
 from tasks_app.models import Task, paths
 from tasks_app.operations import local_sandbox
 from tasks_app.services.projects.projects import fetch
+from tests.fake_script import Turn, say, write
 from tests.integration.conftest import Manage
 from tests.integration.git_repository import GitRepository
 from tests.runner import Runner

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from tasks_app.agent.fake_script import Act, Turn, say, shell, write
 from tasks_app.core.errors import WorkspaceError
 from tasks_app.core.phases import Phase
 from tasks_app.git import Repository, Workspace, lfs
@@ -21,6 +20,7 @@ from tasks_app.models import Project, paths
 from tasks_app.sandbox import SandboxMode, detect
 from tasks_app.services.bulk import retry_from
 from tasks_app.services.projects.projects import add_project
+from tests.fake_script import Act, Turn, say, shell, write
 from tests.git_servers import HttpsServer, SshServer, bare_repository
 from tests.integration.git_repository import GitRepository
 from tests.people import acting

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from tasks_app.agent.fake_script import say
 from tasks_app.agent.port import Ending
 from tasks_app.core.phases import Phase
 from tasks_app.models import Run
 from tests import machine
 from tests.agents import real_bench
+from tests.fake_script import say
 from tests.runner import Runner
 
 LIMITED = """\

@@ -10,14 +10,14 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from tasks_app.agent.fake import FakeAgent
-from tasks_app.agent.fake_script import Turn, ask, say, write
 from tasks_app.core.errors import RepositoryDamaged
 from tasks_app.core.phases import Phase
 from tasks_app.git import Repository
 from tasks_app.models import Project, Task, paths
 from tasks_app.services.bulk import retry_from
 from tasks_app.services.projects.projects import check_repository, fetch, remove_project, repair_repository
+from tests.fake_agent import FakeAgent
+from tests.fake_script import Turn, ask, say, write
 from tests.people import acting
 from tests.runner import Runner, diff_of, file_in
 

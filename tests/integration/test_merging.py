@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from django.urls import reverse
 
-from tasks_app.agent.fake_script import Act, End, Turn, say, shell, write
 from tasks_app.core.errors import BadInput, IllegalMove, NotAllowed, WorkspaceError
 from tasks_app.core.phases import Phase
 from tasks_app.engine.publishing.publisher import carry_out
@@ -22,6 +21,7 @@ from tasks_app.services.publishing.pull_requests import Merge, let_agent_merge
 from tests.browser import signed_in
 from tests.crash.test_sweep import bury, dies_at
 from tests.factories import MembershipFactory
+from tests.fake_script import Act, End, Turn, say, shell, write
 from tests.git_servers import bare_repository
 from tests.integration.conftest import Manage
 from tests.integration.git_repository import GitRepository

@@ -9,8 +9,6 @@ from pathlib import Path
 import pytest
 from django.urls import reverse
 
-from tasks_app.agent.fake import FakeAgent
-from tasks_app.agent.fake_script import Act, End, Turn, say, shell, write
 from tasks_app.core.errors import IllegalMove, NotAllowed
 from tasks_app.core.phases import Phase
 from tasks_app.engine.publishing.publisher import carry_out
@@ -34,6 +32,8 @@ from tasks_app.services.sequences import create_sequence, files_to_come, start_s
 from tests.browser import signed_in
 from tests.crash.test_sweep import bury, dies_at
 from tests.factories import MembershipFactory
+from tests.fake_agent import FakeAgent
+from tests.fake_script import Act, End, Turn, say, shell, write
 from tests.git_servers import bare_repository
 from tests.integration.conftest import Manage
 from tests.integration.git_repository import GitRepository

@@ -12,7 +12,6 @@ from django.utils import timezone
 
 from tasks_app import composition
 from tasks_app.agent.claude import ClaudeAgent
-from tasks_app.agent.fake_script import say
 from tasks_app.agent.port import Ending
 from tasks_app.core.phases import Phase
 from tasks_app.models import Outcome, Run
@@ -22,6 +21,7 @@ from tasks_app.services.usage.cost_limits import end_waits_for_budgets
 from tasks_app.services.usage.statistics import of_task
 from tasks_app.services.usage.usage import By, usage_of_all_time
 from tests.agents import Bench, rehearsal
+from tests.fake_script import say
 from tests.runner import ONE_STEP, Runner
 from tests.soft_limits import without_undo
 

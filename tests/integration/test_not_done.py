@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from django.urls import reverse
 
-from tasks_app.agent.fake_script import Act, Call, Die, End, Hang, Limit, Turn, ask, say, write
 from tasks_app.agent.spools import NotDone, said_folder, spooled_said
 from tasks_app.core.phases import Phase
 from tasks_app.models import Channel, EventKind, Outcome, Run, Task
@@ -16,6 +15,7 @@ from tasks_app.services.questions.answers import Reply, answer_question
 from tasks_app.services.tasks import resume_task
 from tests.api import Script
 from tests.browser import signed_in
+from tests.fake_script import Act, Call, Die, End, Hang, Limit, Turn, ask, say, write
 from tests.integration.test_protected_files import Play, play, shell  # noqa: F401
 from tests.people import acting
 from tests.runner import Runner

@@ -15,8 +15,6 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils import timezone
 
-from tasks_app.agent.fake import FakeAgent
-from tasks_app.agent.fake_script import Fail, say
 from tasks_app.core.phases import Phase
 from tasks_app.engine.logs import removal
 from tasks_app.engine.logs.compaction import compact_due_runs, compact_runs
@@ -41,6 +39,8 @@ from tasks_app.services.tasks import resume_task
 from tests.api import Script
 from tests.browser import signed_in
 from tests.factories import DecisionFactory, QuestionFactory, RunFactory, TaskFactory, UserFactory
+from tests.fake_agent import FakeAgent
+from tests.fake_script import Fail, say
 from tests.integration.conftest import Manage
 from tests.people import acting
 from tests.runner import Runner

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from django.urls import reverse
 
-from tasks_app.agent.fake_script import End, Turn, say, write
 from tasks_app.config.repository_settings import PublishConfig, publish_to_json
 from tasks_app.config.validation import Report
 from tasks_app.core.phases import Phase
@@ -44,6 +43,7 @@ from tasks_app.services.publishing.publications import (
 from tasks_app.services.reviews.reviews import counted_approvals, send_review
 from tests.browser import signed_in
 from tests.factories import MembershipFactory, ReviewFactory, SequenceFactory, TaskFactory, UserFactory
+from tests.fake_script import End, Turn, say, write
 from tests.git_servers import bare_repository, count_pushes, refuse_pushes
 from tests.integration.conftest import Manage
 from tests.integration.git_repository import GitRepository

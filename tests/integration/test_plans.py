@@ -9,14 +9,14 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from tasks_app.agent.fake import FakeAgent
-from tasks_app.agent.fake_script import Act, End, Turn, say, shell, write
 from tasks_app.core.phases import Phase
 from tasks_app.engine.prompts.values import step_prompt
 from tasks_app.models import Step, Task, User, paths
 from tasks_app.services.bulk import retry_from
 from tasks_app.services.sequences import create_sequence, start_sequence
 from tests.addresses import text_of
+from tests.fake_agent import FakeAgent
+from tests.fake_script import Act, End, Turn, say, shell, write
 from tests.people import acting
 from tests.runner import TWO_STEPS, Runner, diff_of, file_in, runs, step, step_in
 

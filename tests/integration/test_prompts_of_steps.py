@@ -9,8 +9,6 @@ from pathlib import Path
 import pytest
 from django.utils import timezone
 
-from tasks_app.agent.fake import FakeAgent
-from tasks_app.agent.fake_script import Act, End, Turn, ask, plan, say, shell, write
 from tasks_app.core.phases import Phase
 from tasks_app.engine.prompts import values
 from tasks_app.engine.prompts.values import step_prompt
@@ -23,6 +21,8 @@ from tasks_app.services.projects.projects import fetch
 from tasks_app.services.questions.answers import decide
 from tasks_app.services.sequences import create_sequence, start_sequence
 from tests.factories import RunFactory
+from tests.fake_agent import FakeAgent
+from tests.fake_script import Act, End, Turn, ask, plan, say, shell, write
 from tests.integration.git_repository import GitRepository
 from tests.people import acting
 from tests.runner import ONE_STEP, TWO_STEPS, Runner, file_in, runs, step

@@ -17,7 +17,6 @@ from cryptography.hazmat.primitives.serialization import (
     PrivateFormat,
 )
 
-from tasks_app.agent.fake_script import Turn, say, write
 from tasks_app.core.errors import BadInput, NotAllowed
 from tasks_app.core.phases import Phase
 from tasks_app.engine.publishing.publisher import carry_out
@@ -32,6 +31,7 @@ from tasks_app.services.publishing.settings import (
 )
 from tests.api import PROBLEM, Script
 from tests.factories import MembershipFactory, ProjectFactory, TaskFactory, UserFactory
+from tests.fake_script import Turn, say, write
 from tests.git_servers import ssh_key
 from tests.integration.conftest import Manage
 from tests.integration.git_repository import GitRepository

@@ -6,8 +6,6 @@ from typing import Any
 
 import pytest
 
-from tasks_app.agent.fake import FakeAgent
-from tasks_app.agent.fake_script import Act, Fail, Hang, Turn, ask, say, shell, write
 from tasks_app.core.phases import Phase
 from tasks_app.core.types import Ask, AskItem
 from tasks_app.engine.prompts.values import step_prompt
@@ -19,6 +17,8 @@ from tasks_app.services.questions.answers import undo_answer
 from tasks_app.services.sequences import create_sequence, start_sequence
 from tasks_app.services.tasks import cancel_task, change_threshold, resume_task
 from tests.factories import RunFactory
+from tests.fake_agent import FakeAgent
+from tests.fake_script import Act, Fail, Hang, Turn, ask, say, shell, write
 from tests.people import acting
 from tests.runner import Runner, diff_of, runs, script, step
 

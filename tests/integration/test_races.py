@@ -12,8 +12,6 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from tasks_app.agent.fake import FakeAgent
-from tasks_app.agent.fake_script import Fail, Turn, ask, say
 from tasks_app.agent.port import RunOrder, RunResult
 from tasks_app.core.errors import TemporaryFault
 from tasks_app.core.phases import Phase
@@ -39,6 +37,8 @@ from tasks_app.services.questions.answers import Reply, answer_question, dismiss
 from tasks_app.services.tasks import cancel_task, change_threshold, resume_task, start_task
 from tests.consistent import assert_at_rest, assert_consistent
 from tests.factories import RunFactory
+from tests.fake_agent import FakeAgent
+from tests.fake_script import Fail, Turn, ask, say
 from tests.installation import Installation
 from tests.people import acting
 from tests.racing import ROUNDS, Result, race

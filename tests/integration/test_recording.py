@@ -16,8 +16,6 @@ import pytest
 from django.db.models import F
 from django.utils import timezone
 
-from tasks_app.agent.fake import FakeAgent
-from tasks_app.agent.fake_script import Act, Call, End, Turn, ask, say, shell, write
 from tasks_app.core.phases import Phase
 from tasks_app.engine.workspaces.cleaning import clean_workspaces
 from tasks_app.git import recording
@@ -29,6 +27,8 @@ from tasks_app.schemas.tasks import TaskOut
 from tasks_app.services.bulk import retry_from
 from tasks_app.services.sequences import create_sequence, start_sequence
 from tasks_app.services.tasks import resume_task
+from tests.fake_agent import FakeAgent
+from tests.fake_script import Act, Call, End, Turn, ask, say, shell, write
 from tests.people import acting
 from tests.runner import Runner, diff_of, file_in
 

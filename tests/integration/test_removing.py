@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from django.utils import timezone
 
-from tasks_app.agent.fake_script import Turn, say, write
 from tasks_app.core.errors import IllegalMove, WorkspaceError
 from tasks_app.core.phases import Phase
 from tasks_app.engine.lease import Lease
 from tasks_app.engine.workspaces.cleaning import clean_workspaces
 from tasks_app.models import Project, SessionEntry, Task, paths
 from tasks_app.services.projects.projects import remove_project
+from tests.fake_script import Turn, say, write
 from tests.people import acting
 from tests.runner import Runner, runs
 

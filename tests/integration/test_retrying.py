@@ -10,7 +10,6 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from tasks_app.agent.fake_script import Fail, Turn, ask, say, shell, write
 from tasks_app.core.errors import BadInput, IllegalMove, NotAllowed
 from tasks_app.core.phases import Phase
 from tasks_app.engine import crashpoints
@@ -20,6 +19,7 @@ from tasks_app.services.results import accounts_of
 from tasks_app.services.tasks import cancel_task, resume_task
 from tests.browser import signed_in
 from tests.factories import MembershipFactory, QuestionFactory, RunFactory, SequenceFactory, TaskFactory
+from tests.fake_script import Fail, Turn, ask, say, shell, write
 from tests.integration.conftest import Manage
 from tests.people import acting
 from tests.runner import TWO_STEPS, Runner, diff_of, file_in, runs, step

@@ -10,7 +10,6 @@ from types import SimpleNamespace
 import pytest
 from django.test import Client
 
-from tasks_app.agent.fake_script import Act, Call, End, Turn, ask, say, shell, write
 from tasks_app.core.errors import BadInput, IllegalMove, NotAllowed, ResultChanged
 from tasks_app.core.phases import Phase
 from tasks_app.engine import crashpoints
@@ -45,6 +44,7 @@ from tasks_app.services.reviews.reviews import (
 from tasks_app.services.reviews.threads import Place, places_now, reply_to, resolve
 from tasks_app.services.tasks import cancel_task
 from tests.factories import MembershipFactory
+from tests.fake_script import Act, Call, End, Turn, ask, say, shell, write
 from tests.integration.conftest import Manage
 from tests.integration.git_repository import GitRepository
 from tests.people import acting

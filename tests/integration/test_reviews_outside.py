@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from tasks_app.agent.fake_script import Turn, ask, say, write
 from tasks_app.cli.command import Exit
 from tasks_app.core.phases import Phase
 from tasks_app.engine.publishing import pull_requests as engine
@@ -32,6 +31,7 @@ from tasks_app.models import (
 from tasks_app.services.reviews.reviews import NewThread, counted_approvals, send_review
 from tests.api import Script
 from tests.factories import MembershipFactory, RunFactory
+from tests.fake_script import Turn, ask, say, write
 from tests.integration.conftest import Manage
 from tests.integration.test_reviews import done as finished
 from tests.people import acting

@@ -10,11 +10,11 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from tasks_app.agent.fake_script import Turn, say, write
 from tasks_app.core.phases import Phase
 from tasks_app.models import Review, ReviewThread, Role, Step, StepKind, Task, ThreadState, User
 from tests.browser import signed_in
 from tests.factories import MembershipFactory
+from tests.fake_script import Turn, say, write
 from tests.runner import Runner
 
 HTMX: dict[str, Any] = {"headers": {"HX-Request": "true"}}

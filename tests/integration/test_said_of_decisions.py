@@ -10,8 +10,6 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from tasks_app.agent.fake import FakeAgent
-from tasks_app.agent.fake_script import Call, Turn, ask, say
 from tasks_app.core.phases import Phase
 from tasks_app.engine.runs.conclude import halt
 from tasks_app.engine.runs.decisions import followed_in
@@ -19,6 +17,8 @@ from tasks_app.models import Decision, DecisionEventKind, Project, ReviewReason,
 from tasks_app.prompting.decisions import entry
 from tasks_app.services.decisions.content import known_decision
 from tests.factories import DecisionFactory, ProjectFactory, ThreadFactory
+from tests.fake_agent import FakeAgent
+from tests.fake_script import Call, Turn, ask, say
 from tests.without_git import Rows
 
 pytestmark = pytest.mark.django_db(transaction=True)

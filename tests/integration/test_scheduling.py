@@ -16,8 +16,6 @@ from django.core.management.base import CommandError
 from django.utils import timezone
 
 from tasks_app import tasks
-from tasks_app.agent.fake import FakeAgent
-from tasks_app.agent.fake_script import Turn, ask, say
 from tasks_app.config.faults import ConfigInvalid
 from tasks_app.config.pipeline import load_project_config
 from tasks_app.core.labels import Labels, labels_from_text
@@ -32,6 +30,8 @@ from tasks_app.management.labels import labels_option
 from tasks_app.models import Project, Run, Task, Transition, User, WorkerBeat
 from tasks_app.services.workers.scheduling import next_turns, some_worker_has
 from tests.factories import ProjectFactory, RunFactory, WorkerBeatFactory
+from tests.fake_agent import FakeAgent
+from tests.fake_script import Turn, ask, say
 from tests.racing import ROUNDS, race
 from tests.runner import Runner
 from tests.without_git import Rows

@@ -9,7 +9,6 @@ import pytest
 from django.conf import settings
 from django.urls import reverse
 
-from tasks_app.agent.fake_script import Act, End, Turn, say, write
 from tasks_app.core.errors import BadInput, NotAllowed
 from tasks_app.core.phases import Phase
 from tasks_app.engine.stopping import never
@@ -30,6 +29,7 @@ from tests import machine
 from tests.api import Script
 from tests.browser import signed_in
 from tests.factories import MembershipFactory, UserFactory
+from tests.fake_script import Act, End, Turn, say, write
 from tests.integration.git_repository import GitRepository
 from tests.integration.test_engine_sequences import FOLDER, FakeAgents, task_text
 from tests.people import acting

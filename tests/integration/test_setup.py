@@ -11,7 +11,6 @@ from django.db import connections
 from django.test import Client
 from django.urls import reverse
 
-from tasks_app.agent.fake_script import Act, End, Turn, say, write
 from tasks_app.agent.leftover_processes import marked_processes
 from tasks_app.core.phases import Phase
 from tasks_app.engine.crashpoints import SETUP_POINTS
@@ -23,6 +22,7 @@ from tasks_app.services.bulk import retry_from
 from tasks_app.services.tasks import cancel_task, resume_task
 from tests.addresses import text_of
 from tests.crash.test_sweep import bury, dies_at
+from tests.fake_script import Act, End, Turn, say, write
 from tests.people import acting
 from tests.runner import Runner, diff_of, file_in, runs, step
 

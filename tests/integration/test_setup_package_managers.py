@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from tasks_app.agent.fake_script import Turn, say, write
 from tasks_app.core.phases import Phase
 from tasks_app.models import Project, Task, paths
 from tests import machine
+from tests.fake_script import Turn, say, write
 from tests.integration.git_repository import GitRepository
 from tests.integration.test_setup_cache import await_setups, caches, worker_in_a_fork
 from tests.package_registry import TARBALL, WHEEL, PackageRegistry, package_registry

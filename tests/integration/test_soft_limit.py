@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from tasks_app.agent.fake_script import End, Limit, Turn, ask, say
 from tasks_app.agent.port import BUDGET_SPENT, Ending, Recorder, RunOrder, RunResult
 from tasks_app.core.errors import BadAmount, BadInput, NotAllowed, NotOpen
 from tasks_app.core.phases import Phase
@@ -44,6 +43,7 @@ from tasks_app.services.sequences import create_sequence, start_sequence
 from tasks_app.services.tasks import cancel_task, resume_task
 from tasks_app.services.usage.cost_limits import END, FINISH, dollars_for_run, spent_by
 from tests.factories import MembershipFactory, UserFactory
+from tests.fake_script import End, Limit, Turn, ask, say
 from tests.people import acting
 from tests.racing import ROUNDS, race
 from tests.runner import Runner, results, runs, step

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from tasks_app.agent.fake_script import say
 from tasks_app.config.faults import ConfigInvalid
 from tasks_app.config.pipeline import load_project_config
 from tasks_app.core.errors import SandboxUnavailable
@@ -18,6 +17,7 @@ from tasks_app.core.phases import Phase
 from tasks_app.models import Run
 from tasks_app.rehearsal.server import RehearsalServer
 from tasks_app.sandbox import Sandbox, SandboxMode, detect, run
+from tests.fake_script import say
 from tests.runner import Runner
 
 #: In the repository: agent and check run it. It says which addresses it reached.

@@ -13,7 +13,6 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from tasks_app.agent.fake_script import Act, Turn, say, shell, write
 from tasks_app.core.phases import Phase
 from tasks_app.engine.advance import advance
 from tasks_app.engine.turns import QueueNotifier, take_turns
@@ -28,6 +27,7 @@ from tasks_app.services.tasks import resume_task
 from tasks_app.services.workers.queue import queue_sentence
 from tasks_app.services.workers.scheduling import next_turns
 from tests.factories import WorkerBeatFactory
+from tests.fake_script import Act, Turn, say, shell, write
 from tests.integration.git_repository import GitRepository
 from tests.people import acting
 from tests.runner import Runner, diff_of, file_in, results, runs, step

@@ -23,9 +23,6 @@ from hypothesis import Phase as HypothesisPhase
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
-from tasks_app.agent import fake_script
-from tasks_app.agent.fake import FakeAgent
-from tasks_app.agent.fake_script import Call, Die, Fail, Limit, Turn, ask, say
 from tasks_app.agent.port import RunOrder, RunResult
 from tasks_app.core.errors import BadInput, IllegalMove, NotOpen
 from tasks_app.core.phases import Phase
@@ -36,7 +33,10 @@ from tasks_app.models import Channel, Project, Question, Run, SessionEntry, Task
 from tasks_app.services.bulk import retry_from
 from tasks_app.services.questions.answers import Reply, answer_question, dismiss_question
 from tasks_app.services.tasks import cancel_task, resume_task, start_task
+from tests import fake_script
 from tests.consistent import assert_at_rest, assert_consistent
+from tests.fake_agent import FakeAgent
+from tests.fake_script import Call, Die, Fail, Limit, Turn, ask, say
 from tests.integration.task_model import PLAIN, STEPS, Act, Cut, TaskModel
 from tests.people import acting
 from tests.without_git import Rows

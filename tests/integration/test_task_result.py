@@ -7,8 +7,6 @@ import json
 import pytest
 from django.urls import reverse
 
-from tasks_app.agent.fake import FakeAgent
-from tasks_app.agent.fake_script import Act, End, Turn, ask, plan, say, shell, write
 from tasks_app.core.phases import Phase
 from tasks_app.history.events.logs import LogKind, render_log
 from tasks_app.models import Channel, ReviewVerdict, Task
@@ -21,6 +19,8 @@ from tasks_app.services.reviews.reviews import send_review
 from tasks_app.services.sequences import create_sequence, start_sequence
 from tests.agents import question
 from tests.browser import signed_in
+from tests.fake_agent import FakeAgent
+from tests.fake_script import Act, End, Turn, ask, plan, say, shell, write
 from tests.integration.conftest import Manage
 from tests.people import acting
 from tests.runner import ONE_STEP, Runner, script

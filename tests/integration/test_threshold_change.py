@@ -6,13 +6,13 @@ import json
 
 import pytest
 
-from tasks_app.agent.fake_script import Turn, ask, say
 from tasks_app.core.errors import BadInput, NotAllowed
 from tasks_app.core.phases import Phase
 from tasks_app.engine.runs.next_run import next_run
 from tasks_app.models import Action, AuditEntry, Change, ChangeKind, Role, Run, Task
 from tasks_app.services.tasks import change_threshold
 from tests.factories import MembershipFactory, TaskFactory
+from tests.fake_script import Turn, ask, say
 from tests.people import acting
 from tests.runner import Runner, results, runs, step
 

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from tasks_app import tasks
-from tasks_app.agent.fake_script import Act, Turn, say, write
 from tasks_app.core.labels import Labels
 from tasks_app.core.phases import Phase
 from tasks_app.engine.advance import advance
@@ -25,6 +24,7 @@ from tasks_app.schemas.workers import WorkerOut
 from tasks_app.services.tasks import resume_task
 from tasks_app.services.workers.queue import Queue, queue_sentence
 from tests.factories import WorkerBeatFactory
+from tests.fake_script import Act, Turn, say, write
 from tests.people import acting
 from tests.runner import Runner, runs
 

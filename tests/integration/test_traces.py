@@ -18,7 +18,6 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from catherder_site.logs import JsonFormatter
-from tasks_app.agent.fake_script import Act, Die, End, Fail, Turn, ask, say, write
 from tasks_app.agent.port import Recorder, RunOrder, RunResult
 from tasks_app.core.phases import Phase
 from tasks_app.engine.sweeper import prune
@@ -35,6 +34,7 @@ from tasks_app.models import Run, SentSpan, Task
 from tasks_app.operations.doctor import services
 from tasks_app.services.tasks import cancel_task, resume_task
 from tests.crash.test_sweep import dies_at
+from tests.fake_script import Act, Die, End, Fail, Turn, ask, say, write
 from tests.installation import Installation, answering
 from tests.integration.collectors import Collector, Received
 from tests.people import acting

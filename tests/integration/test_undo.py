@@ -13,8 +13,6 @@ from django.test import Client
 from django.utils import timezone
 
 from tasks_app import composition, tasks
-from tasks_app.agent.fake import FakeAgent
-from tasks_app.agent.fake_script import Turn, ask, say
 from tasks_app.core.errors import NotAllowed, NotOpen, TooLateToUndo
 from tasks_app.core.phases import Phase
 from tasks_app.engine.lease import Lease
@@ -24,6 +22,8 @@ from tasks_app.services.questions.answers import Reply, answer_question, undo_an
 from tasks_app.services.tasks import cancel_task
 from tasks_app.services.workers import worker_notifier
 from tests.consistent import assert_at_rest, assert_consistent
+from tests.fake_agent import FakeAgent
+from tests.fake_script import Turn, ask, say
 from tests.people import acting
 from tests.racing import ROUNDS, race
 from tests.runner import results, step

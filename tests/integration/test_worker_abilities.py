@@ -11,8 +11,6 @@ import pytest
 from django.utils import timezone
 
 from tasks_app import tasks
-from tasks_app.agent.fake import FakeAgent
-from tasks_app.agent.fake_script import say
 from tasks_app.core.labels import GIT_LFS, OFFLINE, Labels, labels_in_words
 from tasks_app.core.phases import Phase
 from tasks_app.engine.advance import advance
@@ -23,6 +21,8 @@ from tasks_app.sandbox import Sandbox
 from tasks_app.schemas.workers import WorkerOut
 from tasks_app.services.workers.queue import queue_sentence
 from tests.factories import WorkerBeatFactory
+from tests.fake_agent import FakeAgent
+from tests.fake_script import say
 from tests.without_git import Rows
 
 pytestmark = pytest.mark.django_db(transaction=True)

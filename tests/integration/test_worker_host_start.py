@@ -19,8 +19,6 @@ from django.utils import timezone
 from huey.contrib.djhuey import HUEY
 
 from catherder_site.queue import JobSerializer
-from tasks_app.agent.fake import FakeAgent
-from tasks_app.agent.fake_script import End, Turn, ask, say, write
 from tasks_app.core.errors import TemporaryFault, WorkspaceError, WrongDataDirectory
 from tasks_app.core.phases import Phase
 from tasks_app.engine import advance
@@ -49,6 +47,8 @@ from tasks_app.services.workers.scheduling import tasks_worked_on
 from tasks_app.tasks import look_at
 from tasks_app.worker_api.application import portal_description
 from tests.factories import ProjectFactory, WorkerBeatFactory
+from tests.fake_agent import FakeAgent
+from tests.fake_script import End, Turn, ask, say, write
 from tests.forkserver import PATIENCE
 from tests.installation import Installation as Portals
 from tests.integration.conftest import Manage

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from tasks_app.agent.fake_script import Turn, ask, say
 from tasks_app.core.errors import CatHerderError, IllegalMove, NotOpen
 from tasks_app.core.phases import Phase
 from tasks_app.models import Channel, Event, Question, QuestionState, Task
@@ -17,6 +16,7 @@ from tasks_app.services.questions.answers import Reply, answer_question
 from tasks_app.services.tasks import cancel_task, resume_task
 from tests.api import Script
 from tests.browser import signed_in
+from tests.fake_script import Turn, ask, say
 from tests.people import acting
 from tests.runner import Runner, results
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tasks_app.agent.fake_script import Call, Turn, say
 from tasks_app.core.phases import Phase
 from tasks_app.models import paths
+from tests.fake_script import Call, Turn, say
 from tests.runner import Runner
 
 HONEST = """\

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from django.apps import apps
 
-from tasks_app.agent.fake_script import Turn, say, write
 from tasks_app.encryption import Purpose, decrypt
 from tasks_app.engine.publishing.publisher import carry_out
 from tasks_app.models import Publication, PublishCredential, Task
 from tasks_app.services.publishing.publications import publish
 from tasks_app.services.publishing.settings import NewCredential, store_credential
+from tests.fake_script import Turn, say, write
 from tests.git_servers import TOKEN, USER, HttpsServer, SshServer, bare_repository
 from tests.people import acting
 from tests.results import make_result

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from django.utils.html import escape
 
-from tasks_app.agent.fake_script import Call, Turn, ask, say
 from tasks_app.agent.gate.hook import NOT_ASKABLE, asks_unreadably, questions_in
 from tasks_app.agent.gate.path_patterns import allowed
 from tasks_app.agent.spools import spooled_asks
@@ -29,6 +28,7 @@ from tasks_app.services.projects.task_files import RepositoryTaskFiles
 from tasks_app.web.rendering.markdown import render_markdown
 from tasks_app.web.rendering.words import render_ansi
 from tests.browser import signed_in
+from tests.fake_script import Call, Turn, ask, say
 from tests.integration.git_repository import GitRepository
 from tests.runner import ONE_STEP, TWO_STEPS, Runner, diff_of, results
 from tests.steps import steps

@@ -17,7 +17,14 @@ from typing import Any, NoReturn
 
 from claude_agent_sdk import project_key_for_directory
 
-from tasks_app.agent.fake_script import (
+from tasks_app.agent.gate.hook import NOBODY, approval, decide
+from tasks_app.agent.gate.patterns import WRITING
+from tasks_app.agent.outcome import run_result
+from tasks_app.agent.port import Ending, Recorder, RunOrder, RunResult, Stop, require_session_id
+from tasks_app.agent.spools import clear_replies, clear_said, clear_spool
+from tasks_app.agent.stream import Stream
+from tasks_app.agent.transcripts import deferred_call, stored_transcript
+from tests.fake_script import (
     Act,
     Call,
     Die,
@@ -30,13 +37,6 @@ from tasks_app.agent.fake_script import (
     UnknownMessage,
     run_in_shell,
 )
-from tasks_app.agent.gate.hook import NOBODY, approval, decide
-from tasks_app.agent.gate.patterns import WRITING
-from tasks_app.agent.outcome import run_result
-from tasks_app.agent.port import Ending, Recorder, RunOrder, RunResult, Stop, require_session_id
-from tasks_app.agent.spools import clear_replies, clear_said, clear_spool
-from tasks_app.agent.stream import Stream
-from tasks_app.agent.transcripts import deferred_call, stored_transcript
 
 MODEL = "fake-1"
 #: What each turn of the script uses and costs.
