@@ -245,3 +245,38 @@ def test_the_link_to_an_entry_needs_no_mouse(page: Page) -> None:
     expect(page.locator(".entry-time:focus")).to_have_attribute("href", re.compile(first + "$"))
     page.keyboard.press("Enter")
     expect(page.locator("#log-box .is-selected")).to_have_id(first.removeprefix("#"))
+
+
+#: A run that has ended, and a request for changes; then the run that works on it.
+REVIEWED = """
+import uuid
+from django.utils import timezone
+from tasks_app.history.events.blocks import NewEvent, append
+from tasks_app.models import Change, Review
+task = Task.objects.get(pk=%d)
+step = task.steps.first()
+number = step.runs.count() + 1
+made = Run.objects.create(step=step, number=number, reason="first", session_id=uuid.uuid4())
+append(made, [NewEvent(EventKind.TEXT, {"text": f"Said in run {number}."})], seq=0)
+if number == 1:
+    author, verdict = User.objects.get(username="admin"), "request_changes"
+    facts = dict(number=1, verdict=verdict, body="Make it blue.", sent_at=timezone.now())
+    Review.objects.create(task=task, author=author, **facts)
+Change.objects.create(task=task, kind="task")
+Change.objects.create(task=task, kind="events")
+"""
+
+
+def test_a_request_for_changes_is_seen_at_once_and_stays_once(portal: UpPortal, sign_in: SignIn) -> None:
+    task = portal.new_task("# Reviewed\n", started=False)
+    page = sign_in(portal)
+    page.goto(f"{portal.url}/tasks/{task}/")
+    expect(page.locator("#follow")).to_be_attached()
+    portal.rows(REVIEWED % task)
+    log = page.locator("#log-box")
+    expect(log.get_by_text("Make it blue.")).to_be_visible()
+    portal.rows(REVIEWED % task)
+    expect(log.get_by_text("Said in run 2.")).to_be_visible()
+    expect(log.get_by_text("Make it blue.")).to_have_count(1)
+    shown = log.inner_text()
+    assert shown.index("Said in run 1.") < shown.index("Make it blue.") < shown.index("Said in run 2.")

@@ -13,8 +13,10 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from tasks_app.history.events.blocks import NewEvent, append
+from tasks_app.history.events.logs import LogKind, render_log
 from tasks_app.history.events.reading import Events, events_with
-from tasks_app.models import Event, EventKind, Run, Task
+from tasks_app.models import Event, EventKind, ReviewVerdict, Run, Task
+from tasks_app.services.reviews.threads import AgentReply, store_agent_replies
 from tasks_app.web.rendering.activity import event_summary
 from tasks_app.web.tasks.log import PAGE
 from tests.browser import signed_in
@@ -207,7 +209,8 @@ def test_w2_each_answer_of_a_card_stands_by_itself(browser: Client) -> None:
 
 def test_w2_a_run_after_a_review_begins_with_the_review(browser: Client) -> None:
     run = RunFactory.create(reason="review")
-    review = ReviewFactory.create(task=run.step.task, handed_in=run, number=1, body="Why blue?")
+    facts: dict[str, Any] = {"verdict": ReviewVerdict.REQUEST_CHANGES, "body": "Why blue?"}
+    review = ReviewFactory.create(task=run.step.task, handed_in=run, **facts)
     place: dict[str, Any] = {"path": "paint.txt", "line": 3, "comments": "Make it red."}
     ThreadFactory.create(task=run.step.task, review=review, **place)
     lines(run, 1)
@@ -422,3 +425,57 @@ def test_the_beginning_and_how_far_down_a_part_is(browser: Client) -> None:
     begin, end = facts(part(browser, task, beginning="")), facts(part(browser, task))
     assert [begin["begins"], begin["ends"], end["begins"], end["ends"]] == ["0", "50", "50", "100"]
     assert "earlier" not in begin and begin["later"] == "yes"
+
+
+@pytest.mark.both
+def test_a_request_for_changes_stands_at_the_end_of_the_log_at_once(browser: Client) -> None:
+    """Before the run that it begins has its first event, and once afterwards, in front of that run."""
+    run = RunFactory.create()
+    task = run.step.task
+    (last,) = lines(run, 1)
+    review = ReviewFactory.create(
+        task=task, number=1, body="Make it blue.", verdict=ReviewVerdict.REQUEST_CHANGES
+    )
+    ReviewFactory.create(task=task, number=2, body="Nice.", verdict=ReviewVerdict.COMMENT)
+    page = browser.get(reverse("task", args=[task.pk])).text
+    assert page.index("line 1.") < page.index("Make it blue.") and page.count("Make it blue.") == 1
+    assert "Nice." not in page[page.index("log-box") : page.index("history-title")]
+    tail = part(browser, task, remarks="")
+    assert f'data-remark="review-{review.pk}"' in tail and "line 1." not in tail
+    again = RunFactory.create(step=run.step, number=2, reason="review")
+    lines(again, 2)
+    new = part(browser, task, after=last)
+    assert new.index("Make it blue.") < new.index("</span> run 2, after a review") < new.index("line 2.")
+    assert part(browser, task).count("Make it blue.") == 1
+    assert "Make it blue." not in part(browser, task, remarks="")
+
+
+def test_what_the_agent_replies_in_a_thread_stands_in_the_logs(browser: Client) -> None:
+    run = RunFactory.create()
+    task = run.step.task
+    review = ReviewFactory.create(task=task, verdict=ReviewVerdict.REQUEST_CHANGES)
+    ThreadFactory.create(task=task, review=review, path="paint.txt", line=3)
+    again = RunFactory.create(step=run.step, number=2, reason="review")
+    lines(again, 1)
+    store_agent_replies(again, [AgentReply(1, "It is blue now.", "1")])
+    lines(again, 2)
+    shown_part = part(browser, task)
+    assert shown_part.index("line 1.") < shown_part.index("It is blue now.") < shown_part.index("line 2.")
+    assert "paint.txt:3" in shown_part
+    log = "".join(render_log(again.step, LogKind.OUTPUT))
+    assert log.count("[REPLY] In thread 1 (paint.txt:3):\n    It is blue now.\n") == 1
+
+
+def test_a_run_that_begins_with_the_result_of_an_earlier_call_has_its_heading(browser: Client) -> None:
+    """The result of a question's call comes in the run after the answer."""
+    run = RunFactory.create()
+    task = run.step.task
+    call = {"id": "call-1", "name": "AskUserQuestion", "input": {}}
+    result = {"tool_use_id": "call-1", "text": "Blue"}
+    say(run, (EventKind.TOOL_USE, call))
+    again = RunFactory.create(step=run.step, number=2, reason="answer")
+    (answered,) = say(again, (EventKind.TOOL_RESULT, result))
+    assert part(browser, task).count("run 2, after an answer</li>") == 1
+    lines(again, 1)
+    assert part(browser, task).count("run 2, after an answer</li>") == 1
+    assert "run-start" not in part(browser, task, after=answered)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from enum import StrEnum
 
 from django.db.models import Q
@@ -119,6 +120,7 @@ def _run_boundary(before: Run | None, after: Run | None, kind: LogKind) -> Itera
     if kind is LogKind.RAW:
         return
     if before is not None:
+        yield from _render_replies(before)
         yield _render_footer(Run.objects.get(pk=before.pk))
     if after is not None:
         yield _render_header(after, after.step)
@@ -142,6 +144,7 @@ def _render_readable(run: Run, step: Step, kind: LogKind) -> Iterator[str]:
     yield from _render_requests(run)
     for event in _events(Q(run=run), kind).of_run(run):
         yield format_event(event)
+    yield from _render_replies(run)
     yield _render_footer(run)
 
 
@@ -171,9 +174,19 @@ def _render_requests(run: Run) -> Iterator[str]:
         for thread in review.threads.all():
             place = f"{thread.place}: " if thread.place else ""
             lines += [f"{place}{comment.text}" for comment in list(thread.comments.all())[:1]]
-        text = strip_controls("\n".join(filter(None, lines))).rstrip().replace("\n", "\n    ")
-        at = f"[{format_time(review.sent_at)}] " if review.sent_at else ""
-        yield f"{at}[REVIEW] {text}\n"
+        yield _render_remark("REVIEW", review.sent_at, lines)
+
+
+def _render_replies(run: Run) -> Iterator[str]:
+    """Yield what the run's agent replied in threads of reviews."""
+    for reply in run.thread_comments.select_related("thread").order_by("at", "pk"):
+        place = f" ({reply.thread.place})" if reply.thread.place else ""
+        yield _render_remark("REPLY", reply.at, [f"In thread {reply.thread.number}{place}:", reply.text])
+
+
+def _render_remark(kind: str, at: datetime | None, lines: list[str]) -> str:
+    text = strip_controls("\n".join(filter(None, lines))).rstrip().replace("\n", "\n    ")
+    return (f"[{format_time(at)}] " if at else "") + f"[{kind}] {text}\n"
 
 
 def _render_footer(run: Run) -> str:

@@ -110,10 +110,26 @@
       entry.classList.toggle("is-open", !!document.querySelector(`#question-${entry.dataset.asked}.card-open`));
     }
   }
-  document.addEventListener("htmx:afterSettle", markOpenQuestions);
+
+  // What was said in a review stands below the newest entry until an entry follows it.
+  function showRemarks() {
+    const remarks = byId("log-remarks");
+    for (const one of remarks.querySelectorAll("[data-remark]")) {
+      if (box.querySelector(`.part [data-remark="${one.dataset.remark}"]`)) one.remove();
+    }
+    remarks.hidden = hasLater();
+  }
+
+  document.addEventListener("htmx:afterSettle", (event) => {
+    markOpenQuestions();
+    if (event.target.id !== "log-remarks") return;
+    showRemarks();
+    if (state.following) scrollToEnd();
+  });
 
   function afterChange() {
     markOpenQuestions();
+    showRemarks();
     joinResults();
     const first = parts()[0];
     const earlier = byId("log-earlier");

@@ -19,8 +19,9 @@ from tasks_app.core.phases import Phase
 from tasks_app.core.text import strip_controls
 from tasks_app.history.events.lines import summarise
 from tasks_app.history.events.reading import Events, may_be_compacted
-from tasks_app.models import KIND_NAMES, Event, EventKind, Outcome, QuestionKind, Review, Run, Step, Task
+from tasks_app.models import KIND_NAMES, Event, EventKind, Outcome, QuestionKind, Run, Step, Task
 from tasks_app.web.rendering.diff import DiffLine
+from tasks_app.web.rendering.review_remarks import Remark
 from tasks_app.web.rendering.tools import edit_lines, shown_input
 from tasks_app.web.rendering.words import headline
 
@@ -118,8 +119,8 @@ class Entry:
     results: list[Entry] = field(default_factory=list)
     #: The call of a result that stands alone, in one line.
     of_call: str = ""
-    #: The reviews that were handed to the run which starts here.
-    reviews: list[Review] = field(default_factory=list)
+    #: What was said in reviews between the event before it and this one.
+    remarks: list[Remark] = field(default_factory=list)
 
     @property
     def failed(self) -> bool:
@@ -190,10 +191,10 @@ class Entry:
 def entries_of(
     events: Iterable[Event], *, last_run: int | None = None, earlier_calls: Iterable[Event] = ()
 ) -> list[Entry]:
-    """Return the entries of events in order, without UNSEEN kinds. A result joins its call.
+    """Return the entries of events in order, without UNSEEN kinds. A result joins its call in the same run.
 
     `last_run` is the run of the event before them: where the run changes, the entry says so. A result of one
-    of the `earlier_calls` names its call.
+    of the `earlier_calls`, or of a call of an earlier run, names its call.
     """
     entries: list[Entry] = []
     summaries = {str(event.payload.get("id")): event_summary(event) for event in earlier_calls}
@@ -204,13 +205,15 @@ def entries_of(
         entry = entry_of(event)
         entry.starts_run = event.run_id != last_run
         last_run = event.run_id
-        owner = calls.get(str(event.payload.get("tool_use_id"))) if event.kind == "tool_result" else None
-        if owner is not None and owner.call is not None:
+        call_id = str(event.payload.get("tool_use_id"))
+        owner = calls.get(call_id) if event.kind == EventKind.TOOL_RESULT else None
+        if owner is not None and owner.run.pk == event.run_id:
             owner.results.append(entry)
             continue
-        entry.of_call = summaries.get(str(event.payload.get("tool_use_id")), "")
+        entry.of_call = summaries.get(call_id, "")
         if entry.call is not None:
             calls[entry.call.id] = entry
+            summaries[entry.call.id] = entry.call.summary
         entries.append(entry)
     return entries
 

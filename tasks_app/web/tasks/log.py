@@ -5,11 +5,12 @@ Whatever is asked for costs the same number of queries and of rows, however long
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from enum import StrEnum
-from itertools import islice
+from itertools import dropwhile, islice
 
-from django.db.models import OuterRef, Q, Subquery
+from django.db.models import Exists, OuterRef, Q, Subquery
 from django.db.models.functions import Coalesce
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
@@ -19,6 +20,7 @@ from tasks_app.history.events.selection import FAILURES, Selection
 from tasks_app.models import Event, EventBlock, EventKind, Reason, Run, Task
 from tasks_app.web.access import is_htmx, task_or_404
 from tasks_app.web.rendering.activity import UNSEEN, Entry, entries_of, entry_of
+from tasks_app.web.rendering.review_remarks import Remark, change_requests_of, remarks_of
 
 PAGE = 100
 #: Found events are counted up to this number.
@@ -52,7 +54,7 @@ class LogPart:
     """A part of a log. `first` and `last` are ids of events, for requesting the neighbouring parts.
 
     `target`: the event that was looked for. `place` and `total`: which of how many found events it is.
-    `begins` and `ends`: where in the log, in percent.
+    `begins` and `ends`: where in the log, in percent. `remarks`: said in reviews after the newest event.
     """
 
     entries: list[Entry]
@@ -66,6 +68,7 @@ class LogPart:
     total: int = 0
     begins: int = 0
     ends: int = 100
+    remarks: list[Remark] = field(default_factory=list)
 
     @property
     def run(self) -> Run | None:
@@ -77,15 +80,22 @@ class Log:
 
     def __init__(self, task: Task, only: Only = Only.ALL) -> None:
         self.only = only
+        self._task = task
         newest = Event.objects.filter(run=OuterRef("pk")).order_by("-seq").values("seq")[:1]
         in_blocks = (
             EventBlock.objects.filter(run=OuterRef("pk")).order_by("-first_seq").values("last_seq")[:1]
         )
         runs = Run.objects.filter(step__task=task).order_by("pk")
-        rows = list(runs.values_list("pk", Coalesce(Subquery(newest), Subquery(in_blocks)), "ended_at"))
-        self._lengths = {pk: 0 if last is None else last + 1 for pk, last, _ in rows}
+        last_seq = Coalesce(Subquery(newest), Subquery(in_blocks))
+        asked = Exists(change_requests_of(task))
+        rows = list(runs.values_list("pk", last_seq, "ended_at", "reason", asked))
+        self._lengths = {pk: 0 if last is None else last + 1 for pk, last, *_ in rows}
         self._runs = list(self._lengths)
-        compacted = any(may_be_compacted(ended_at) for _, _, ended_at in rows)
+        after_review = {pk for pk, _, _, reason, _ in rows if reason == Reason.REVIEW}
+        #: Agents reply in threads from the first run after a review on.
+        self._replying = list(dropwhile(lambda run: run not in after_review, self._runs))
+        self._is_reviewed = any(reviewed for *_, reviewed in rows)
+        compacted = any(may_be_compacted(ended_at) for _, _, ended_at, *_ in rows)
         self._all = Events(Q(run__in=self._runs), related="run__step", blocks=compacted)
         self._shown = self._all.only(_SHOWN[only])
 
@@ -186,14 +196,25 @@ class Log:
         begins, ends = (self._percent(events[0]), self._percent(events[-1])) if events else (0, 100)
         calls = [] if has_calls or not earlier else self._calls_of(_without_call(events))
         entries = entries_of(events, last_run=last_run, earlier_calls=calls)
+        remarks = self._remarks(since=earlier[0].at if earlier else None)
         for entry in entries:
-            if entry.starts_run and entry.run.reason == Reason.REVIEW:
-                entry.reviews = list(
-                    entry.run.reviews_handed_in.select_related("author").prefetch_related("threads__comments")
-                )
+            while remarks and remarks[0].at <= entry.at:
+                entry.remarks.append(remarks.pop(0))
         return LogPart(
-            entries, first, last, bool(earlier), later, self.only, target, begins=begins, ends=ends
-        )
+            entries, first, last, bool(earlier), later, self.only, target, begins=begins, ends=ends,
+            remarks=[] if later else remarks,
+        )  # fmt: skip
+
+    def remarks_after_end(self) -> list[Remark]:
+        """Return what was said in reviews after the newest event."""
+        newest = self._shown.before(None, 1)
+        return self._remarks(since=newest[0].at if newest else None)
+
+    def _remarks(self, *, since: datetime | None) -> list[Remark]:
+        if not self._is_reviewed and not self._replying:
+            return []
+        found = remarks_of(self._task, runs=self._replying)
+        return [one for one in found if since is None or one.at > since]
 
     def _calls_of(self, results: list[Event]) -> list[Event]:
         """Return the tool calls of these results, which a failure alone does not show."""
@@ -219,12 +240,15 @@ def task_log(request: HttpRequest, task_id: int) -> HttpResponse:
     """`?after=N`: what came since event N; `?before=N`: the stretch before it; `?around=N`, `?run=ID`,
     `?question=N`: there; `?error=N`: the next failure after event N; `?find=WORDS`: the first event with the
     words, with `&after=N` or `&before=N` the next or previous one; `?beginning`: the first stretch. Else the
-    end.
+    end. `?remarks`: only what was said in reviews after the end.
 
     `?only=text|tools|errors` leaves out the rest.
     """
     task = task_or_404(request, task_id)
     log = Log(task, _only(request))
+    if "remarks" in request.GET:
+        said = LogPart([], 0, 0, remarks=log.remarks_after_end())
+        return render(request, "tasks/_log_remarks.html", {"log": said})
     part = _wanted(request, log)
     if is_htmx(request):
         if part is None or ("after" in request.GET and not part.entries):
