@@ -61,7 +61,7 @@ class EventPrinter:
             self._print(event)
             self._last = event.pk
         if current := self._setups.print_new():
-            self.step, self.last_action = f"Setup: {current}", ""
+            self.step, self.last_action = current, ""
 
     def _print(self, event: Event) -> None:
         if event.run_id != self._run and event.kind != EventKind.ANSWER:  # its run is over

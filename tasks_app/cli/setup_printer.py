@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import time
+
+from django.utils import timezone
+
 from tasks_app.cli.terminal import Screen
 from tasks_app.core.durations import duration_in_words
 from tasks_app.history.events.lines import summarise
 from tasks_app.models import Setup, SetupCache, SetupOutcome, Task
+
+#: In a pipe, which has no line that changes, a running setup is told of this often.
+_SILENT_SECONDS = 30.0
 
 
 class SetupPrinter:
@@ -19,9 +26,10 @@ class SetupPrinter:
         self._last = 0 if from_start else ended or 0
         self._commands = 0
         self._waits = False
+        self._said_at = time.monotonic()
 
     def print_new(self) -> str:
-        """Print what is new and return the command that runs, in one line; "" if none does."""
+        """Print what is new. Return that a setup is running, for how long and what; "" if none is."""
         current = ""
         if self._task.setup is not None:
             for setup in self._task.setups.filter(pk__gt=self._last).order_by("pk"):
@@ -39,7 +47,12 @@ class SetupPrinter:
         if setup.outcome:
             self._print_end(setup)
             self._last, self._commands, self._waits = setup.pk, 0, False
-        return _in_one_line(setup.current) if setup.current else ""
+            return ""
+        seconds = duration_in_words((timezone.now() - setup.started_at).total_seconds())
+        running = f"setup is running ({seconds})"
+        if not self._screen.is_terminal and time.monotonic() - self._said_at >= _SILENT_SECONDS:
+            self._say("·", f"is running ({seconds})", style="dim")
+        return f"{running}: {_in_one_line(setup.current)}" if setup.current else f"{running} …"
 
     def _print_end(self, setup: Setup) -> None:
         mark, style = ("✓", "green") if setup.outcome == SetupOutcome.DONE else ("✗", "red")
@@ -47,6 +60,7 @@ class SetupPrinter:
         self._say(mark, words, style=style)
 
     def _say(self, mark: str, text: str, *, style: str) -> None:
+        self._said_at = time.monotonic()
         self._screen.say_with_mark(mark, f"Setup: {text}", style=style)
 
 

@@ -67,11 +67,17 @@ def sequences_table(sequences: Listed[Sequence]) -> Table:
             _phase_text(sequence),
             f"{sequence.project.name}/{sequence.slug}",
             Text(strip_controls(sequence.folder)),
-            " of ".join(map(str, done[sequence.pk])) + ("" if sequence.phase == Phase.DONE else " started"),
+            _tasks_done(sequence, *done[sequence.pk]),
             duration_in_words(metrics[sequence.pk].duration.working),
             dollars(metrics[sequence.pk].usage.cost_usd),
         )
     return rows
+
+
+def _tasks_done(sequence: Sequence, done: int, started: int) -> str:
+    if not started:
+        return "not started"
+    return f"{done} of {started}" + ("" if sequence.phase == Phase.DONE else " started")
 
 
 def queue_table(entries: Listed[QueuedTaskOut]) -> Table:

@@ -61,6 +61,11 @@ WAITING_FOR_BUDGET = PhaseDisplay(
     "clock",
 )
 
+#: How `pending` is shown while the answer for which the task waited can still be undone.
+ANSWERED = PhaseDisplay(
+    "answered", "Resumes in a few seconds, once the answer can no longer be undone.", "quiet", "clock"
+)
+
 #: How `done` is shown for the files that the portal wrote of a project's decisions.
 EXPORTED = PhaseDisplay("done", "The portal wrote these files from the project’s decisions.", "good", "check")
 

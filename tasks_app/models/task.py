@@ -15,6 +15,7 @@ from django.utils import timezone
 
 from tasks_app.config.task_file import PriorityName
 from tasks_app.core.phases import (
+    ANSWERED,
     ENDED,
     EXPORTED,
     FINISHED_EARLY,
@@ -355,7 +356,15 @@ class Task(Phased):
             return EXPORTED
         if self.shown_phase == Phase.RUNNING and self.is_finishing_early:
             return FINISHING_EARLY
+        if self.can_be_undone:
+            return ANSWERED
         return super().phase_display
+
+    @property
+    def can_be_undone(self) -> bool:
+        """Whether the answer for which it waited can still be taken back."""
+        until = self.undo_until
+        return self.phase == Phase.PENDING and until is not None and until > timezone.now()
 
     @property
     def lost_its_worker(self) -> bool:

@@ -20,7 +20,7 @@ from tasks_app.config.threshold import LEVELS
 from tasks_app.core.asked_items import parts_of_question, title_of
 from tasks_app.core.dollars import dollars
 from tasks_app.core.durations import duration_in_words
-from tasks_app.core.phases import Phase, PhaseDisplay
+from tasks_app.core.phases import PHASE_DISPLAYS, Phase, PhaseDisplay
 from tasks_app.models import Question, Sequence, Step, Task
 from tasks_app.services.search.finding import TextPart
 from tasks_app.web.access import actable_projects
@@ -76,16 +76,16 @@ def _badge(tone: str, sentence: str, icon_name: str, label: str) -> SafeString:
 @register.simple_tag
 def progress(steps: Iterable[Step]) -> SafeString:
     """Render the steps of a task, in order, as one icon and name each."""
-    items = (_step_of_progress(step.name, step.phase_display, step.phase == Phase.PENDING) for step in steps)
+    items = (_step_of_progress(step.name, step.phase_display) for step in steps)
     return mark_safe(f'<ol class="progress" aria-label="Steps">{"".join(items)}</ol>')  # noqa: S308
 
 
 @lru_cache(maxsize=500)
-def _step_of_progress(name: str, display: PhaseDisplay, pending: bool) -> SafeString:
+def _step_of_progress(name: str, display: PhaseDisplay) -> SafeString:
     """A list has a hundred of them, and few different ones."""
     return format_html(
         '<li class="tone-{}" title="{}: {}">{}<span>{}</span></li>', display.tone, name, display.label,
-        _icon("hollow", "pending") if pending else _icon(display.icon, display.label), name,
+        _icon("hollow" if display is PHASE_DISPLAYS[Phase.PENDING] else display.icon, display.label), name,
     )  # fmt: skip
 
 

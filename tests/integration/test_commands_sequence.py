@@ -306,6 +306,18 @@ class TestStatus:
         assert "shop/prices-01-first" in out and "shop/prices-02-second" in out
         assert "Question 1, asked by do:" in out and "Round up?" in out
 
+    def test_its_upcoming_files_are_shown(self, manage: Manage) -> None:
+        """As on its page."""
+        assert "upcoming:" not in manage("status", "sequence:1")[1]
+        Task.objects.filter(file="02-second.md").delete()
+        out = manage("status", "sequence:1")[1]
+        assert "upcoming: 02-second.md" in out and "_later.md" not in out
+
+    def test_one_without_a_started_task_says_so(self, manage: Manage) -> None:
+        Task.objects.update(phase=Phase.PENDING, started_at=None)
+        row = manage("status")[1].splitlines()[1]
+        assert "not started" in row and " of " not in row
+
     def test_a_done_one_counts_its_tasks_and_claims_no_checks(self, manage: Manage) -> None:
         Task.objects.update(phase=Phase.DONE)
         Sequence.objects.update(phase=Phase.DONE)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
+from tasks_app.cli import setup_printer
 from tasks_app.cli.event_printer import EventPrinter
 from tasks_app.cli.terminal import Screen
 from tasks_app.history.events.blocks import NewEvent, append
@@ -45,7 +46,7 @@ def test_an_answer_begins_no_run_and_what_people_do_not_see_is_no_action() -> No
     assert lines[0].strip() == "? Which?" and printer.last_action == "Red"
 
 
-def test_a_setup_is_printed_while_it_runs_and_how_it_ended() -> None:
+def test_a_setup_is_printed_while_it_runs_and_how_it_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     run, out = RunFactory.create(), io.StringIO()
     task = run.step.task
     task.setup = {"run": ["make deps", "make build"]}
@@ -61,8 +62,12 @@ def test_a_setup_is_printed_while_it_runs_and_how_it_ended() -> None:
 
     assert news() == []
     setup = Setup.objects.create(task=task, number=2, current="make deps")
-    assert news() == ["  · Setup: $ make deps"] and printer.step == "Setup: $ make deps"
-    assert news() == []
+    assert news() == ["  · Setup: $ make deps"] and printer.step == "setup is running (0 s): $ make deps"
+    Setup.objects.filter(pk=setup.pk).update(started_at=timezone.now() - timedelta(seconds=12))
+    assert news() == [] and printer.step == "setup is running (12 s): $ make deps"
+    monkeypatch.setattr(setup_printer, "_SILENT_SECONDS", 0)
+    assert news() == ["  · Setup: is running (12 s)"], "a pipe is not silent for minutes"
+    monkeypatch.undo()
     setup.reports, setup.current = [{"command": "make deps"}], ""
     setup.outcome, setup.ended_at = SetupOutcome.FAILED, setup.started_at + timedelta(seconds=80)
     setup.save()

@@ -171,7 +171,7 @@ def test_every_phase_is_in_the_group_that_says_what_it_needs(browser: Client) ->
     for phase in Phase:
         TaskFactory.create(phase=phase, title=f"is {phase}")
     page = browser.get("/").text
-    order = ["Needs your answer", "Failed or interrupted", "Running", "Not started", "Done", "Cancelled"]
+    order = ["Needs your answer", "Failed or interrupted", "Running", "Not running", "Done", "Cancelled"]
     places_in_page = [page.index(f'">{title} <span class="number">') for title in order]
     assert places_in_page == sorted(places_in_page)
     for phase in Phase:

@@ -36,7 +36,7 @@ def test_lists_tell_what_was_not_started() -> None:
     sequence = SequenceFactory.create(phase=Phase.RUNNING)
     TaskFactory.create(sequence=sequence, phase=Phase.PENDING, queued_at=None)
     said = status()
-    assert "0 of 1 started" in said and "not started" in said
+    assert said.count("not started") == 2 and "0 of" not in said, "neither the task nor its sequence"
 
 
 def test_an_earlier_task_of_a_sequence_offers_nothing_to_publish() -> None:

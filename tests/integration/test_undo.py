@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from django.test import Client
+from django.urls import reverse
 from django.utils import timezone
 
 from tasks_app import composition, tasks
@@ -250,6 +251,17 @@ class TestOnThePage:
         assert page.status_code == 200
         assert "Rather blue</textarea>" in page.content.decode()
         assert fresh(question).is_open
+
+    def test_meanwhile_the_task_and_its_step_are_answered_and_not_in_line(
+        self, rows: Rows, project: Project, ann: Client
+    ) -> None:
+        task = fresh(answered(rows, project)).task
+        assert (task.phase, task.phase_display.label) == (Phase.PENDING, "answered")
+        header = ann.get(reverse("task_header", args=[task.pk])).text
+        assert "answered</span>" in header and "pending" not in header and "no longer be undone" in header
+        assert "answered" in ann.get(reverse("task_timeline", args=[task.pk])).text
+        Task.objects.update(undo_until=timezone.now() - timedelta(seconds=1))
+        assert fresh(task.questions.get()).task.phase_display.label == "pending"
 
     def test_others_are_not_offered_it(self, rows: Rows, project: Project, client: Client) -> None:
         question = answered(rows, project)

@@ -97,9 +97,11 @@ def of_sequences(sequences: Collection[Sequence]) -> dict[int, Metrics]:
 
 
 def tasks_done(sequences: Collection[Sequence]) -> dict[int, tuple[int, int]]:
-    """Return the numbers of done and of created tasks by sequence id."""
+    """Return the numbers of done and of started tasks by sequence id."""
     rows = Task.objects.filter(sequence__in=[sequence.pk for sequence in sequences]).order_by()
-    counts = rows.values("sequence").annotate(done=Count("pk", filter=Q(phase=Phase.DONE)), begun=Count("pk"))
+    counts = rows.values("sequence").annotate(
+        done=Count("pk", filter=Q(phase=Phase.DONE)), begun=Count("pk", filter=Q(started_at__isnull=False))
+    )
     found = {row["sequence"]: (row["done"], row["begun"]) for row in counts}
     return {sequence.pk: found.get(sequence.pk, (0, 0)) for sequence in sequences}
 

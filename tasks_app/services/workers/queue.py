@@ -11,11 +11,10 @@ from functools import cached_property
 from math import inf
 
 from django.db.models import Q
-from django.utils import timezone
 
 from tasks_app.core.fair_shares import Account, in_turn
 from tasks_app.core.labels import Labels, labels_in_words
-from tasks_app.core.phases import Phase
+from tasks_app.core.phases import ANSWERED, Phase
 from tasks_app.models import Task, WorkerBeat
 from tasks_app.models.task import TaskQuerySet
 from tasks_app.permissions import Principal, tasks_visible_to
@@ -267,6 +266,6 @@ def _not_due(task: Task, spent_budgets: str) -> tuple[WaitsFor, str]:
             what = f"{spent_budgets} Waits {until}," if spent_budgets else f"Waits for a budget, {until}"
             return WaitsFor.BUDGET, f"{what} or until it is raised."
         return WaitsFor.RESET, f"Waits for the usage limit to reset, {until}."
-    if task.undo_until and task.undo_until > timezone.now():
-        return WaitsFor.MOMENT, "Resumes in a few seconds, once the answer can no longer be undone."
+    if task.can_be_undone:
+        return WaitsFor.MOMENT, ANSWERED.sentence
     return WaitsFor.MOMENT, "A worker is taking it."

@@ -364,7 +364,7 @@ def _is_left_out(event: Event) -> bool:
 
 def shown_steps() -> Prefetch[str]:
     """Return a prefetch of what the progress strip of a task shows."""
-    steps = Step.objects.only("task", "position", "name", "phase").order_by("position")
+    steps = Step.objects.only("task", "position", "name", "phase", "started_at").order_by("position")
     return Prefetch("steps", queryset=steps)
 
 

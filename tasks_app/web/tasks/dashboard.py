@@ -165,7 +165,7 @@ GROUPS = (
     Group("failed", "Failed or interrupted", (Phase.FAILED, Phase.INTERRUPTED), _LAST_ENDED),
     Group("running", "Running", (Phase.RUNNING, Phase.WAITING_FOR_RESET)),
     Group("needs-others", "Waiting for input", (Phase.WAITING_FOR_INPUT,), _LONGEST_WAITING, mine=False),
-    Group("not-running", "Not started", (Phase.PENDING,), first=5),
+    Group("not-running", "Not running", (Phase.PENDING,), first=5),
     Group("done", "Done", (Phase.DONE,), _LAST_ENDED, first=15),
     Group("cancelled", "Cancelled", (Phase.CANCELLED,), _LAST_ENDED, first=5),
 )
