@@ -133,7 +133,7 @@ class AgentEvent:
 
 
 #: The error of a run that ended with `Ending.BUDGET`.
-BUDGET_SPENT = "A budget or the soft limit was spent during the run."
+BUDGET_SPENT = "The run stopped: what the task may cost for now is spent."
 
 
 class Ending(StrEnum):

@@ -56,7 +56,7 @@ class Limits(FileModel):
         Setting(
             kind=setting.DOLLARS_OR_NONE,
             label="Dollars before it asks",
-            help="Once a task has cost this, it stops and asks whether to go on. 0: it does not ask.",
+            help="Once a task has cost this, it waits and asks: allow more, finish early or end. 0: never.",
             default=lambda config, environment: "none",
         ),
     ] = None

@@ -83,7 +83,7 @@ def test_the_card_says_what_finishing_costs_and_leaves(runner: Runner) -> None:
     (_, option, _) = question.items[0]["options"]
     assert option["label"] == FINISH
     assert option["description"] == (
-        "The agent ends step “plan” for at most $0.10 more and says what is left undone. "
+        "The agent finishes step “plan” for at most $0.10 and says what is left undone. "
         "No further step begins. What is there can be reviewed and published."
     )
 

@@ -96,12 +96,12 @@ def test_a_task_asks_before_the_next_run_once_it_has_spent_its_soft_limit(asked:
     assert task.phase == Phase.WAITING_FOR_INPUT and task.soft_cost_usd == 0.005
     assert [one.phase for one in task.steps.all()] == [Phase.DONE, Phase.WAITING_FOR_INPUT]
     assert (asked.kind, asked.step.name, asked.run) == (QuestionKind.COST, "implement", runs(task)[0])
-    assert asked.headline.startswith("The task has cost $0.01 and reached its soft limit. May it go on?")
+    assert asked.headline.startswith("The task has reached its soft limit of $0.01: it has cost $0.01.")
     assert "1 of 2 steps done; step “implement” is next." in asked.headline
     offered = [option["label"] for option in asked.items[0]["options"]]
-    assert offered == ["Go on, up to $0.01 more", FINISH, END]
+    assert offered == ["Allow $0.01 more", FINISH, END]
     event = Event.objects.get(run=asked.run, kind=EventKind.QUESTION)
-    assert "[PORTAL] [QUESTION] The task has cost" in format_event(event)
+    assert "[PORTAL] [QUESTION] The task has reached its soft limit" in format_event(event)
     assert AuditEntry.objects.get(action=Action.ASKED).actor_name == "the portal"
     assert due() == [] and last_move(task).reason == "the soft cost limit is reached"
 
@@ -121,12 +121,12 @@ def test_a_task_that_ends_at_its_limit_is_not_asked_about(runner: Runner) -> Non
 def test_it_goes_on_with_what_was_granted_and_the_agent_reads_the_notes(
     runner: Runner, asked: Question
 ) -> None:
-    task = answer(runner, asked, "Go on, up to $0.01 more", notes="Be brief.")
+    task = answer(runner, asked, "Allow $0.01 more", notes="Be brief.")
     assert task.phase == Phase.DONE
     asked.refresh_from_db()
     assert asked.allowed_usd == pytest.approx(0.02) and asked.delivered_at is not None
     last = prompts(runner)[-1]
-    assert "reached its soft cost limit" in last and "Go on, up to $0.01 more" in last and "Be brief." in last
+    assert "reached its soft cost limit" in last and "Allow $0.01 more" in last and "Be brief." in last
     assert last.count("Be brief.") == 1
 
 
@@ -212,11 +212,13 @@ def test_an_answer_that_is_no_amount_is_refused(
     assert asked.is_open and asked.allowed_usd is None
 
 
-@pytest.mark.parametrize("text", ["2.5", "$2.50", " $ 2.5 ", "go on, up to $2.50 more", "2.50 more"])
+@pytest.mark.parametrize(
+    "text", ["2.5", "$2.50", " $ 2.5 ", "allow $2.50 more", "go on, up to $2.50 more", "2.50 more"]
+)
 def test_amounts_are_read_as_people_write_them(runner: Runner, asked: Question, text: str) -> None:
     runner.answer(asked, text)
     asked.refresh_from_db()
-    assert asked.answer_text == "Go on, up to $2.50 more" and asked.allowed_usd == pytest.approx(2.51)
+    assert asked.answer_text == "Allow $2.50 more" and asked.allowed_usd == pytest.approx(2.51)
 
 
 def test_no_answer_allows_more_than_the_hard_limit(runner: Runner, no_undo: None) -> None:
@@ -234,7 +236,7 @@ def test_the_rest_up_to_the_hard_limit_is_offered_and_not_asked_about_again(
     task = runner.advance(runner.task([say("Done.")], config=config))
     question = open_question(task)
     option = question.items[0]["options"][0]
-    assert option["label"] == "Go on, up to $0.01 more" and "limits.maxCostUsd" in option["description"]
+    assert option["label"] == "Allow $0.01 more" and "limits.maxCostUsd" in option["description"]
     runner.answer(question, option["label"])
     assert dollars_for_run(task.pk) is None, "the hard limit alone holds"
 
@@ -257,7 +259,7 @@ def test_who_may_not_answer_questions_may_not_answer_this_one(runner: Runner, as
 def test_the_first_answer_counts(runner: Runner, asked: Question) -> None:
     first = runner.answer(asked, "1")
     assert not first.repeated and runner.answer(asked, "$1.00").repeated
-    with pytest.raises(NotOpen, match=r"Answered by .*Go on, up to \$1.00 more"):
+    with pytest.raises(NotOpen, match=r"Answered by .*Allow \$1.00 more"):
         runner.answer(asked, END)
 
 
@@ -393,7 +395,7 @@ def test_it_asks_when_what_is_left_pays_for_no_request(
     runner.advance(task)
     assert (task.phase, len(runs(task))) == (Phase.WAITING_FOR_INPUT, 1)
     question = open_question(task)
-    assert "up to its soft limit of $0.02 pays for no request" in question.headline
+    assert "would not fit below its soft limit of $0.02" in question.headline
     answer(runner, question, "2")
     assert "soft cost limit" in prompts(runner)[1] and "usage limit of the model" not in prompts(runner)[1]
 

@@ -15,7 +15,7 @@ from tasks_app.core.errors import BadAmount
 from tasks_app.core.phases import Phase
 from tasks_app.models import Channel, EventType, Notice, Question, QuestionKind, Role, Transition
 from tasks_app.notifications.notices import create_notifications
-from tasks_app.services.usage.cost_limits import END, go_on
+from tasks_app.services.usage.cost_limits import END, allow_more
 from tests.api import Script
 from tests.browser import signed_in
 from tests.factories import MembershipFactory, QuestionFactory, UserFactory
@@ -23,13 +23,13 @@ from tests.integration.conftest import Manage
 
 pytestmark = pytest.mark.django_db
 
-TEXT = "The task has cost $2.03 and reached its soft limit. May it go on?\n\n1 of 2 steps done."
+TEXT = "The task has reached its soft limit of $2.00: it has cost $2.03.\n\n1 of 2 steps done."
 HTMX = {"HX-Request": "true"}
 
 
 @pytest.fixture
 def asked() -> Question:
-    options = [{"label": label, "description": "", "preview": ""} for label in (go_on(2), END)]
+    options = [{"label": label, "description": "", "preview": ""} for label in (allow_more(2), END)]
     item = {"question": TEXT, "header": "Cost", "options": options, "multiSelect": False}
     return QuestionFactory.create(
         kind=QuestionKind.COST, way="portal", items=[item], deferred=False,
@@ -52,22 +52,22 @@ def outcome(question: Question) -> tuple[str, float | None]:
 def test_the_card_offers_to_go_on_an_amount_and_the_end(asked: Question, page: str) -> None:
     args = {"task": [asked.task_id], "question": [asked.pk], "inbox": []}[page]
     text = client_of(asked).get(reverse(page, args=args)).text
-    for said in ("Soft cost limit reached", "Go on, up to $2.00 more", END, "Another amount", "Send answer"):
+    for said in ("Soft cost limit reached", "Allow $2.00 more", END, "Another amount", "Send answer"):
         assert said in text
     assert "Let the agent decide" not in text and "Question from the agent" not in text
 
 
 def test_who_may_not_answer_sees_it_without_a_form(asked: Question) -> None:
     text = client_of(asked, Role.VIEWER).get(reverse("question", args=[asked.pk])).text
-    assert "Go on, up to $2.00 more" in text and "does not allow you to answer" in text
+    assert "Allow $2.00 more" in text and "does not allow you to answer" in text
 
 
 def test_an_option_and_a_typed_amount_are_taken(asked: Question) -> None:
     page = client_of(asked).post(
         reverse("question_answer", args=[asked.pk]), {"item-0": "", "item-0-other": "$1.5", "notes": "Hurry."}
     )
-    assert page.status_code == 200 and "Go on, up to $1.50 more" in page.text and "resuming" in page.text
-    assert outcome(asked) == ("Go on, up to $1.50 more\n\nNotes: Hurry.", 3.53)
+    assert page.status_code == 200 and "Allow $1.50 more" in page.text and "resuming" in page.text
+    assert outcome(asked) == ("Allow $1.50 more\n\nNotes: Hurry.", 3.53)
     assert asked.answered_via == Channel.WEB
 
 
@@ -125,9 +125,9 @@ def test_the_card_of_an_answer_taken_back_has_what_was_entered(asked: Question, 
     client = client_of(asked)
     client.post(reverse("question_answer", args=[asked.pk]), {"item-0-other": "1.5"})
     page = client.post(reverse("question_undo", args=[asked.pk]))
-    assert page.status_code == 200 and ">Go on, up to $1.50 more</textarea>" in page.text
-    client.post(reverse("question_answer", args=[asked.pk]), {"item-0-other": "Go on, up to $1.50 more"})
-    assert outcome(asked) == ("Go on, up to $1.50 more", 3.53)
+    assert page.status_code == 200 and ">Allow $1.50 more</textarea>" in page.text
+    client.post(reverse("question_answer", args=[asked.pk]), {"item-0-other": "Allow $1.50 more"})
+    assert outcome(asked) == ("Allow $1.50 more", 3.53)
 
 
 def test_it_is_announced_like_every_question(asked: Question) -> None:
@@ -135,12 +135,17 @@ def test_it_is_announced_like_every_question(asked: Question) -> None:
     Transition.objects.create(task=asked.task, source=Phase.RUNNING, target=Phase.WAITING_FOR_INPUT)
     create_notifications()
     notice = Notice.objects.get(user=member)
-    assert notice.event_type == EventType.QUESTION and "The task has cost $2.03" in notice.headline
+    assert notice.event_type == EventType.QUESTION and "it has cost $2.03" in notice.headline
 
 
 @pytest.mark.parametrize(
     ("typed", "stored"),
-    [("1", (go_on(2), 4.03)), ("2", (END, None)), ("$2", (go_on(2), 4.03)), ("0.75", (go_on(0.75), 2.78))],
+    [
+        ("1", (allow_more(2), 4.03)),
+        ("2", (END, None)),
+        ("$2", (allow_more(2), 4.03)),
+        ("0.75", (allow_more(0.75), 2.78)),
+    ],
 )
 def test_the_terminal_answers_it(
     asked: Question, manage: Manage, typed: str, stored: tuple[str, float | None]
@@ -166,7 +171,7 @@ def test_the_terminal_refuses_what_is_no_amount(
 def test_the_terminal_shows_it_and_how_to_answer(asked: Question, manage: Manage) -> None:
     UserFactory.create(username="ann", is_superuser=True)
     out = manage("status", asked.task_id)[1]
-    assert "Go on, up to $2.00 more" in out and f"answer {asked.pk}" in out
+    assert "Allow $2.00 more" in out and f"answer {asked.pk}" in out
 
 
 def test_the_prompt_of_the_terminal_takes_an_amount_with_its_sign(asked: Question) -> None:

@@ -80,7 +80,8 @@ def store_result(run: Run, result: RunResult, recorder: RunRecorder) -> None:
         runs = list(lost.values_list("handed_in", flat=True))  # others were told beside these
         questions.filter(handed_in__in=runs).update(delivered_at=None)
     if result.error:
-        recorder.write(NewEvent(EventKind.ERROR, {"text": result.error}))
+        kind = EventKind.NOTE if result.ending is Ending.BUDGET else EventKind.ERROR
+        recorder.write(NewEvent(kind, {"text": result.error}))
 
 
 def _fields_at_end(result: RunResult) -> dict[str, Any]:

@@ -54,7 +54,7 @@ examples:
   manage.py answer 7 --take                           the same answer as before to the same question
   manage.py answer 9 --approve                        a tool call or a plan
   manage.py answer 9 --deny "Not before Monday"       --send-back "…" for a plan
-  manage.py answer 9 \'$2.50\'                         goes on at a soft cost limit, up to $2.50 more
+  manage.py answer 9 \'$2.50\'                         allows $2.50 more at a soft cost limit
   manage.py answer 7 2 --remember project             it holds for later tasks, too
   manage.py answer 7 1 --decision D-17=supersede      it replaces a decision that it contradicts
   manage.py answer 7 --dismiss                        no answer: the agent decides by itself

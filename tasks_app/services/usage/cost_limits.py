@@ -197,7 +197,8 @@ _FINISHING_SHARE = 0.2
 _FINISHING_LEAST = 0.1
 _FINISHING_MOST = 2.0
 _CENT = 0.01
-_AMOUNT = re.compile(r"(?:go on, up to )?\$?\s*([0-9]{1,7}(?:\.[0-9]{1,2})?)(?: more)?", re.IGNORECASE)
+#: “Go on, up to” is what the option was called in questions of earlier versions.
+_AMOUNT = re.compile(r"(?:allow |go on, up to )?\$?\s*([0-9]{1,7}(?:\.[0-9]{1,2})?)(?: more)?", re.IGNORECASE)
 
 
 def spent_by(task_id: int) -> float:
@@ -238,11 +239,11 @@ def question_at_limit(task: Task, step: Step) -> dict[str, Any]:
     more = _ceil_to_cents(task.soft_cost_usd or 0)
     more = more if most is None else min(more, most)
     to_finish = _finishing_allowance(task, most) if step.current_runs.exists() else 0.0
-    said = f"It asks again at {dollars(spent + more)}."
+    said = f"The task continues and asks again once it has cost {dollars(spent + more)}."
     if most is not None and more >= most:
-        said = "After that it fails: that is all it may cost (limits.maxCostUsd)."
+        said = f"The task continues and fails at {dollars(spent + more)}, its hard limit (limits.maxCostUsd)."
     options = [
-        {"label": go_on(more), "description": said, "preview": ""},
+        {"label": allow_more(more), "description": said, "preview": ""},
         {"label": FINISH, "description": _what_finishing_means(step, to_finish), "preview": ""},
         {"label": END, "description": "The task is cancelled. Its branch stays.", "preview": ""},
     ]
@@ -267,7 +268,7 @@ def _what_finishing_means(step: Step, to_finish: float) -> str:
     if not to_finish:
         return f"No further step starts, including “{step.name}”. {_STAYS}"
     return (
-        f"The agent ends step “{step.name}” for at most ${to_finish:.2f} more and says what is left undone. "
+        f"The agent finishes step “{step.name}” for at most ${to_finish:.2f} and says what is left undone. "
         f"No further step begins. {_STAYS}"
     )
 
@@ -279,13 +280,15 @@ def _question_text(task: Task, step: Step, spent: float) -> str:
     done = task.steps.filter(phase=Phase.DONE).count()
     begun = "has begun" if step.current_runs.exists() else "is next"
     limit = limit_of(task) or 0.0
-    reached = "and reached its soft limit"
+    reached = f"The task has reached its soft limit of {dollars(limit)}: it has cost {dollars(spent)}."
     if spent < limit - _ROUNDING:
-        reached = f"and what is left up to its soft limit of {dollars(limit)} pays for no request"
+        reached = (
+            f"The task has cost {dollars(spent)}, and its next request would not fit below its soft limit of "
+            f"{dollars(limit)}."
+        )
     return (
-        f"The task has cost {dollars(spent)} {reached}. May it go on?\n\n"
-        f"{done} of {task.steps.count()} steps done; step “{step.name}” {begun}. "
-        "The task spends nothing while it waits."
+        f"{reached}\n\n{done} of {task.steps.count()} steps done; step “{step.name}” {begun}. "
+        "The task waits for your answer and spends nothing until then."
     )
 
 
@@ -293,9 +296,9 @@ def _ceil_to_cents(amount: float) -> float:
     return max(_CENT, ceil(round(amount * 100, 6)) / 100)
 
 
-def go_on(amount: float) -> str:
-    """Return the answer that lets a task spend this much more."""
-    return f"Go on, up to ${amount:.2f} more"
+def allow_more(amount: float) -> str:
+    """Return the answer that lets a task cost this much more."""
+    return f"Allow ${amount:.2f} more"
 
 
 @dataclass(frozen=True)
@@ -322,7 +325,7 @@ def cost_answer_in(question: Question, answer: str) -> CostAnswer:
     if said == FINISH.casefold() and to_finish is not None:
         return CostAnswer(FINISH, spent + float(to_finish), finishes=True)
     amount = _amount_in(question, answer)
-    return CostAnswer(go_on(amount), spent + amount)
+    return CostAnswer(allow_more(amount), spent + amount)
 
 
 def _amount_in(question: Question, answer: str) -> float:
