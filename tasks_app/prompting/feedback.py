@@ -287,11 +287,25 @@ _FINISH = (
 )
 
 
-def interruption_feedback() -> Feedback:
-    """Tell that a person stopped the work and has now resumed it."""
+@dataclass(frozen=True)
+class Deed:
+    """What somebody did to the task; `by` is empty if nobody is known. `at` has a time zone."""
+
+    did: str
+    by: str
+    at: datetime
+
+    def __str__(self) -> str:
+        who = " ".join(escape(self.by).split()) or "somebody"
+        return f"{who} {self.did} at {self.at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def interruption_feedback(*deeds: Deed) -> Feedback:
+    """Tell that the work was interrupted: by those who stopped and resumed the task, or by the portal."""
+    who = ", and ".join(map(str, deeds)) or "the portal was stopped in the middle of it, as for a restart"
     return Feedback(
-        "Your work was interrupted by a person and is now to go on. Your last action may be incomplete: look "
-        "before you go on."
+        f"Your work was interrupted: {who}. Nothing is wrong with what you did, but your last action may be "
+        "incomplete: look before you go on."
     )
 
 

@@ -77,6 +77,8 @@ def test_a_cancelled_task_resumes_in_the_same_session(runner: Runner) -> None:
     first, second = runs(task)
     assert second.resumed
     assert second.session_id == first.session_id
+    who, told = runner.user.shown_name, second.prompt
+    assert f"{who} cancelled the task at" in told and f"{who} resumed it at" in told
 
 
 def test_a_cancel_withdraws_the_question_and_going_on_asks_it_again(runner: Runner) -> None:
@@ -153,6 +155,7 @@ def test_a_shutdown_puts_the_task_back_and_the_next_worker_finishes_it(
     runner.stop_signal = lambda: None
     assert runner.advance(task).phase == Phase.DONE
     assert [run.outcome for run in runs(task)] == [Outcome.INTERRUPTED, Outcome.FINISHED]
+    assert "the portal was stopped" in runs(task)[1].prompt
 
 
 def test_an_interrupted_task_waits_until_somebody_resumes_it(
@@ -165,6 +168,8 @@ def test_an_interrupted_task_waits_until_somebody_resumes_it(
     assert runner.advance(task).phase == Phase.INTERRUPTED
     resume_task(task, by=acting(runner.user))
     assert runner.advance(task).phase == Phase.DONE
+    told = runs(task)[1].prompt
+    assert "somebody stopped the task at" in told and f"{runner.user.shown_name} resumed it at" in told
 
 
 @pytest.mark.parametrize("reason", [StopReason.SHUTDOWN, StopReason.INTERRUPTED, StopReason.TIMEOUT])

@@ -10,6 +10,7 @@ import pytest
 from tasks_app.prompting.assembly import PromptParts, assemble
 from tasks_app.prompting.feedback import (
     AnsweredQuestion,
+    Deed,
     Feedback,
     answer_feedback,
     applied_feedback,
@@ -46,6 +47,10 @@ ANSWER = answer_feedback([AnsweredQuestion("Half up, or half to even?", "Half to
 CHECK = failed_check_feedback(
     check="make test", reason="it ended with exit code 2", output="1 failed\nE  assert 2 == 3\n"
 )
+STOPPED = (
+    Deed("stopped the task", "", datetime(2025, 3, 1, 15, 0, tzinfo=UTC)),
+    Deed("resumed it", "Ada L.", datetime(2025, 3, 1, 16, 0, tzinfo=UTC)),
+)
 LIMIT = usage_limit_feedback(reset_at=datetime(2025, 3, 1, 15, 0, tzinfo=UTC))
 
 
@@ -56,7 +61,8 @@ LIMIT = usage_limit_feedback(reset_at=datetime(2025, 3, 1, 15, 0, tzinfo=UTC))
         ("check", CHECK),
         ("limit", LIMIT),
         ("crash", crash_feedback(detail="killed by signal 9")),
-        ("interruption", interruption_feedback()),
+        ("interruption", interruption_feedback(*STOPPED)),
+        ("lost-machine", interruption_feedback()),
     ],
 )
 def test_h9_the_prompt_that_resumes_without_the_session(name: str, feedback: Feedback) -> None:

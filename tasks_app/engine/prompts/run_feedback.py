@@ -8,6 +8,7 @@ from django.db.models import Q
 
 from tasks_app.agent.port import BUDGET_SPENT
 from tasks_app.agent.tools import was_broken_off
+from tasks_app.core.phases import Phase
 from tasks_app.engine.prompts.review_requests import request_text
 from tasks_app.engine.prompts.values import attempts_left_of
 from tasks_app.history.events.reading import Events
@@ -21,11 +22,13 @@ from tasks_app.models import (
     Review,
     Run,
     Step,
+    Transition,
 )
 from tasks_app.prompting.decisions import entry
 from tasks_app.prompting.feedback import (
     NOT_DONE,
     AnsweredQuestion,
+    Deed,
     Feedback,
     answer_feedback,
     applied_feedback,
@@ -87,7 +90,27 @@ def _why_again(step: Step, last: Run, answers: Sequence[Question]) -> Feedback:
         return not_done_feedback(last.error.removeprefix(NOT_DONE))
     if last.outcome == Outcome.FAILED:
         return crash_feedback(detail=last.error)
-    return interruption_feedback()
+    return interruption_feedback(*_interrupting_deeds(last))
+
+
+#: How a person stops a task, by the phase that it gets.
+_STOPS = {Phase.CANCELLED: "cancelled the task", Phase.INTERRUPTED: "stopped the task"}
+
+
+def _interrupting_deeds(last: Run) -> list[Deed]:
+    """Return who stopped the task since the run began, and who resumed it; empty if the machine did."""
+    since = Transition.objects.filter(task=last.step.task_id, step=None, at__gte=last.started_at)
+    changes = since.select_related("actor").order_by("at", "pk")
+    stop = changes.filter(target__in=_STOPS).last()
+    if stop is None:
+        return []
+    deeds = [_deed(stop, _STOPS[Phase(stop.target)])]
+    resumed = changes.filter(source=stop.target, at__gte=stop.at).exclude(actor=None).last()
+    return [*deeds, _deed(resumed, "resumed it")] if resumed else deeds
+
+
+def _deed(change: Transition, did: str) -> Deed:
+    return Deed(did, change.actor.shown_name if change.actor else "", change.at)
 
 
 def _result_of(question: Question) -> str | None:
