@@ -23,16 +23,12 @@ import dj_database_url  # noqa: E402
 
 from catherder_site.settings import *  # noqa: E402, F403
 from catherder_site.settings import DATABASES, MIDDLEWARE  # noqa: E402
-from tasks_app.core import process_memory  # noqa: E402
 
 # Processes that tests start read the installation's settings, in the same data directory.
 os.environ["DJANGO_SETTINGS_MODULE"] = "catherder_site.settings"
 
 # To collect 6,000 tests makes millions of objects and no garbage.
 gc.set_threshold(50_000, 20, 20)
-
-# Nothing is left out of garbage collection: Hypothesis asks it who refers to an object.
-process_memory.FREEZES = 0
 
 # A good hash takes half a second, which is not what is tested.
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]

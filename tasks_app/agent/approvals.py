@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tasks_app.agent.plans import newest_plan
+from tasks_app.agent.config_dir import newest_plan
 from tasks_app.core.text import visible
 from tasks_app.core.types import (
     ALLOW_CALL,

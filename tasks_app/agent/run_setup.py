@@ -15,11 +15,10 @@ from pathlib import Path
 from py_compile import PycInvalidationMode
 from typing import Self
 
-from tasks_app.agent.config_dir import clear_config_dir
+from tasks_app.agent.config_dir import clear_config_dir, plans_folder
 from tasks_app.agent.gate.patterns import WRITING
 from tasks_app.agent.launch import Launch
 from tasks_app.agent.permission_requests import is_planning
-from tasks_app.agent.plans import plans_folder
 from tasks_app.agent.port import CallPermission, RunOrder
 from tasks_app.agent.spools import (
     clear_replies,

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from tasks_app.cli.command import Exit
 from tasks_app.cli.repository import show_result
-from tasks_app.cli.run_locally import introduce, warn_about_environment
 from tasks_app.cli.tables import describe_spending
-from tasks_app.cli.task_session import SequenceContext, TaskSession
+from tasks_app.cli.task_session import SequenceContext, TaskSession, introduce, warn_about_environment
 from tasks_app.cli.terminal import Screen
 from tasks_app.core.errors import IllegalMove
 from tasks_app.core.phases import ENDED, RESUMABLE, Phase

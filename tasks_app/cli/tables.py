@@ -8,8 +8,7 @@ from collections.abc import Sequence as Listed
 from rich.table import Table
 from rich.text import Text
 
-from tasks_app.core.dollars import dollars
-from tasks_app.core.durations import duration_in_words
+from tasks_app.core.amounts import dollars, duration_in_words
 from tasks_app.core.phases import Phase, Tone
 from tasks_app.core.text import strip_controls
 from tasks_app.core.types import Usage

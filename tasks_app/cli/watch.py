@@ -13,7 +13,7 @@ from tasks_app.cli.local_worker import CtrlC
 from tasks_app.cli.lookup import tasks_from_file
 from tasks_app.cli.questions import show_how_to_answer, show_text
 from tasks_app.cli.repository import FileState, StableFiles, task_file_states
-from tasks_app.cli.run_locally import run_task_session
+from tasks_app.cli.task_session import run_task_session
 from tasks_app.cli.terminal import Screen
 from tasks_app.config.task_file import read_task_file
 from tasks_app.core.errors import CatHerderError, IllegalMove

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, Strict
 from pydantic.alias_generators import to_camel
@@ -14,6 +14,7 @@ from tasks_app.agent.gate.path_patterns import LONGEST, path_pattern_fault
 from tasks_app.agent.gate.patterns import LONGEST_PATTERN, call_pattern_fault
 from tasks_app.config.faults import fault, shown
 from tasks_app.config.threshold import HIGHEST, LOWEST, threshold_fault
+from tasks_app.core.environment_values import TOOLCHAIN, is_readable_folder
 from tasks_app.core.errors import BadInput
 from tasks_app.core.labels import MOST_LABELS, label_fault
 
@@ -168,3 +169,37 @@ WorkerLabels = Annotated[
 ]
 Threshold = Annotated[int, Field(ge=LOWEST, le=HIGHEST), BeforeValidator(_check_threshold)]
 Seconds = Annotated[int, BeforeValidator(_to_seconds, json_schema_input_type=int | str)]
+
+
+# What of a worker's machine a project may name: toolchains, and folders to read.
+
+
+MOST_ENTRIES = 10
+
+
+def _check_toolchain(name: str) -> str:
+    if not re.fullmatch(TOOLCHAIN, name):
+        raise fault(f"must be the name of a toolchain, such as rust or node, not {shown(name)}")
+    return name
+
+
+def _check_few(names: tuple[str, ...]) -> tuple[str, ...]:
+    if len(names) > MOST_ENTRIES:
+        raise fault(f"must have at most {MOST_ENTRIES} entries, not {len(names)}")
+    return names
+
+
+def _check_readable(folder: str) -> str:
+    if not is_readable_folder(folder):
+        raise fault(f"must be a folder such as /srv/datasets or ~/.m2/repository, not {shown(folder)}")
+    return folder.rstrip("/")
+
+
+T = TypeVar("T")
+_Few = Annotated[
+    tuple[T, ...],
+    BeforeValidator(as_list, json_schema_input_type=str | list[str]),
+    AfterValidator(_check_few),
+]
+Toolchains = _Few[Annotated[Line, AfterValidator(_check_toolchain)]]
+ReadableFolders = _Few[Annotated[Line, AfterValidator(_check_readable)]]

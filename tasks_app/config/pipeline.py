@@ -292,3 +292,15 @@ def step_from_json(snapshot: Mapping[str, object], *, where: str = "step snapsho
     except ValidationError as error:
         first = error.errors()[0]
         raise BadInput(f"{key_path(first['loc'])} {describe(first)}", where=where) from error
+
+
+# The JSON Schema of `cat-herder.yaml`, for editors.
+
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+
+def json_schema() -> JsonObject:
+    """Return the schema of the file as people write it; every key has a description."""
+    schema: JsonObject = ProjectFile.model_json_schema(by_alias=True, mode="validation")
+    return {"$schema": DIALECT, **schema, "title": "cat-herder.yaml"}

@@ -17,18 +17,19 @@ from tasks_app.config.fields import (
     InsidePath,
     ModelName,
     Name,
+    ReadableFolders,
     Reviewer,
     Seconds,
     ShellCommand,
     Text,
     Threshold,
+    Toolchains,
     WorkerLabels,
     as_list,
     check_path,
 )
-from tasks_app.config.machine import ReadableFolders, Toolchains
 from tasks_app.config.setting import Setting
-from tasks_app.core.durations import duration_in_words
+from tasks_app.core.amounts import duration_in_words
 from tasks_app.core.types import JsonObject, Network, least_network
 
 #: The time limits of a run and of a shell check if neither they nor the project name one.

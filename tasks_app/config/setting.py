@@ -26,7 +26,7 @@ from tasks_app.config.fields import (
 )
 from tasks_app.config.threshold import LEVELS
 from tasks_app.config.tool_names import unknown_tool
-from tasks_app.core.durations import duration_in_words
+from tasks_app.core.amounts import duration_in_words
 from tasks_app.core.environment import Environment
 from tasks_app.core.errors import BadInput
 from tasks_app.core.labels import STORED_LENGTH, labels_from_text

@@ -27,7 +27,7 @@ from tasks_app.git.durable import (
     sync_file_system,
     temporary_name,
 )
-from tasks_app.git.lfs_contents import LfsContents
+from tasks_app.git.lfs import LfsContents
 from tasks_app.git.names import valid_branch, valid_commit
 from tasks_app.git.program import Git, init
 from tasks_app.git.recording import (

@@ -13,7 +13,7 @@ from tasks_app.sandbox.bubblewrap import (
     with_forwarded_port,
 )
 from tasks_app.sandbox.limits import TEMPORARY_FILES, EnforcedLimit, Limits, delegated_cgroup, prepare_cgroup
-from tasks_app.sandbox.placement import UNCHANGED, Placement
+from tasks_app.sandbox.mounts import UNCHANGED, Placement
 from tasks_app.sandbox.process_environment import clean_env
 from tasks_app.sandbox.run_command import Finished, killed_by, run
 from tasks_app.sandbox.watch import Watch

@@ -24,8 +24,7 @@ from tasks_app.sandbox.limits import (
     make_cgroup,
     rlimits,
 )
-from tasks_app.sandbox.mounts import RequestedPaths, mount_arguments
-from tasks_app.sandbox.placement import UNCHANGED, Placement
+from tasks_app.sandbox.mounts import UNCHANGED, Placement, RequestedPaths, mount_arguments
 from tasks_app.sandbox.process_environment import clean_env
 from tasks_app.sandbox.watch import Watch
 

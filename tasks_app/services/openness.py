@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from tasks_app.agent.gate.path_patterns import allowed
 from tasks_app.agent.tools import USUAL
 from tasks_app.config.pipeline import StepConfig, step_from_json
-from tasks_app.core.dollars import dollars
+from tasks_app.core.amounts import dollars
 from tasks_app.core.types import NETWORKS
 from tasks_app.models import StepKind, Task
 from tasks_app.services.tasks import TaskPlan

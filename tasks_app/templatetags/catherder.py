@@ -17,9 +17,8 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
 
 from tasks_app.config.threshold import LEVELS
+from tasks_app.core.amounts import dollars, duration_in_words
 from tasks_app.core.asked_items import parts_of_question, title_of
-from tasks_app.core.dollars import dollars
-from tasks_app.core.durations import duration_in_words
 from tasks_app.core.phases import PHASE_DISPLAYS, Phase, PhaseDisplay
 from tasks_app.models import Question, Sequence, Step, Task
 from tasks_app.services.search.finding import TextPart

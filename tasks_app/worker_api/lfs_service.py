@@ -19,8 +19,7 @@ from tasks_app.asgi_layers.body_limits import Message, Receive, Send
 from tasks_app.asgi_layers.requests import answer
 from tasks_app.core.errors import BadInput
 from tasks_app.git.durable import move_file_into_place, temporary_name
-from tasks_app.git.lfs import NOT_KEPT, TOO_LARGE, is_kept, path_of
-from tasks_app.git.lfs_contents import LfsContents
+from tasks_app.git.lfs import NOT_KEPT, TOO_LARGE, LfsContents, is_kept, path_of
 from tasks_app.git.mirror import URL_HEADER
 from tasks_app.services.workers.hosts import HeldTask, require_still_held
 from tasks_app.worker_api.bodies import BodyBroken, body_pieces, require_free_disk

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tasks_app.config.schema import json_schema
+from tasks_app.config.pipeline import json_schema
 from tasks_app.rehearsal.sample import create_sample_repository
 from tests import forkserver
 from tests.factories import ProjectFactory

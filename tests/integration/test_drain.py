@@ -233,7 +233,7 @@ class TestCommand:
             looked.append(1)
             WorkerBeat.objects.filter(pk=mine.pk).update(**stages[len(looked) - 1])
 
-        monkeypatch.setattr("tasks_app.management.draining.time.sleep", pause)
+        monkeypatch.setattr("tasks_app.management.worker_options.time.sleep", pause)
         call_command("worker", "--drain")
         lines = capsys.readouterr().out.splitlines()
         assert [line.removeprefix(f"{HERE}:7: ") for line in lines] == [
@@ -248,7 +248,7 @@ class TestCommand:
     ) -> None:
         WorkerBeatFactory.create(host=HERE, busy=2)
         monkeypatch.setattr(
-            "tasks_app.management.draining.time.sleep", lambda _: WorkerBeat.objects.update(ended=True)
+            "tasks_app.management.worker_options.time.sleep", lambda _: WorkerBeat.objects.update(ended=True)
         )
         call_command("worker", "--drain")
         assert "has ended." in capsys.readouterr().out

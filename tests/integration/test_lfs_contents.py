@@ -14,7 +14,7 @@ import pytest
 from tasks_app.core.errors import WorkspaceError
 from tasks_app.core.phases import Phase
 from tasks_app.git import Repository, Workspace, lfs
-from tasks_app.git.lfs_contents import LfsContents
+from tasks_app.git.lfs import LfsContents
 from tasks_app.git.program import _FIXED
 from tasks_app.models import Project, paths
 from tasks_app.sandbox import SandboxMode, detect

@@ -26,7 +26,7 @@ from tasks_app.engine.lease import Lease
 from tasks_app.engine.sweeper import sweep
 from tasks_app.engine.turns import QueueNotifier, take_turns
 from tasks_app.engine.workers.heartbeat import beat
-from tasks_app.management.labels import labels_option
+from tasks_app.management.worker_options import labels_option
 from tasks_app.models import Project, Run, Task, Transition, User, WorkerBeat
 from tasks_app.services.workers.scheduling import next_turns, some_worker_has
 from tests.factories import ProjectFactory, RunFactory, WorkerBeatFactory

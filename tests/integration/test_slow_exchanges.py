@@ -18,7 +18,7 @@ from tasks_app.asgi_layers.requests import answer
 from tasks_app.asgi_layers.sandboxed_peers import RefuseSandboxedPeers, SandboxGuard
 from tasks_app.core.errors import LeaseLost, TemporaryFault
 from tasks_app.git import mirror
-from tasks_app.git.lfs_contents import LfsContents
+from tasks_app.git.lfs import LfsContents
 from tasks_app.git.mirror import incoming_ref
 from tasks_app.git.publishing import unreadable
 from tasks_app.models import Task

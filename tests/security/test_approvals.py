@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tasks_app.agent.approvals import KNOWN_ONLY_THEN, approval_of
+from tasks_app.agent.config_dir import plans_folder
 from tasks_app.agent.outcome import open_asks
-from tasks_app.agent.plans import plans_folder
 from tasks_app.agent.stream import Stream
 from tasks_app.core.text import strip_controls
 from tasks_app.core.types import Ask, Evidence

@@ -9,8 +9,7 @@ import pytest
 
 from tasks_app.agent.proxy.meter import Refused, RunLimits, RunMeter
 from tasks_app.agent.proxy.prices import price_of, usage_of
-from tasks_app.agent.proxy.request_reader import BadRequestBody, RequestReader
-from tasks_app.agent.proxy.response_reader import ResponseReader
+from tasks_app.agent.proxy.readers import BadRequestBody, RequestReader, ResponseReader
 
 BODY: dict[str, Any] = {
     "messages": [{"role": "user", "content": 'a "quoted" \\ text ☃ \n' * 3 + "\\"}],

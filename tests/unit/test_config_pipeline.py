@@ -16,6 +16,7 @@ from tasks_app.config.pipeline import (
     ShellCheck,
     StepConfig,
     choose_pipeline,
+    json_schema,
     load_project_config,
     step_from_json,
     step_to_json,
@@ -29,7 +30,6 @@ from tasks_app.config.repository_settings import (
     setup_from_json,
     setup_to_json,
 )
-from tasks_app.config.schema import json_schema
 from tasks_app.config.yaml_text import read_yaml
 from tasks_app.core.errors import BadInput
 

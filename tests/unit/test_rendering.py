@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 from django.template.loader import render_to_string
 
-from tasks_app.core.dollars import dollars
-from tasks_app.core.durations import duration_in_words
+from tasks_app.core.amounts import dollars, duration_in_words
 from tasks_app.core.text import strip_controls
 from tasks_app.history.events.lines import summarise
 from tasks_app.web.rendering import words

@@ -12,9 +12,8 @@ from email.utils import parsedate_to_datetime
 
 from tasks_app.agent.notices import MISSING_ANSWER
 from tasks_app.agent.proxy.prices import has_price, highest_cost, usage_of
-from tasks_app.agent.proxy.request_reader import RequestReader
-from tasks_app.agent.proxy.response_reader import ResponseReader
-from tasks_app.core.dollars import dollars
+from tasks_app.agent.proxy.readers import RequestReader, ResponseReader
+from tasks_app.core.amounts import dollars
 from tasks_app.core.types import Usage, main_model
 
 #: Names of model families. Claude Code chooses the model of the family.

@@ -34,8 +34,7 @@ from tasks_app.agent.proxy.connections import (
     check_length,
 )
 from tasks_app.agent.proxy.meter import Exchange, Refused, RunLimits, RunMeter
-from tasks_app.agent.proxy.request_reader import BadRequestBody, RequestReader
-from tasks_app.agent.proxy.response_reader import ResponseReader
+from tasks_app.agent.proxy.readers import BadRequestBody, RequestReader, ResponseReader
 from tasks_app.core.files import temporary_folder
 
 if TYPE_CHECKING:

@@ -1,6 +1,13 @@
 """What a repository needs to be worked on: settings, a first task, permissions, prompts. Free of Django."""
 
-from tasks_app.config.starter.files import Choices, StarterFile, settings_text, starter_files
-from tasks_app.config.starter.writing import Outcome, Written, write_all
+from tasks_app.config.starter.files import (
+    Choices,
+    Outcome,
+    StarterFile,
+    Written,
+    settings_text,
+    starter_files,
+    write_all,
+)
 
 __all__ = ["Choices", "Outcome", "StarterFile", "Written", "settings_text", "starter_files", "write_all"]

@@ -30,7 +30,7 @@ from tasks_app.engine.workspaces.recording import (
 )
 from tasks_app.engine.workspaces.setup import run_setup
 from tasks_app.git import EMPTY_LIST, Snapshot
-from tasks_app.git.lfs_contents import LfsContents
+from tasks_app.git.lfs import LfsContents
 from tasks_app.git.submodules import AllowedSources, Submodule, SubmoduleStore
 from tasks_app.history.events.blocks import append_one
 from tasks_app.models import EventKind, Outcome, Run, Step, Task, paths

@@ -9,7 +9,7 @@ from enum import StrEnum
 
 from django.db.models import Q
 
-from tasks_app.core.dollars import dollars
+from tasks_app.core.amounts import dollars
 from tasks_app.core.phases import ENDED
 from tasks_app.core.text import strip_controls
 from tasks_app.history.events.lines import format_event, format_time

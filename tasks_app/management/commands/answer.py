@@ -14,8 +14,8 @@ from django.core.management.base import CommandParser
 from django.utils import timezone
 
 from tasks_app.cli.command import Exit, TerminalCommand
-from tasks_app.cli.decisions import add_decision_arguments, decision_input, says_something
 from tasks_app.cli.lookup import acting_principal, add_user_argument, find_question
+from tasks_app.cli.options import add_decision_arguments, decision_input, says_something
 from tasks_app.cli.terminal import amount_with_sign, resolve_choice
 from tasks_app.core.errors import AnswerEmpty, BadInput
 from tasks_app.models import Channel, Question, Verdict

@@ -9,8 +9,8 @@ from django.core.management.base import CommandParser
 from tasks_app.cli.command import Exit, TerminalCommand
 from tasks_app.cli.lookup import acting_principal, add_user_argument, find_task_or_sequence
 from tasks_app.cli.options import add_terminal_arguments
-from tasks_app.cli.run_locally import run_task_locally
 from tasks_app.cli.sequence_session import run_sequence_locally
+from tasks_app.cli.task_session import run_task_locally
 from tasks_app.core.errors import BadInput, CatHerderError, IllegalMove
 from tasks_app.core.phases import RESUMABLE, Phase
 from tasks_app.models import Sequence, Task

@@ -11,7 +11,7 @@ from django.db import transaction
 from tasks_app.cli.command import Exit, TerminalCommand
 from tasks_app.cli.lookup import acting_principal, add_user_argument, find_task
 from tasks_app.cli.options import add_terminal_arguments
-from tasks_app.cli.run_locally import run_task_locally
+from tasks_app.cli.task_session import run_task_locally
 from tasks_app.cli.terminal import Screen
 from tasks_app.core.errors import BadInput
 from tasks_app.models import Channel, ReviewThread, ReviewVerdict, Side, Task

@@ -17,11 +17,10 @@ from tasks_app.cli.options import (
     refuse_creation_options,
     resolve_path,
 )
-from tasks_app.cli.run_locally import run_task_locally
+from tasks_app.cli.task_session import run_task_locally
 from tasks_app.cli.terminal import Screen
 from tasks_app.config.task_file import read_task_file
-from tasks_app.core.dollars import dollars
-from tasks_app.core.durations import duration_in_words
+from tasks_app.core.amounts import dollars, duration_in_words
 from tasks_app.core.errors import BadInput
 from tasks_app.models import Project, Task
 from tasks_app.permissions import Principal, tasks_visible_to

@@ -19,7 +19,6 @@ from tasks_app.core.errors import CatHerderError
 from tasks_app.core.files import store_url
 from tasks_app.core.labels import Labels, labels_as_stored
 from tasks_app.management.first_start import NewAdmin, ensure_admin, ensure_sample
-from tasks_app.management.labels import add_labels_option, labels_option
 from tasks_app.management.preconditions import (
     database_errors_as_sentences,
     exclusive_data_dir,
@@ -27,6 +26,7 @@ from tasks_app.management.preconditions import (
     require_services,
 )
 from tasks_app.management.supervisor import Child, Plan, become_supervisor, listen
+from tasks_app.management.worker_options import add_labels_option, labels_option
 from tasks_app.operations import local_sandbox
 from tasks_app.operations.open_services import require_closed_services
 from tasks_app.services.data_directory import require_own_data_dir, require_plausible_data_dir

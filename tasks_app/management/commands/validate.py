@@ -12,7 +12,7 @@ from tasks_app.cli.repository import OpenedRepository, open_repository, project_
 from tasks_app.cli.terminal import Screen
 from tasks_app.cli.validation_report import show_report
 from tasks_app.config.faults import ConfigInvalid
-from tasks_app.config.schema import json_schema
+from tasks_app.config.pipeline import json_schema
 from tasks_app.config.validation import SETTINGS_FILE, Report, grant_permission, may_ask, validate
 from tasks_app.config.validation.repository_context import read_text
 from tasks_app.core.errors import BadInput

@@ -11,7 +11,7 @@ from tasks_app.cli.command import TerminalCommand
 from tasks_app.cli.lookup import acting_principal, add_user_argument, find_project
 from tasks_app.cli.options import resolve_path
 from tasks_app.cli.repository import task_file_states
-from tasks_app.cli.run_locally import warn_about_environment
+from tasks_app.cli.task_session import warn_about_environment
 from tasks_app.cli.watch import Watch
 from tasks_app.config.pipeline import load_project_config
 from tasks_app.core.errors import BadInput

@@ -23,9 +23,13 @@ from tasks_app.engine.workers.heartbeat import Heartbeat
 from tasks_app.engine.workers.intake import STARTING, Found, Intake, TakingConsumer
 from tasks_app.engine.workers.scheduled_jobs import PunctualScheduler
 from tasks_app.engine.workspaces.housekeeping import Housekeeper
-from tasks_app.management.draining import add_drain_options, drain_or_take_again
-from tasks_app.management.labels import add_labels_option, labels_option
 from tasks_app.management.preconditions import database_errors_as_sentences, require_git, require_services
+from tasks_app.management.worker_options import (
+    add_drain_options,
+    add_labels_option,
+    drain_or_take_again,
+    labels_option,
+)
 from tasks_app.models import Installation, paths
 from tasks_app.notifications.delivery import Dispatcher
 from tasks_app.operations.fitness import worker_problem

@@ -10,8 +10,7 @@ from urllib.parse import urljoin
 from django.conf import settings
 from django.urls import reverse
 
-from tasks_app.core.dollars import dollars
-from tasks_app.core.durations import duration_in_words
+from tasks_app.core.amounts import dollars, duration_in_words
 from tasks_app.models import Task
 from tasks_app.prompting.escaping import head
 from tasks_app.services.results import StepAccount, StepCheck, accounts_of, building_account_first, checks_of

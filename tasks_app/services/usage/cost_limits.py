@@ -15,7 +15,7 @@ from django.db.models import Exists, Max, OuterRef, QuerySet, Sum
 from django.db.models.functions import Now
 from django.utils import timezone
 
-from tasks_app.core.dollars import dollars
+from tasks_app.core.amounts import dollars
 from tasks_app.core.errors import BadAmount
 from tasks_app.core.phases import Phase
 from tasks_app.models import ModelUsage, Outcome, PersonUsage, Project, Question, Run, Step, Task, User

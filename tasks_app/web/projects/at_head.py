@@ -24,7 +24,7 @@ from tasks_app.config.project_settings import SETTINGS, Overrides, effective, fi
 from tasks_app.config.starter import settings_text
 from tasks_app.config.validation import Finding, Report, Severity, laid_out, validate_commit
 from tasks_app.config.yaml_text import read_yaml
-from tasks_app.core.durations import duration_in_words
+from tasks_app.core.amounts import duration_in_words
 from tasks_app.core.errors import BadInput, CatHerderError, WorkspaceError
 from tasks_app.core.types import Network, least_network
 from tasks_app.engine.workers.machine import toolchains_of_machine

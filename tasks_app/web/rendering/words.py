@@ -11,8 +11,8 @@ from django.utils import timezone
 from django.utils.html import escape
 from django.utils.safestring import SafeString, mark_safe
 
+from tasks_app.core.amounts import dollars
 from tasks_app.core.asked_items import parts_of_question
-from tasks_app.core.dollars import dollars
 from tasks_app.core.text import strip_controls
 from tasks_app.models import Question, QuestionState
 

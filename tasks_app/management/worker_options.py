@@ -1,13 +1,19 @@
-"""`worker --drain`: let running workers finish what they hold, and take nothing new (M3)."""
+"""Options of the commands that start workers.
+
+`--labels` says what a worker has. `--drain` lets running workers finish what they hold, and take nothing new
+(M3).
+"""
 
 from __future__ import annotations
 
 import time
 from typing import Any
 
+from django.conf import settings
 from django.core.management.base import CommandError, CommandParser, OutputWrapper
 from django.db.models import Q
 
+from tasks_app.core.labels import Labels, labels_from_text
 from tasks_app.engine.workers.heartbeat import host_name
 from tasks_app.management.preconditions import database_errors_as_sentences
 from tasks_app.models import WorkerBeat
@@ -100,3 +106,22 @@ def _state_in_words(worker: WorkerBeat | None) -> str:
     if worker.busy:
         return f"works on {worker.busy} more {'task' if worker.busy == 1 else 'tasks'}."
     return "is empty."
+
+
+def add_labels_option(parser: CommandParser) -> None:
+    parser.add_argument(
+        "--labels",
+        metavar="LABELS",
+        help="what the worker has, as steps ask for it in runsOn, with commas: gpu,linux "
+        "(instead of CATHERDER_WORKER_LABELS)",
+    )
+
+
+def labels_option(given: str | None) -> Labels:
+    """Return the labels of the option, else those of the variable. Raises CommandError."""
+    if given is None:
+        return frozenset(settings.ENVIRONMENT.worker_labels)
+    try:
+        return frozenset(labels_from_text(given))
+    except ValueError as error:
+        raise CommandError(f"--labels: {error}", returncode=2) from None

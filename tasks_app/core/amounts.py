@@ -1,4 +1,4 @@
-"""Durations in words."""
+"""Durations and amounts of money as people read them."""
 
 from __future__ import annotations
 
@@ -16,3 +16,8 @@ def duration_in_words(seconds: float | None) -> str:
         if count:
             parts.append(f"{count} {name}")
     return " ".join(parts[:2]) or "0 s"
+
+
+def dollars(amount: float) -> str:
+    """Format dollars with two digits: `$0.00`, `<$0.01`, `$0.14`, `$1,250.00`."""
+    return "<$0.01" if 0 < amount < 0.005 else f"${amount:,.2f}"
