@@ -42,6 +42,17 @@ def page_of(runner: Runner, task: Task) -> str:
     return str(signed_in(runner.user).get(reverse("task_result", args=[task.pk])).text)
 
 
+def test_a_question_that_is_cut_says_so_and_leads_to_the_whole(runner: Runner) -> None:
+    """The sentence that asks stood there as if it were all that had been asked."""
+    acts = [Turn("I ask.", (ask("There are two. Which red?\n\nIt is for the door."),)), say("Painted.")]
+    task = runner.advance(runner.task(acts))
+    question = task.questions.get()
+    runner.answer_all(task, "Crimson")
+    runner.advance(task)
+    page = page_of(runner, task)
+    assert f"?question={question.number}" in page.partition("… Which red? …")[0] and "It is for" not in page
+
+
 def test_v1_the_result_says_what_was_said_changed_checked_and_decided(runner: Runner) -> None:
     task = runner.advance(runner.task(PAINTING, config=CHECKED))
     assert "result-title" not in page_of(runner, task), "it is not done"

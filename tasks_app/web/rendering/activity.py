@@ -15,6 +15,7 @@ from django.db.models import Max, OuterRef, Prefetch, Q, Subquery
 from django.utils import timezone
 
 from tasks_app.agent.tools import was_refused, without_hook_name
+from tasks_app.core.asked_items import parts_of_question
 from tasks_app.core.phases import Phase
 from tasks_app.core.text import strip_controls
 from tasks_app.history.events.lines import summarise
@@ -131,13 +132,13 @@ class Entry:
 
     @property
     def asked(self) -> list[str]:
-        """The question's text: completely; of several items, or beside its command, only what is asked."""
+        """The text of each question; of one beside its command only the sentence that asks."""
         items = [_dict(item) for item in _list(self.payload.get("items"))]
         texts = [str(item.get("question", "")) for item in items] or [str(self.payload.get("question", ""))]
         shows_command = any(
             _dict(one).get("kind") == "command" for one in _list(self.payload.get("evidence"))
         )
-        return texts if len(texts) == 1 and not shows_command else [headline(text) for text in texts]
+        return [parts_of_question(text).asked for text in texts] if shows_command else texts
 
     @property
     def answers(self) -> list[tuple[str, str]]:

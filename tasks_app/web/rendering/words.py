@@ -53,9 +53,9 @@ def outcome(question: Question) -> str:
 
 
 def headline(question: str) -> str:
-    """Return the sentence of a question that asks, for lists; “… ” says that something stands before it."""
+    """Return the sentence of a question that asks, for lists; “…” says that something stands around it."""
     parts = parts_of_question(question)
-    return f"… {parts.asked}" if parts.before else parts.asked
+    return f"{'… ' if parts.before else ''}{parts.asked}{' …' if parts.after else ''}"
 
 
 def without_title(body: str, title: str) -> str:
