@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from tasks_app.cli import setup_printer
+from tasks_app.cli import event_printer
 from tasks_app.cli.event_printer import EventPrinter
 from tasks_app.cli.terminal import Screen
 from tasks_app.history.events.blocks import NewEvent, append
@@ -65,7 +65,7 @@ def test_a_setup_is_printed_while_it_runs_and_how_it_ended(monkeypatch: pytest.M
     assert news() == ["  · Setup: $ make deps"] and printer.step == "setup is running (0 s): $ make deps"
     Setup.objects.filter(pk=setup.pk).update(started_at=timezone.now() - timedelta(seconds=12))
     assert news() == [] and printer.step == "setup is running (12 s): $ make deps"
-    monkeypatch.setattr(setup_printer, "_SILENT_SECONDS", 0)
+    monkeypatch.setattr(event_printer, "_SILENT_SECONDS", 0)
     assert news() == ["  · Setup: is running (12 s)"], "a pipe is not silent for minutes"
     monkeypatch.undo()
     setup.reports, setup.current = [{"command": "make deps"}], ""
