@@ -105,8 +105,12 @@ def _stamps(thing: Task | Step, target: Phase) -> dict[str, Any]:
     stamps: dict[str, Any] = {"ended_at": now if target in ENDED else None}
     if isinstance(thing, Task):
         stamps["undo_until"] = None
-        if thing.phase in NOT_WORKING | ENDED:
+        if thing.phase in NOT_WORKING:
             stamps["paused_seconds"] = paused_until_now(thing)
+        elif thing.phase in ENDED:
+            stamps["idle_seconds"] = thing.idle_seconds + seconds_since(
+                pause_starts([thing], ENDED).get(thing.pk)
+            )
         if Phase.DONE in (thing.phase, target) or target is Phase.CANCELLED:
             stamps["early_end"] = ""  # unless it says otherwise: the end decided on was reached, or is off
     if target is Phase.RUNNING:
@@ -136,9 +140,9 @@ def cancellation_of(task: Task) -> Transition | None:
 def paused_until_now(task: Task) -> float:
     """Return the seconds that the task has waited so far, to be stored when it stops waiting.
 
-    The time between its end and a resume counts as waiting too.
+    The time between an end and a resume is no waiting: it is stored as `idle_seconds`.
     """
-    return task.paused_seconds + seconds_since(pause_starts([task], NOT_WORKING | ENDED).get(task.pk))
+    return task.paused_seconds + seconds_since(pause_starts([task]).get(task.pk))
 
 
 def pause_starts(tasks: Iterable[Task], phases: Collection[Phase] = NOT_WORKING) -> dict[int, datetime]:

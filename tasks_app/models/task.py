@@ -306,6 +306,9 @@ class Task(Phased):
         choices=Priority.choices, default=Priority.NORMAL, help_text="Its place among the tasks that wait."
     )
     paused_seconds = models.FloatField(default=0, help_text="Time spent waiting for humans and for limits.")
+    idle_seconds = models.FloatField(
+        default=0, db_default=0, editable=False, help_text="Time from an end until it was resumed."
+    )
     left_by: models.JSONField[list[str], list[str]] = models.JSONField(
         default=list, blank=True, editable=False, db_default=models.Value([], models.JSONField()),
         help_text="Hosts that could not fetch its submodules and left it to others.",
@@ -359,6 +362,14 @@ class Task(Phased):
         if self.can_be_undone:
             return ANSWERED
         return super().phase_display
+
+    @property
+    def worked_seconds(self) -> float | None:
+        """The seconds of work of a task that is running; None before its start."""
+        if self.started_at is None:
+            return None
+        began = (timezone.now() - self.started_at).total_seconds()
+        return max(0.0, began - self.paused_seconds - self.idle_seconds)
 
     @property
     def can_be_undone(self) -> bool:

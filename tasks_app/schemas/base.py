@@ -113,7 +113,8 @@ class HasMetrics(HasUsage):
 
     models: dict[str, UsageOut] = Field(description="The same by model.")
     seconds: Seconds | None = Field(
-        description="From the start to the end, or until now; null before the start."
+        description="From the start to the end, or until now, without the time from an end to a resume; null "
+        "before the start."
     )
     working_seconds: Seconds | None = Field(description="The same without pauses.")
     paused_seconds: Seconds = Field(

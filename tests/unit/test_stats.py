@@ -136,11 +136,16 @@ class TestDurations:
         assert stats.of_task(task).duration.working == near(4 * HOUR)
 
     def test_an_ended_task_does_not_move_until_it_is_resumed(self) -> None:
-        """What lies between its failure and the word to go on was no work."""
+        """What lies between its end and the word to go on is neither work nor waiting for people."""
         task = TaskFactory.create(started_at=ago(5), ended_at=ago(4), phase=Phase.FAILED)
         moved(task, (Phase.RUNNING, 5), (Phase.FAILED, 4))
         assert stats.of_task(task).duration == stats.Duration(near(HOUR), 0.0)
-        assert paused_until_now(task) == near(4 * HOUR)
+        move(task, Phase.PENDING)
+        move(task, Phase.RUNNING)
+        task.refresh_from_db()
+        assert (task.paused_seconds, task.idle_seconds) == (near(0), near(4 * HOUR))
+        assert stats.of_task(task).duration == stats.Duration(near(HOUR), near(0))
+        assert task.worked_seconds == near(HOUR)
 
     def test_a_task_that_was_never_started_has_not_waited(self) -> None:
         task = TaskFactory.create(phase=Phase.CANCELLED, ended_at=ago(1))
@@ -158,7 +163,7 @@ class TestDurations:
         steps = list(task.steps.all())
         metrics = stats.of_steps(steps)
         assert [metrics[step.pk].duration for step in steps] == [
-            stats.Duration(near(4 * HOUR), near(HOUR)),
+            stats.Duration(near(3 * HOUR), near(0)),
             stats.Duration(near(6 * HOUR), near(2 * HOUR)),
         ]
 

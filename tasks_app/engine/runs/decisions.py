@@ -12,7 +12,6 @@ from typing import Any
 
 from django.db.models import F, Q, Value
 from django.db.models.functions import Concat
-from django.utils import timezone
 
 from tasks_app.agent.gate.patterns import WRITING
 from tasks_app.agent.spools import NotDone, Said, Spooled, UnfitDecision, spooled_said
@@ -49,7 +48,7 @@ def columns_of_question(task: Task, step: Step, ask: Ask, items: Sequence[dict[s
     return {
         "about_goal": ask.about_goal or step.is_clarifying,
         "is_late": ask.about_goal and not step.is_clarifying and _has_worked(step),
-        "worked_seconds": _worked_seconds(task),
+        "worked_seconds": task.worked_seconds,
         "recommended": recommended_items(items),
         "item_keys": keys,
         "asked_before": _asked_before(task, keys),
@@ -73,13 +72,6 @@ def _has_worked(step: Step) -> bool:
         elif event.payload.get("is_error"):
             writing.discard(event.payload.get("tool_use_id", ""))
     return bool(writing)
-
-
-def _worked_seconds(task: Task) -> float | None:
-    """Return the seconds since the task's start without its pauses; it is working now."""
-    if task.started_at is None:
-        return None
-    return max(0.0, (timezone.now() - task.started_at).total_seconds() - task.paused_seconds)
 
 
 def _asked_before(task: Task, keys: str) -> bool:

@@ -116,7 +116,7 @@ OF_TASKS: dict[str, Any] = {
     "tasks_failed": Count("pk", filter=Q(phase=Phase.FAILED)),
     "tasks_cancelled": Count("pk", filter=Q(phase=Phase.CANCELLED)),
     "tasks_ended": Count("pk", filter=_ENDED),
-    "task_seconds": Sum(Seconds("ended_at", "started_at"), filter=_ENDED),
+    "task_seconds": Sum(Seconds("ended_at", "started_at") - F("idle_seconds"), filter=_ENDED),
     "paused_seconds": Sum("paused_seconds", filter=_ENDED),
     "last_end": Max("ended_at"),
 }
@@ -155,7 +155,9 @@ FIGURES: tuple[tuple[type[Run | Task | Question], str, str, dict[str, Any]], ...
 
 def with_share(questions: QuerySet[Question]) -> QuerySet[Question]:
     """Annotate the share of its task's working time that had passed; null if the task has not ended."""
-    length = Seconds("task__ended_at", "task__started_at") - F("task__paused_seconds")
+    length = (
+        Seconds("task__ended_at", "task__started_at") - F("task__paused_seconds") - F("task__idle_seconds")
+    )
     positive = NullIf(length, Value(0.0, output_field=FloatField()))
     share = ExpressionWrapper(F("worked_seconds") / positive, output_field=FloatField())
     return questions.annotate(share=share)

@@ -18,7 +18,7 @@ from django.utils import timezone
 
 from tasks_app.core.phases import ENDED, Phase
 from tasks_app.core.types import Usage
-from tasks_app.history.transitions import PAUSES, pause_starts, seconds_since
+from tasks_app.history.transitions import NOT_WORKING, PAUSES, pause_starts, seconds_since
 from tasks_app.models import ModelUsage, Project, Run, Sequence, Step, Task, Transition
 from tasks_app.models.phased import Phased
 
@@ -32,7 +32,8 @@ SUMS = {
 class Duration:
     """Seconds: `total` from start to end or now, None before the start; `paused` is the part spent waiting.
 
-    Waiting is for humans (an answer, or resuming), for usage limits, and after that for a worker.
+    Waiting is for humans (an answer, or resuming), for usage limits, and after that for a worker. The time
+    from an end until a human resumed the work counts as neither.
     """
 
     total: float | None = None
@@ -68,17 +69,17 @@ def of_tasks(tasks: Collection[Task]) -> dict[int, Metrics]:
     starts = pause_starts(tasks)
     paused = {task.pk: task.paused_seconds + seconds_since(starts.get(task.pk)) for task in tasks}
     return {
-        task.pk: _metrics(used[task.pk], Duration(_total_seconds(task), paused[task.pk])) for task in tasks
+        task.pk: _metrics(used[task.pk], _duration(task, paused[task.pk], task.idle_seconds))
+        for task in tasks
     }
 
 
 def of_steps(steps: Collection[Step]) -> dict[int, Metrics]:
     """Return metrics by step id; pauses are those of the step's own transitions."""
     used = _usage_of_owners(Run.objects.filter(step__in=[step.pk for step in steps]), "step")
-    paused, queued = _step_pauses(steps)
+    paused, idle = _step_pauses(steps)
     return {
-        step.pk: _metrics(used[step.pk], _step_duration(step, paused[step.pk], queued[step.pk]))
-        for step in steps
+        step.pk: _metrics(used[step.pk], _duration(step, paused[step.pk], idle[step.pk])) for step in steps
     }
 
 
@@ -91,9 +92,11 @@ def of_sequences(sequences: Collection[Sequence]) -> dict[int, Metrics]:
     tasks = Task.objects.filter(sequence__in=[sequence.pk for sequence in sequences]).defer("text", "body")
     parts = of_tasks(list(tasks))
     found: dict[int, list[Metrics]] = defaultdict(list)
+    idle: dict[int, float] = defaultdict(float)
     for task in tasks:
         found[task.sequence_id or 0].append(parts[task.pk])
-    return {sequence.pk: _sum_of_tasks(sequence, found[sequence.pk]) for sequence in sequences}
+        idle[task.sequence_id or 0] += task.idle_seconds
+    return {one.pk: _sum_of_tasks(one, found[one.pk], idle[one.pk]) for one in sequences}
 
 
 def tasks_done(sequences: Collection[Sequence]) -> dict[int, tuple[int, int]]:
@@ -134,20 +137,20 @@ def _metrics(by_model: Mapping[str, Usage], duration: Duration) -> Metrics:
     return Metrics(sum(by_model.values(), Usage()), dict(by_model), duration)
 
 
-def _sum_of_tasks(sequence: Sequence, tasks: Iterable[Metrics]) -> Metrics:
+def _sum_of_tasks(sequence: Sequence, tasks: Iterable[Metrics], idle: float) -> Metrics:
     by_model: dict[str, Usage] = defaultdict(Usage)
     paused = 0.0
     for metrics in tasks:
         paused += metrics.duration.paused
         for model, usage in metrics.by_model.items():
             by_model[model] += usage
-    return _metrics(by_model, Duration(_total_seconds(sequence), paused))
+    return _metrics(by_model, _duration(sequence, paused, idle))
 
 
-def _step_duration(step: Step, paused: float, queued: float) -> Duration:
-    """Return the step's duration without `queued`, the seconds since it was put back to pending."""
-    total = _total_seconds(step)
-    return Duration(None if total is None else max(0.0, total - queued), paused)
+def _duration(thing: Phased, paused: float, idle: float) -> Duration:
+    """Return the duration without `idle`, the seconds in which it had ended or stood still."""
+    total = _total_seconds(thing)
+    return Duration(None if total is None else max(0.0, total - idle), paused)
 
 
 def _total_seconds(thing: Phased) -> float | None:
@@ -157,25 +160,27 @@ def _total_seconds(thing: Phased) -> float | None:
 
 
 def _step_pauses(steps: Iterable[Step]) -> tuple[dict[int, float], dict[int, float]]:
-    """Return the seconds of each step in pauses, and those since it was put back to pending.
+    """Return the seconds of each step in pauses, and those in which it had ended or stood still.
 
-    A pause lasts from the transition into a pause, an end or pending to the next transition.
+    A pause lasts from the transition into a pause or pending to the next transition. A step stands still
+    since it was put back to pending.
     """
     ids = [step.pk for step in steps if step.started_at is not None]
     paused: dict[int, float] = defaultdict(float)
-    queued: dict[int, float] = defaultdict(float)
+    idle: dict[int, float] = defaultdict(float)
     last: dict[int, tuple[str, datetime]] = {}
     moves = Transition.objects.filter(step__in=ids).order_by("at", "pk").values_list("step", "target", "at")
     for step, target, at in moves:
-        if step in last and last[step][0] in PAUSES | ENDED | {Phase.PENDING}:
-            paused[step] += (at - last[step][1]).total_seconds()
+        if step in last and last[step][0] in NOT_WORKING | ENDED:
+            seconds = idle if last[step][0] in ENDED else paused
+            seconds[step] += (at - last[step][1]).total_seconds()
         last[step] = (target, at)
     for step, (target, at) in last.items():
         if target in PAUSES:
             paused[step] += seconds_since(at)
         elif target == Phase.PENDING:
-            queued[step] = seconds_since(at)
-    return paused, queued
+            idle[step] += seconds_since(at)
+    return paused, idle
 
 
 # What a task of a pipeline is likely to cost and to take, from done tasks of its project.
@@ -208,7 +213,7 @@ def forecasts(project: Project) -> dict[str, Forecast]:
     """Return the forecast of each pipeline that has done tasks, from one query of bounded size."""
     done = Task.objects.filter(project=project, phase=Phase.DONE, early_end="", started_at__isnull=False)
     runs = Run.objects.filter(step__task__in=done.order_by("-pk").values("pk")[:LOOKED_AT]).order_by()
-    columns = ("pipeline", "started_at", "ended_at", "paused_seconds")
+    columns = ("pipeline", "started_at", "ended_at", "paused_seconds", "idle_seconds")
     by_task = runs.values("step__task", *(f"step__task__{column}" for column in columns))
     found: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for row in by_task.annotate(cost=Sum("cost_usd")):
@@ -226,7 +231,8 @@ def _forecast_from(tasks: list[dict[str, Any]]) -> Forecast:
 def _working_seconds(row: dict[str, Any]) -> float:
     """Return the seconds from start to end without the pauses."""
     lasted: timedelta = row["step__task__ended_at"] - row["step__task__started_at"]
-    return max(0.0, lasted.total_seconds() - float(row["step__task__paused_seconds"]))
+    not_working = float(row["step__task__paused_seconds"]) + float(row["step__task__idle_seconds"])
+    return max(0.0, lasted.total_seconds() - not_working)
 
 
 def _spread(values: list[float]) -> Spread:

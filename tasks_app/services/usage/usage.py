@@ -288,7 +288,7 @@ def in_visible_projects(
 def _unfinished(tasks: QuerySet[Task]) -> tuple[int, float, float]:
     """Return the number of begun tasks without an end, their seconds until now, and those of their pauses."""
     begun = tasks.filter(phase__in=_UNFINISHED, ended_at=None, started_at__isnull=False).order_by()
-    length = Seconds(Now(), "started_at")
+    length = Seconds(Now(), "started_at") - F("idle_seconds")
     row = begun.aggregate(count=Count("pk"), total=Sum(length), paused=Sum("paused_seconds"))
     return row["count"], row["total"] or 0.0, (row["paused"] or 0.0) + _current_pauses(tasks)
 

@@ -12,7 +12,6 @@ from operator import or_
 from typing import Any
 
 from django.db.models import Max, OuterRef, Prefetch, Q, Subquery
-from django.utils import timezone
 
 from tasks_app.agent.tools import was_refused, without_hook_name
 from tasks_app.core.asked_items import parts_of_question
@@ -298,9 +297,7 @@ class Activity:
     @property
     def working_seconds(self) -> float | None:
         """The seconds since the task's start without its pauses; a running task is in none."""
-        if self.task.started_at is None:
-            return None
-        return (timezone.now() - self.task.started_at).total_seconds() - self.task.paused_seconds
+        return self.task.worked_seconds
 
     @property
     def newest(self) -> Event | None:
