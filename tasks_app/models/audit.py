@@ -8,6 +8,7 @@ from typing import Any, NoReturn, Self
 
 from django.db import models
 
+from tasks_app.models.audit_sentences import Sentence, sentence
 from tasks_app.models.project import Project
 from tasks_app.models.question import Channel
 from tasks_app.models.task import Task
@@ -133,8 +134,7 @@ class AuditEntry(models.Model):
         indexes = [models.Index(fields=["project", "at"]), models.Index(fields=["actor", "at"])]
 
     def __str__(self) -> str:
-        who = self.actor_name or "the portal"
-        return f"{who} {self.get_action_display()} {self.subject}".strip()
+        return f"{self.actor_name or 'the portal'} {self.said}"
 
     def save(self, *args: Any, **kwargs: Any) -> None:
         if self.pk:
@@ -143,3 +143,13 @@ class AuditEntry(models.Model):
 
     def delete(self, *args: Any, **kwargs: Any) -> NoReturn:
         raise TypeError("Audit entries cannot be changed.")
+
+    @property
+    def in_words(self) -> str:
+        return str(self)
+
+    @property
+    def said(self) -> Sentence:
+        """What was done to what, as it follows the name."""
+        label = self.get_action_display()
+        return sentence(self.action, label, self.subject, project=self.project_name, detail=self.detail)

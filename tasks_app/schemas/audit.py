@@ -25,6 +25,10 @@ class AuditEntryOut(Out):
     )
     action: str = Field(description="What was done; entries keep the words of their time.")
     subject: str = Field(description="What it was done to.")
+    sentence: str = Field(
+        validation_alias="in_words",
+        description="Who did what to what, as the audit log of the portal says it.",
+    )
     project: str = Field(
         validation_alias="project_name", description="The project's name; empty if it was about none."
     )

@@ -84,7 +84,8 @@ def test_a_verdict_is_kept_with_who_gave_it(
     said = f': "{notes}"' if notes else ""
     assert log_line(question) == f"[USER_INPUT] {verdict.label} by {ada.shown_name}{said}"
     entry = AuditEntry.objects.get(action=action)
-    assert (entry.actor, entry.subject) == (ada, question.headline)
+    about = str(question.task) if kind == QuestionKind.PLAN else question.headline
+    assert (entry.actor, entry.subject) == (ada, about)
     question.task.refresh_from_db()
     assert question.task.phase == Phase.PENDING
 

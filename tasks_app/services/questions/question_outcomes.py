@@ -19,7 +19,18 @@ from tasks_app.core.text import storable_text
 from tasks_app.history.audit import record
 from tasks_app.history.events.blocks import append_one
 from tasks_app.history.transitions import move
-from tasks_app.models import Action, Change, ChangeKind, Channel, EarlyEnd, EventKind, Question, Task, User
+from tasks_app.models import (
+    Action,
+    Change,
+    ChangeKind,
+    Channel,
+    EarlyEnd,
+    EventKind,
+    Question,
+    QuestionKind,
+    Task,
+    User,
+)
 from tasks_app.permissions import Principal
 from tasks_app.services.questions.earlier_answers import index_answer
 from tasks_app.services.workers.worker_notifier import notify_on_commit
@@ -51,7 +62,8 @@ def store_outcome(
         if question.applied:
             taken = {"decision": question.applied.number}
         record(
-            action, by=user, actor_name=question.answerer, task=task, subject=question.headline,
+            action, by=user, actor_name=question.answerer, task=task,
+            subject="" if question.kind == QuestionKind.PLAN else question.headline,
             question=question.pk, **taken,
         )  # fmt: skip
         append_one(question.run, EventKind.ANSWER, _payload(question))
