@@ -37,10 +37,9 @@ def _question_item(written: Mapping[str, Any]) -> AskItem:
     return AskItem(
         question=written["question"],
         header=str(written.get("header") or ""),
-        options=tuple(_question_option(option) for option in written.get("options") or ()),
+        options=tuple(
+            Option(*(str(option.get(name) or "") for name in ("label", "description", "preview")))
+            for option in written.get("options") or ()
+        ),
         multi_select=written.get("multiSelect") is True,
     )
-
-
-def _question_option(written: Mapping[str, Any]) -> Option:
-    return Option(*(str(written.get(name) or "") for name in ("label", "description", "preview")))

@@ -240,14 +240,10 @@ def lower_autogroups(processes: Iterable[int]) -> None:
     if autogroups_enabled():
         for pid in processes:
             with suppress(OSError):  # it has ended, belongs to somebody else, or it is too early
-                _lower(pid)
-
-
-def _lower(pid: int) -> None:
-    group = Path(f"/proc/{pid}/autogroup")
-    words = group.read_text().split()  # /autogroup-123 nice 0
-    if len(words) == 3 and int(words[2]) < SESSION_NICE:
-        group.write_text(str(SESSION_NICE))
+                group = Path(f"/proc/{pid}/autogroup")
+                words = group.read_text().split()  # /autogroup-123 nice 0
+                if len(words) == 3 and int(words[2]) < SESSION_NICE:
+                    group.write_text(str(SESSION_NICE))
 
 
 @cache

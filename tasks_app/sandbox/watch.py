@@ -109,7 +109,7 @@ class Watch:
             raise TemporaryFault(
                 f"The disk of {self._folders[0]} is nearly full: less than"
                 f" {format_size(self._limits.free_disk)} is free (CATHERDER_KEEP_FREE_DISK), or room for few"
-                " more files. Make room; `manage.py clean_workspaces` helps."
+                " more files. Make room; `manage.py clean_up workspaces` helps."
             )
         return ""
 

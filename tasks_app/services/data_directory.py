@@ -96,7 +96,7 @@ def require_own_data_dir() -> None:
     if settings.ENVIRONMENT.worker_token:
         raise WrongDataDirectory(
             "CATHERDER_WORKER_TOKEN is set, so this is a worker host: only `worker`, `doctor` and "
-            "`clean_workspaces` run here. Run this on the portal's host."
+            "`clean_up` run here. Run this on the portal's host."
         )
     if _ids_match():
         return

@@ -191,8 +191,8 @@ def test_no_command_starts_when_the_database_is_gone(installation: Portal) -> No
     before = sorted(installation.data_dir.glob("*/*"))
     refused_by(installation, "up", "--no-sample")
     assert installation.manage("migrate").returncode == 0
-    for command in ("worker", "status", "clean_workspaces"):
-        refused_by(installation, command)
+    for command in (["worker"], ["status"], ["clean_up", "workspaces"]):
+        refused_by(installation, *command)
     assert sorted(installation.data_dir.glob("*/*")) == before
     shown = installation.manage("installation")
     assert shown.returncode == 1 and "2 repositories" in shown.stdout

@@ -130,10 +130,10 @@ class TestFoldersOnAWorkerHost:
     ) -> None:
         folders = remains_of_a_project(runner)
         become_worker_host()
-        code, out, _ = manage("clean_workspaces", "--dry-run")
+        code, out, _ = manage("clean_up", "workspaces", "--dry-run")
         assert code == 0 and all(f"would go {folder}" in out for folder in folders)
         assert all(folder.exists() for folder in folders)
-        code, out, _ = manage("clean_workspaces")
+        code, out, _ = manage("clean_up", "workspaces")
         assert code == 0 and all(f"freed    {folder}" in out for folder in folders)
         assert not any(folder.exists() for folder in folders)
 
@@ -454,7 +454,7 @@ def test_a_commit_that_a_row_names_stays_although_no_branch_leads_to_it(runner: 
 
 def test_the_command_says_what_it_freed(objects: Objects, manage: Manage) -> None:
     objects.commit(os.urandom(100_000).hex(), days=15)
-    code, out, _ = manage("clean_workspaces")
+    code, out, _ = manage("clean_up", "workspaces")
     assert code == 0 and f"freed    {objects.repository.path}: 0." in out
 
 

@@ -256,7 +256,7 @@ def test_a_sweep_that_finds_nothing_asks_once(settings: Any) -> None:
 def test_the_command_says_what_it_would_free_and_removes_nothing(manage: Manage) -> None:
     old = ended_task(days=31, compacted=True)
     ended_task(days=3)
-    code, out, _ = manage("remove_logs", "--older-than", "30", "--dry-run")
+    code, out, _ = manage("clean_up", "logs", "--older-than", "30", "--dry-run")
     assert code == 0
     assert f"would go log of task {old.pk} “{old}”: 20 events, 2 lines of transcripts" in out
     assert out.splitlines()[-1].endswith("MB would be freed.")
@@ -266,7 +266,7 @@ def test_the_command_says_what_it_would_free_and_removes_nothing(manage: Manage)
 def test_the_command_removes_old_logs_and_prints_what_it_freed(manage: Manage) -> None:
     old = ended_task(days=31)
     new = ended_task(days=3)
-    code, out, _ = manage("remove_logs", "--older-than", "30", "--json")
+    code, out, _ = manage("clean_up", "logs", "--older-than", "30", "--json")
     facts = json.loads(out)
     assert code == 0 and (facts["task"], facts["events"], facts["lines"]) == (old.pk, 20, 2)
     assert facts["freed"] > 400
@@ -275,13 +275,13 @@ def test_the_command_removes_old_logs_and_prints_what_it_freed(manage: Manage) -
 
 def test_the_command_needs_to_know_how_old(manage: Manage, settings: Any) -> None:
     with pytest.raises(CommandError, match="--older-than DAYS, or set CATHERDER_KEEP_LOGS_DAYS") as refused:
-        manage("remove_logs")
+        manage("clean_up", "logs")
     assert refused.value.returncode == 2
     with pytest.raises(CommandError, match="from 0 to 36500"):
-        manage("remove_logs", "--older-than=-1")
+        manage("clean_up", "logs", "--older-than=-1")
     keep(settings, 30)
     ended_task(days=31)
-    code, out, _ = manage("remove_logs")
+    code, out, _ = manage("clean_up", "logs")
     assert code == 0 and out.count("removed  log") == 1
 
 

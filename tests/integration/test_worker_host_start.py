@@ -592,7 +592,7 @@ def test_a_worker_host_frees_its_disk_without_recording(
     monkeypatch.setattr(Workspace, "snapshot", None)
     values = {"worker_token": TOKEN, "url": "https://herder.example.org"}
     settings.ENVIRONMENT = settings.ENVIRONMENT.model_copy(update=values)
-    code, out, _ = manage("clean_workspaces")
+    code, out, _ = manage("clean_up", "workspaces")
     assert code == 0 and f"removed  task {task.pk}" in out
     assert not paths.workspace(task).path.exists()
 

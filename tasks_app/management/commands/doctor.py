@@ -87,19 +87,15 @@ examples:
                 finding = apply_fix(finding)
             findings.append(finding)
             if not options["json"]:
-                _print_finding(screen, finding)
+                mark, style = _MARKS[finding.level]
+                screen.say_with_mark(mark, f"{finding.subject:<{_COLUMN}}{finding.text}", style=style)
+                if finding.advice:
+                    screen.say(f"→ {finding.advice}", indent=_COLUMN + 4)
         if options["json"]:
             self.write_json([_as_json(finding) for finding in findings])
         else:
             _print_summary(screen, findings)
         return Exit.FAILED if has_problems(findings) else Exit.DONE
-
-
-def _print_finding(screen: Screen, finding: Finding) -> None:
-    mark, style = _MARKS[finding.level]
-    screen.say_with_mark(mark, f"{finding.subject:<{_COLUMN}}{finding.text}", style=style)
-    if finding.advice:
-        screen.say(f"→ {finding.advice}", indent=_COLUMN + 4)
 
 
 def _print_summary(screen: Screen, findings: list[Finding]) -> None:

@@ -93,13 +93,10 @@ examples:
             self._screen.say()
         self._screen.table(tasks_table(listed))
         self._print_remaining(tasks.count() - len(listed))
-        self._print_faults(listed)
-        self._print_worker_warning()
-
-    def _print_faults(self, tasks: list[Task]) -> None:
-        for task in tasks:
+        for task in listed:
             if fault := fault_words(task):
                 self._screen.say(f"Task {task.pk}: {fault}", style="yellow")
+        self._print_worker_warning()
 
     def _print_worker_warning(self) -> None:
         workers = list(WorkerBeat.objects.alive())

@@ -53,7 +53,7 @@ def _restrict(path: Path, mode: int) -> str:
 def free_space() -> Iterator[Finding]:
     free = shutil.disk_usage(paths.data_dir()).free
     shown = f"{free / 1e9:.1f} GB free for the data directory"
-    advice = "manage.py clean_workspaces --older-than 7 removes workspaces of ended tasks."
+    advice = "manage.py clean_up workspaces --older-than 7 removes workspaces of ended tasks."
     if free < PROBLEM_SPACE:
         yield problem("disk", shown, advice)
     elif free < WARNING_SPACE:

@@ -33,7 +33,9 @@ def create_sample_repository(path: Path) -> None:
     with temporary_folder(".sample-", parent=path.parent) as temporary:
         made = temporary / "repository"
         _copy_files(made)
-        _initialise_repository(made)
+        _git(made, "init", "--quiet", "--initial-branch=main", "--template=")
+        _git(made, "add", "--all", "--force")
+        _git(made, "commit", "--quiet", "--message=Split bills that divide evenly")
         made.replace(path)
 
 
@@ -45,12 +47,6 @@ def _copy_files(target: Path) -> None:
             if copy.name.endswith(_SUFFIX):
                 copy = copy.with_name(copy.name.removesuffix(".txt"))
             shutil.copyfile(source, copy)
-
-
-def _initialise_repository(repository: Path) -> None:
-    _git(repository, "init", "--quiet", "--initial-branch=main", "--template=")
-    _git(repository, "add", "--all", "--force")
-    _git(repository, "commit", "--quiet", "--message=Split bills that divide evenly")
 
 
 def _git(repository: Path, *arguments: str) -> None:
