@@ -21,7 +21,7 @@ MOST_KEPT = 4
 
 
 class KeptConnections:
-    """Open connections that no thread uses. A process never uses those of its parent."""
+    """Open connections that no thread uses. A process never uses its parent's."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -31,7 +31,7 @@ class KeptConnections:
     def begin(self) -> None:
         """Keep connections of this process from now on."""
         with self._lock:
-            # Those of a parent are left alone. To close them would end the parent's session or, with SQLite,
+            # A parent's connections are left alone. To close them would end its session or, with SQLite,
             # drop the locks that this process has on the same file.
             self._process, self._kept = os.getpid(), []
 
@@ -44,7 +44,7 @@ class KeptConnections:
         self._close_all(keep_for=self._process)
 
     def _close_all(self, *, keep_for: int) -> None:
-        """Close them, and keep those of this process from now on; 0: of none."""
+        """Close them, and keep connections of the process `keep_for` from now on; 0: none."""
         with self._lock:
             own = self._kept if self._process == os.getpid() else []
             self._process, self._kept = keep_for, []
@@ -52,7 +52,7 @@ class KeptConnections:
             connection.close()
 
     def take(self, key: Hashable) -> Any | None:
-        """Return the connection that was kept last under the key, if there is one. Close those of others."""
+        """Return the connection that was kept last under the key, or None. Close those under other keys."""
         with self._lock:
             if self._process != os.getpid():
                 return None

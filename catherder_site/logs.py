@@ -90,7 +90,7 @@ def _kind_of(record: logging.LogRecord) -> tuple[Any, ...]:
     return record.name, record.levelno, str(record.msg)[:100], fault, place
 
 
-#: Paths that hold a secret: whoever has it is let in. The secret is all up to the next slash.
+#: Paths with a secret that grants access. The secret ends at the next slash.
 _SECRET_PATHS = re.compile(r"(?<=/)(invitations/|password/reset/|email/confirm/)[^/\s\"'?]{8,}")
 
 

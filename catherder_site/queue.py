@@ -1,4 +1,4 @@
-"""How Huey's jobs are written, and the queue in a file for an installation without Redis.
+"""Serialisation of Huey's jobs, and the queue in a file for an installation without Redis.
 
 The queue is only a hint. If it fails, a job is lost, and the sweeper finds its task.
 """

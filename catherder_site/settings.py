@@ -103,7 +103,7 @@ ASGI_APPLICATION = "catherder_site.asgi.application"
 TEMPLATES = [
     {
         "BACKEND": "django.template.backends.django.DjangoTemplates",
-        # Before those of other applications: some of our templates replace theirs.
+        # Before other applications: some of our templates replace theirs.
         "DIRS": [_environment.shipped_folder("templates")],
         "APP_DIRS": True,
         "OPTIONS": {

@@ -79,7 +79,7 @@ class DatabaseSchemaEditor(DjangoSchemaEditor):
 
 
 def _end_idle_transactions(connection: BoundedConnection, seconds: float) -> None:
-    """Have the server end a transaction that was idle for so long; 0: never.
+    """Let the server end a transaction after `seconds` without a statement; 0: never.
 
     A statement, because poolers such as PgBouncer refuse `options` of a connection that they do not know.
     """

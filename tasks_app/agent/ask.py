@@ -25,7 +25,7 @@ what you wrote. To run a task: manage.py run_task.
 NOBODY = "Nobody can be asked in this task. Decide by yourself, and write down what you assumed.\n"
 NO_REVIEW = "No thread of a review waits for a reply in this run. Say it in your last message.\n"
 NO_DECISIONS = "No decisions were in force when this run began.\n"
-#: Decisions that one search shows.
+#: Maximum decisions that one search shows.
 MOST_SHOWN = 30
 #: What is shown below a decision, if it has that.
 SHOWN = {"question": "Question", "reason": "Reason", "doubt": "An agent said that it does not fit"}

@@ -47,7 +47,7 @@ class GivenAnswer:
 
     @property
     def texts(self) -> Mapping[str, str]:
-        """What the agent is told for each item: the answer, or that the question was dismissed."""
+        """The text for each item: the answer, or that the question was dismissed."""
         if not self.dismissed:
             return self.answers
         dismissal = f"[No answer: {self.by} dismissed this question. {DECIDE_YOURSELF}]"

@@ -45,7 +45,7 @@ def plans_folder(home: Path) -> Path:
 
 
 def newest_plan(home: Path) -> str:
-    """Return the plan that was written last; empty if there is none."""
+    """Return the plan that was written last, or ""."""
     with suppress(OSError), open_folder(home, plans_folder(home).relative_to(home).as_posix()) as folder:
         names = [name for name in os.listdir(folder) if name.endswith(".md")][:1000]  # noqa: PTH208
         return max((_read_with_time(folder, name) for name in names), default=(0, ""))[1]

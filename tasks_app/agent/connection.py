@@ -1,4 +1,4 @@
-"""How an agent reaches its model."""
+"""The agent's connection to its model."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LAST_SPANS_MS = 1000
 
 @dataclass(frozen=True)
 class Connection:
-    """How the agent reaches its model. Empty values are left out of its environment.
+    """The agent's connection to its model. Empty values are left out of its environment.
 
     `socket` leads to the model for runs without a network. `run_token` identifies the run to the API key
     proxy if the CLI holds the credentials itself. `meter` counts what the run uses; if it is None, the CLI's

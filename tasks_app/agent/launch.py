@@ -47,7 +47,7 @@ class NoProgram(CatHerderError):
 
 @dataclass(frozen=True)
 class Launch:
-    """What is started for one run: `argv`, followed by the SDK's arguments, with `env` as its environment.
+    """The command of one run: `argv`, followed by the SDK's arguments, with `env` as its environment.
 
     `inherit` names the variables that are taken from the SDK. `lock` is a file that is locked while any
     process of the agent lives.

@@ -51,7 +51,7 @@ def kill_own_processes(workspace: Path, claim: Claim, *, patience: float = 10.0)
 
 
 def kill_earlier_processes(workspace: Path, claim: Claim, *, patience: float = 10.0) -> int:
-    """Kill all processes of the workspace, except those of a later holder of the task. Return their number.
+    """Kill all processes of the workspace except a later holder's. Return how many were killed.
 
     Only the holder of the lease may call it, directly after a check that it still holds the lease. Processes
     of other tasks are killed, too: these belong to the same sequence, in which only one task has a holder.

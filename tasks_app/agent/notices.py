@@ -1,4 +1,4 @@
-"""What the agent's program reports beside its work, in words for people: limits, retries, other models."""
+"""The program's reports beside its work, in words for people: limits, retries, other models."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ class RunOrder:
     reach. `timeout` is in seconds. `ask_before` are patterns of tool calls that a human must approve first.
     With `planning` the agent may only read, until a human approves its plan. `halting` are the tools that the
     session began with (None: it begins now). `threads` are the numbers of the threads that it may reply to.
-    `decisions` are those of the project that hold for the step; the agent can search them in its shell.
+    `decisions` are the project's decisions that hold for the step; the agent can search them in its shell.
     `claim` is the claim of the lease for which it runs. `variables` are added to its environment.
     `traceparent` names the span of the run for traces that its processes make (W3C Trace Context).
     """

@@ -58,7 +58,7 @@ FROM_SDK = (
 
 @dataclass(frozen=True)
 class RunSetup:
-    """What is started for one run. `command` is the sandboxed command in `launch`."""
+    """The prepared start of one run. `command` is the sandboxed command in `launch`."""
 
     launch: Launch
     settings: str

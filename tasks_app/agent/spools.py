@@ -40,7 +40,7 @@ class SpooledDocument:
 
 @dataclass(frozen=True)
 class Spooled(Generic[T]):
-    """What was read from a folder, and the keys of all files that were read, also of unusable ones."""
+    """Contents of a folder, and the keys of all files that were read, unusable ones included."""
 
     found: list[T]
     keys: frozenset[str]
@@ -199,7 +199,7 @@ class UnfitDecision:
 
 @dataclass(frozen=True)
 class NotDone:
-    """Why the agent cannot do its task."""
+    """The agent's reason why it cannot do its task."""
 
     why: str
 

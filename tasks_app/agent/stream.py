@@ -257,7 +257,7 @@ class Stream:
 
     @property
     def too_long(self) -> bool:
-        """Whether the session no longer fits into the model's context, so that it cannot be continued."""
+        """Whether the session exceeds the model's context, so that it cannot continue."""
         result = self.result or {}
         if not result.get("is_error"):
             return False
@@ -353,21 +353,21 @@ def _unless_none(parse: Callable[[Any], float], value: Any) -> float | None:
 
 
 def _bounded_number(value: Any) -> int:
-    """Return a whole number from 0 to `MOST_TOKENS`; 0 for anything that is no such number."""
+    """Return a whole number from 0 to `MOST_TOKENS`; 0 for anything else."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         return 0
     return min(value, MOST_TOKENS)
 
 
 def _dollars(value: Any) -> float:
-    """Return an amount from 0 to `MOST_DOLLARS`; 0 for anything that is no such number, NaN included."""
+    """Return an amount from 0 to `MOST_DOLLARS`; 0 for anything else, NaN included."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
         return 0.0
     return float(min(value, MOST_DOLLARS))
 
 
 def parse_reset_time(stamp: Any) -> datetime | None:
-    """Parse seconds, or by mistake milliseconds, since 1970. Return None for anything that is no time."""
+    """Parse seconds, or by mistake milliseconds, since 1970. Return None for anything else."""
     if isinstance(stamp, bool) or not isinstance(stamp, int | float) or stamp <= 0:
         return None
     try:

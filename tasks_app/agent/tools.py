@@ -19,7 +19,7 @@ BUILT_IN = frozenset({
     "SendMessage", "Skill", "Task", "TaskCreate", "TaskGet", "TaskList", "TaskStop", "TaskUpdate",
     "ToolSearch", "WebSearch", "Workflow",
 })  # fmt: skip
-#: Other names of such tools, some from earlier versions. They are no typing errors, but have no effect.
+#: Other names of such tools, some from earlier versions. They are not typing errors, but have no effect.
 OTHER_NAMES = frozenset({
     "Agent", "BashOutput", "KillShell", "LS", "MultiEdit", "NotebookRead", "SlashCommand", "TaskOutput",
     "TodoWrite",
@@ -43,7 +43,7 @@ _BROKEN_OFF = (
 
 
 def was_broken_off(result: str) -> bool:
-    """Return whether a call's result only says that it has none."""
+    """Return whether a call's result only says that it is empty."""
     return result.lstrip().startswith(_BROKEN_OFF)
 
 

@@ -182,7 +182,7 @@ class CallResult(StrEnum):
 
 
 def result_in(transcript: Transcript, tool_use_id: str) -> CallResult | None:
-    """Return the call's first result, or None if it has none yet.
+    """Return the call's first result, or None before it has one.
 
     A call that died with its process gets a result from the program when the session is resumed.
     """

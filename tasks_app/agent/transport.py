@@ -1,4 +1,4 @@
-"""How the SDK talks to the CLI's process, with every message observed as it was received."""
+"""The SDK's transport to the CLI's process, which shows every message as it was received."""
 
 from __future__ import annotations
 

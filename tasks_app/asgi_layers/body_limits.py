@@ -40,7 +40,7 @@ class _TooSlow(Exception):
 
 @dataclass(frozen=True)
 class Credentials:
-    """What a request shows of a login, by its form; anybody can invent that."""
+    """Credentials of a request, unverified: anybody can invent them."""
 
     session_key: str = ""
     token: str = ""
@@ -103,7 +103,7 @@ class _Body:
         return message
 
     async def require_allowed(self, size: int) -> None:
-        """Raise _TooLarge if so many bytes are not allowed."""
+        """Raise _TooLarge if the body may not have this many bytes."""
         limit = self._limit
         if size > STRANGERS_LIMIT and not await self._is_of_user():
             limit = min(limit, STRANGERS_LIMIT)

@@ -91,7 +91,7 @@ class Register:
         return True
 
     def move(self, key: object, address: str, *, limited: bool = True) -> bool:
-        """Count a connection for another address; return false if that one has too many at work."""
+        """Count a connection for another address; return false if that address has too many at work."""
         member = self._open.get(key)
         if member is None:  # it was closed meanwhile
             return True
@@ -120,7 +120,7 @@ class Register:
             del self._of_one[group]
 
     def _make_room_among_all(self) -> bool:
-        """A stranger's many connections go before the one of somebody with a slow network."""
+        """Close a stranger's many connections before the single one of somebody with a slow network."""
         return self._make_room(max(self._of_one.values(), key=len)) or self._make_room(self._open)
 
     def _make_room(self, among: dict[object, Member]) -> bool:
@@ -198,7 +198,7 @@ class Connection(H11Protocol):
         self._watch()
 
     def counts_for(self, address: str) -> bool:
-        """Count this connection for the client of its request; return false if that one has too many."""
+        """Count this connection for the client of its request; return false if that client has too many."""
         return register().move(self.transport, address)
 
     def pause_writing(self) -> None:

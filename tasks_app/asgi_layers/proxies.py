@@ -36,7 +36,7 @@ class ForwardedClients:
     """Replace the client's IP address and the scheme by the headers of a trusted proxy.
 
     A list of addresses is read from its end, which the nearest proxy wrote, to the first address outside
-    `networks`: whatever stands before that one was written by a client. It and the nearest are handed on as
+    `networks`: everything before it was written by a client. It and the nearest are handed on as
     `forwarded` in the scope: a client at the address of a trusted proxy may have written what precedes.
     `ignored_proxy` in the scope is the address of a peer that is not trusted and sent such a header.
     """

@@ -44,7 +44,7 @@ class SharedCall(Generic[Result]):
         if self._running is None or self._running.done():
             self._running = asyncio.get_running_loop().create_future()
             self._running.add_done_callback(_mark_retrieved)
-            # A daemon, unlike those of a pool: a database that never answers must not hold up the exit.
+            # A daemon, unlike a pool's threads: a database that never answers must not hold up the exit.
             threading.Thread(target=self._run, args=(self._running,), name=self._name, daemon=True).start()
         found = await asyncio.wait_for(asyncio.shield(self._running), patience)
         self._known = (found, time.monotonic())

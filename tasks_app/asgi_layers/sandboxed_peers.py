@@ -32,7 +32,7 @@ _REFUSAL = (
 class SandboxGuard:
     """Decides which requests from this machine are refused. See `tasks_app.sandbox.peer_identity`.
 
-    `allow_others` accepts processes in other sandboxes than those of this portal.
+    `allow_others` accepts processes in sandboxes that are not this portal's.
     """
 
     def __init__(self, *, folder: Path, allow_others: bool = False) -> None:

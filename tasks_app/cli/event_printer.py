@@ -103,7 +103,7 @@ class EventPrinter:
         #: The last event in one line, and its step.
         self.last_action = ""
         self.step = ""
-        #: Whether it has, of the checks that were printed.
+        #: Whether the last printed check failed.
         self.last_check_failed = False
         self._screen = screen
         self._run: int | None = None
@@ -208,7 +208,7 @@ class EventPrinter:
 class Progress:
     """A line like `plan (1 of 2) · 3 min 20 s · 12.3k tokens · $ make test`; nothing in a pipe.
 
-    Tokens are those of finished runs: agents report them only at the end.
+    Only finished runs count as tokens: agents report them at the end.
     """
 
     def __init__(self, task: Task, screen: Screen, printer: EventPrinter) -> None:

@@ -181,7 +181,7 @@ class StableFiles:
 
     @property
     def has_unstable(self) -> bool:
-        """Whether some file may still be being written."""
+        """Whether some file may not be written completely yet."""
         return bool(self._unreported())
 
     def _unreported(self) -> list[str]:

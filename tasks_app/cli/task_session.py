@@ -80,7 +80,7 @@ class TaskSession:
         self._progress = Progress(task, screen, self._printer)
         self._keyboard = Keyboard()
         self._last_note = ""
-        #: Until when it waits for a budget, and whose budget is spent, in words.
+        #: When the wait for a budget ends, and whose budget is spent, in words.
         self._spent_budget: tuple[datetime | None, str] = (None, "")
         #: Whether the person pressed Ctrl+C, even if the task has ended meanwhile.
         self.left = False
@@ -246,7 +246,7 @@ def run_task_locally(task: Task, principal: Principal, screen: Screen, *, may_pr
 def run_task_session(
     task: Task, principal: Principal, screen: Screen, *, may_prompt: bool
 ) -> tuple[Exit, bool]:
-    """Do the same, and also return whether the person pressed Ctrl+C."""
+    """Start or resume the task; return the exit code and whether the person pressed Ctrl+C."""
     if task.phase == Phase.DONE and not task.finished_early:
         screen.say(f"Task {task.pk} is already done: {task.title}")
         return Exit.DONE, False

@@ -25,8 +25,8 @@ from tasks_app.services.tasks import create_task, resume_task, start_task
 #: A file that was unchanged for this long is taken as completely written.
 STABLE_SECONDS = 0.4
 _POLL_SECONDS = 0.1
-#: Timeout of waiting for file system events: some file systems send none, and a folder that git replaced
-#: is no longer the watched one.
+#: Timeout of waiting for file system events: some file systems send none, and the watch
+#: does not follow a folder that git replaced.
 _WATCH_TIMEOUT_MS = 1000
 
 _ACTIVE = frozenset({Phase.PENDING, Phase.RUNNING})

@@ -26,7 +26,7 @@ _KEY = re.compile(r"(?![\s#-])(?P<quote>[\"']?)(?P<key>(?:.*?[^ \t])?)(?P=quote)
 
 @dataclass(frozen=True)
 class DecisionRecord:
-    """What the file of a decision says. `status` is that of MADR: accepted, superseded by …, deprecated."""
+    """The contents of a decision's file. `status` as in MADR: accepted, superseded by …, deprecated."""
 
     label: str
     statement: str
@@ -235,7 +235,7 @@ def is_record(path: str) -> bool:
 def read_decision(path: str, content: bytes) -> FoundDecision:
     """Return what the record states.
 
-    Raises NoDecision if it states nothing, or another ValueError if it is no text or too long.
+    Raises NoDecision if it states nothing, or another ValueError if it is not text or too long.
     """
     if len(content) > MAX_BYTES:
         raise ValueError(f"has more than {MAX_BYTES:,} bytes")
@@ -386,7 +386,7 @@ def split_front_matter(text: str) -> tuple[str, str, int]:
 def _sections(text: str) -> tuple[str, int, dict[str, str]]:
     """Return the title, its line, and the text below each heading by its lower-case name.
 
-    A first heading that is the name of a section, such as “Context”, is no title.
+    A first heading that names a section, such as “Context”, is not a title.
     """
     lines = text.split("\n")
     headings: list[tuple[str, int, int]] = []

@@ -22,7 +22,7 @@ _OTHER_NAMES = {"autonomyLevel": "interactionThreshold", "steps": "pipelines", "
 
 @dataclass(frozen=True)
 class Problem:
-    """One fault: its line (from 1; None when it has none), the key's full path, and the message.
+    """One fault: its line (from 1, or None), the key's full path, and the message.
 
     `message` continues the key into a sentence: "must be true or false, not 3". A fault of the file as a
     whole has the key "" and a message that stands alone.

@@ -1,4 +1,4 @@
-"""Which steps write a plan, and the clarifying pass before all steps (SPEC D8).
+"""The steps that write a plan, and the clarifying pass before all steps (SPEC D8).
 
 The pass is a step that the portal adds when a task is created. Its agent only reads, and asks everything that
 is unclear about the goal on one card.

@@ -18,7 +18,7 @@ from tasks_app.config.pipeline import ProjectConfig
 from tasks_app.config.repository_settings import RepositorySettings
 from tasks_app.config.setting import BUDGET, COUNT, FLAG, Setting
 
-#: Settings that only the portal has: whoever can commit to the repository must not be able to change them.
+#: Settings that only the portal has: who can commit to the repository must not be able to change them.
 PORTAL_SETTINGS = (
     Setting(
         name="monthly_budget_usd",
@@ -73,11 +73,11 @@ _OverridesBase: Any = create_model(
 
 
 class Overrides(_OverridesBase):  # type: ignore[misc]
-    """What the portal says instead of cat-herder.yaml; null and "" leave it to the file."""
+    """Overrides of cat-herder.yaml; null and "" leave a setting to the file."""
 
 
 def file_key(setting: Setting) -> tuple[str, ...]:
-    """Return the place of the setting in cat-herder.yaml: `("limits", "maxTurns")`; empty if it has none."""
+    """Return the place of the setting in cat-herder.yaml, as `("limits", "maxTurns")`; () without one."""
     model: Any = RepositorySettings
     keys = []
     for name in setting.path:

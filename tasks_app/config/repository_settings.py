@@ -82,7 +82,7 @@ class Limits(FileModel):
 
     @property
     def asks_at_cost_usd(self) -> float | None:
-        """Return the soft cost limit; None if there is none, or if the hard one is reached before it."""
+        """Return the soft cost limit; None without one, or if the hard limit is reached first."""
         soft = self.soft_cost_usd
         return soft if soft and soft_limit_fault(soft, hard=self.max_cost_usd) is None else None
 
@@ -98,7 +98,7 @@ def soft_limit_fault(soft: float | None, *, hard: float | None) -> str | None:
 
 
 class PublishConfig(FileModel):
-    """How the result of a task is published by itself when the task is done."""
+    """Automatic publishing of the result when the task is done."""
 
     squash: Flag = Field(default=False, description="Publish one commit instead of the checkpoints.")
     update: Flag = Field(
@@ -166,7 +166,7 @@ OneOrMore = Annotated[
 
 
 class CacheConfig(FileModel):
-    """What a setup makes and other tasks begin with."""
+    """Results of a setup that other tasks begin with."""
 
     key: OneOrMore[InsidePath] = Field(
         description="Files on whose content it depends, such as package-lock.json."

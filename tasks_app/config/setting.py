@@ -59,7 +59,7 @@ class Kind:
     `stored` is the type with its bounds, and `unset` the value that leaves the setting to the file. Forms and
     commands take text: `from_text` reads it and raises BadInput, `as_text` is the reverse. The hints follow
     the setting's help where text is entered and where JSON is sent. `to_config` makes the value that
-    `ProjectConfig` holds. `widget` is the kind of form field; a pipeline's choices are those of the file.
+    `ProjectConfig` holds. `widget` is the kind of form field; a pipeline's choices come from the file.
     """
 
     stored: Any
@@ -79,7 +79,7 @@ class Kind:
 
     @cached_property
     def schema(self) -> JsonObject:
-        """Return the JSON Schema of a value that is set: its bounds are also those of the form field."""
+        """Return the JSON Schema of a value that is set: its bounds also apply to the form field."""
         schema: JsonObject = self._adapter.json_schema()
         variants = schema.get("anyOf")
         if not isinstance(variants, list):
@@ -88,7 +88,7 @@ class Kind:
 
     @property
     def max_length(self) -> int | None:
-        """Return the length of the longest text that may be stored, or None if the value is no free text."""
+        """Return the length of the longest text that may be stored, or None if the value is not free text."""
         longest = self.schema.get("maxLength")
         return longest if isinstance(longest, int) else None
 

@@ -149,7 +149,7 @@ def _normalised(text: str, *, where: str) -> str:
 
 
 def _front_matter_end(lines: list[str], *, where: str) -> int:
-    """Return the index of the line that closes the front matter; 0 when there is none."""
+    """Return the index of the line that closes the front matter; 0 without front matter."""
     if not _FENCE.fullmatch(lines[0]):
         return 0
     for index, line in enumerate(lines[1:], start=1):

@@ -21,7 +21,7 @@ WANTED = f"must be a whole number from {LOWEST} to {HIGHEST}"
 
 def threshold_fault(value: object) -> str | None:
     """Return what is wrong with `value` as a threshold, as the rest of a sentence; None when nothing is."""
-    # bool is an int to Python, but "true" is no level to anybody.
+    # bool is an int to Python, but `true` is not a level.
     if isinstance(value, int) and not isinstance(value, bool) and LOWEST <= value <= HIGHEST:
         return None
     return f"{WANTED}, not {shown(value)}"

@@ -14,7 +14,7 @@ from tasks_app.config.yaml_text import YamlDocument
 def unknown_tool(rule: str) -> str | None:
     """Return why `Tool` or `Tool(…)` names no tool, as the rest of a sentence; None if it names one.
 
-    A name with `*` must stand for some tool. What is no such rule at all is judged elsewhere.
+    A name with `*` must stand for some tool. Other texts are judged elsewhere.
     """
     found = CALL_PATTERN.match(rule)
     if found is None or call_pattern_fault(rule) or found[1] in KNOWN or found[1].startswith(MCP):

@@ -56,7 +56,7 @@ def _embedded_ipv4(address: IpAddress) -> IpAddress:
 
 
 def resolve(host: str, port: int, listed: Iterable[Network] = ()) -> str:
-    """Return the IP address of a host. Raises IpAddressRefused, or OSError if there is no such host.
+    """Return the IP address of a host. Raises IpAddressRefused, or OSError for an unknown host.
 
     A name with a public and a private IP address is refused.
     """

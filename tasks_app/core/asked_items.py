@@ -1,4 +1,4 @@
-"""What the items of a question tell of themselves: what they recommend, and whether two of them are the same.
+"""Facts about the items of a question: what they recommend, and whether two of them are the same.
 
 An item is an object with `question`, `header`, `options` (each with a `label`) and `multiSelect`.
 """
@@ -81,7 +81,7 @@ def _joined(*paragraphs: str) -> str:
 
 @dataclass(frozen=True)
 class Title:
-    """What lists call a card: the headers of its items, and what it asks, or how many questions it has.
+    """The title of a card in lists: the headers of its items, and its question or their number.
 
     `before` and `after` are what the sentence needs to be understood, in the order of the text.
     """
@@ -167,7 +167,7 @@ def _labels_without_mark(labels: Sequence[str]) -> dict[str, str]:
 def as_labels(item: Item, answer: str) -> str:
     """Return the answer with its choices written as their labels are. Any other text stays as it is."""
     labels = _option_labels(item)
-    if len(answer) > 2 * len(", ".join(labels)):  # so long a text is no choice, and takes long to split
+    if len(answer) > 2 * len(", ".join(labels)):  # too long for a choice, and slow to split
         return answer
     found = [label_of(part, labels) for part in _choices(item, answer)]
     return ", ".join(found) if all(found) else answer
@@ -203,8 +203,8 @@ def answer_in_full(item: Item, answer: str) -> str:
 def chosen_options(item: Item, answer: str) -> list[tuple[str, str]]:
     """Return label and description of the options that an answer chooses.
 
-    Forms write further text behind the choices, so the first part that is no option ends them. Options that
-    a sentence only mentions are not chosen.
+    Forms write further text behind the choices, so the first part that is not an option ends them. Options
+    that a sentence only mentions are not chosen.
     """
     described = {
         own_label(str(option["label"])): (str(option["label"]), str(option.get("description") or ""))
@@ -240,7 +240,7 @@ def _choices(item: Item, answer: str) -> list[str]:
     labels = {own_label(label) for label in _option_labels(item)}
     lengths = sorted({label.count(", ") + 1 for label in labels} - {1}, reverse=True)
     words = answer.split(", ")
-    if len(words) > _MOST_PARTS:  # so long a text is no choice, and takes long to compare
+    if len(words) > _MOST_PARTS:  # too long for a choice, and slow to compare
         return [answer]
     found, at = [], 0
     while at < len(words):

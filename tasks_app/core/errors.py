@@ -125,7 +125,7 @@ class AnswerRefused(CatHerderError):
 
 
 class AnswerInvalid(AnswerRefused):
-    """What was entered is no answer; `where` is its field."""
+    """The input is not an answer; `where` is its field."""
 
     def __init__(self, message: str, *, where: str = "answer") -> None:
         super().__init__(message)
@@ -138,7 +138,7 @@ class AnswerEmpty(AnswerInvalid):
 
 
 class BadAmount(AnswerInvalid):
-    """What was answered at a soft cost limit is no amount of dollars that the task may spend."""
+    """The answer at a soft cost limit is not an amount of dollars that the task may spend."""
 
 
 class AnswerTooLong(AnswerRefused):

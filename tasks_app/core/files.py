@@ -1,4 +1,4 @@
-"""Files and folders: private ones, abandoned ones, those of an untrusted place, and those in /proc.
+"""Files and folders: private, abandoned, in an untrusted place, and in /proc.
 
 The key and the stored URL of the data directory are for the portal's user only.
 """
@@ -78,7 +78,7 @@ def store_url(data_dir: Path, url: str) -> None:
 
 
 def stored_url(data_dir: Path) -> str:
-    """Return the URL that `store_url` stored; "" if there is none that can be read."""
+    """Return the URL that `store_url` stored; "" if none can be read."""
     with suppress(OSError, ValueError):
         return (data_dir / _URL_FILE).read_text().strip()
     return ""

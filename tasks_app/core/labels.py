@@ -26,7 +26,7 @@ _MACHINE = {
 
 
 def label_fault(label: str) -> str:
-    """Return why this is no label, as a sentence without its subject; "" if it is one."""
+    """Return what is wrong with a label, as a sentence without its subject; "" if it is valid."""
     if _LABEL.fullmatch(label):
         return ""
     return "must be small letters, digits, '.', '_' and '-' (40 at most), such as gpu"

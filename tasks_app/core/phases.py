@@ -22,7 +22,7 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True)
 class PhaseDisplay:
-    """How a phase is shown; `icon` is the id of a symbol in `static/catherder/icons.svg`."""
+    """Display of a phase; `icon` is the id of a symbol in `static/catherder/icons.svg`."""
 
     label: str
     sentence: str

@@ -55,7 +55,7 @@ class TraceSpan:
 
     @property
     def age(self) -> timedelta:
-        """How long ago it ended by the clock of this host; negative if another one's is ahead."""
+        """Seconds since the end by the clock of this host; negative if another host's clock is ahead."""
         return timedelta(microseconds=(time.time_ns() - self.end) / 1000)
 
 

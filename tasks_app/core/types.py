@@ -100,13 +100,13 @@ class KnownDecision:
 
     @property
     def label(self) -> str:
-        """How it is cited, such as D-17."""
+        """The citation, such as D-17."""
         return f"D-{self.number}"
 
 
 @dataclass(frozen=True)
 class Usage:
-    """What the model charged for: token counts and US dollars."""
+    """Billed usage of the model: token counts and US dollars."""
 
     input_tokens: int = 0
     output_tokens: int = 0

@@ -1,6 +1,6 @@
 """Waking other processes of this machine: each that waits has a named pipe of its own in a common folder.
 
-A notification is a byte into each of these pipes. It is a hint that may be lost, so whoever waits looks from
+A notification is a byte into each of these pipes. It is a hint that may be lost, so each waiter looks from
 time to time anyway.
 """
 
@@ -44,7 +44,7 @@ class Pipe:
         return self._pipe
 
     def wait(self, seconds: float) -> None:
-        """Return once there is a notification, or after so many seconds. Any number of threads may wait.
+        """Return on a notification, or after `seconds`. Any number of threads may wait.
 
         A notification from before the wait counts, unless another wait has taken it.
         """
@@ -54,12 +54,12 @@ class Pipe:
         self.take(1)
 
     def wake(self, threads: int) -> None:
-        """End the waits of so many threads of this process."""
+        """End the waits of up to `threads` threads of this process."""
         with suppress(BlockingIOError):
             os.write(self._pipe, b"!" * threads)
 
     def take(self, most: int = 4096) -> None:
-        """Forget notifications so far, at most so many."""
+        """Forget up to `most` earlier notifications."""
         with suppress(BlockingIOError):
             os.read(self._pipe, most)
 

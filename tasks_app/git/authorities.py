@@ -1,4 +1,4 @@
-"""Which certificate authorities a worker host trusts when it calls its portal: one list for requests and git.
+"""The certificate authorities that a worker host trusts for its portal: one list for requests and git.
 
 By default requests has the list of the package certifi, and git that of the system or of GIT_SSL_CAINFO. A
 host whose requests pass and whose git is refused would look sound, take tasks and postpone each of them.
@@ -38,7 +38,7 @@ class Authorities:
         return (("GIT_SSL_CAPATH" if self.path.is_dir() else "GIT_SSL_CAINFO", str(self.path)),)
 
     def tls_context(self) -> ssl.SSLContext:
-        """Return a context for clients of the standard library. Raises OSError if the file has none."""
+        """Return a context for clients of the standard library. Raises OSError for an unusable file."""
         is_folder = self.path.is_dir()
         return ssl.create_default_context(
             cafile=None if is_folder else str(self.path), capath=str(self.path) if is_folder else None

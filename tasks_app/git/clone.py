@@ -121,7 +121,7 @@ class Workspace:
     ) -> None:
         """Make the clone, with `branch` checked out at the commit `base`, unless it exists.
 
-        With `below`, an earlier commit, HEAD is that one, and what `base` changes is staged.
+        With `below`, an earlier commit, HEAD is `below`, and the changes of `base` are staged.
 
         `submodules` are checked out in it; the folders of others stay empty. `contents` are put in the place
         of pointers of Git LFS; None leaves the pointers.
@@ -268,7 +268,7 @@ class Workspace:
     def renew_git(self, recorded: str, *, why: str, sandbox: Sandbox, below: str = "") -> str:
         """Give the clone a new `.git` at the commit `recorded`; files stay. Return a note on the loss.
 
-        With `below`, an earlier commit, HEAD is that one.
+        With `below`, an earlier commit, HEAD is `below`.
         """
         fresh = self.unfinished
         remove_tree(fresh)

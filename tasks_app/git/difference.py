@@ -28,7 +28,7 @@ _STATUS: dict[str, Status] = {"A": "A", "D": "D", "R": "R"}
 StatusWord = Literal["new", "deleted", "renamed", "changed"]
 STATUS_WORDS: dict[Status, StatusWord] = {"A": "new", "D": "deleted", "R": "renamed", "M": "changed"}
 _FILE, _EXECUTABLE, _LINK, _SUBMODULE = "100644", "100755", "120000", "160000"
-#: Bytes of a path that Linux knows. What is longer is no target of a link.
+#: Maximum bytes of a path in Linux, and so of a link's target.
 _LONGEST_TARGET = 4096
 
 
@@ -66,12 +66,12 @@ class ChangedFile:
 
     @property
     def version(self) -> str:
-        """What identifies the new content with its mode."""
+        """An id of the new content and its mode."""
         return self.new_blob if self.new_mode in ("", _FILE) else f"{self.new_blob} {self.new_mode}"
 
     @property
     def note(self) -> str:
-        """What was changed beside lines: type, executable bit, target or commit; "" if nothing was."""
+        """Changes beside lines: type, executable bit, target or commit; "" without any."""
         modes = (self.old_mode, self.new_mode)
         if modes == (_FILE, _EXECUTABLE):
             return "now executable"

@@ -38,7 +38,7 @@ def sync_folders(folders: Iterable[Path]) -> None:
 def sync_tree(folder: Path, *, changed_within: float | None = None) -> None:
     """Sync `folder`, all folders in it at any depth, and its parent. Raises OSError.
 
-    With `changed_within`, leave out folders whose names are older than so many seconds: the system has
+    With `changed_within` (seconds), leave out folders whose names are older: the system has
     written them by itself. Newer ones may be of a process that was killed before it synced them.
     """
     folders = [folder.parent, *(Path(where) for where, _, _ in os.walk(folder))]
@@ -187,7 +187,7 @@ class Remembered(Generic[T]):
         return known[1] if known and found is not None and known[0] == found else None
 
     def put(self, key: Hashable, found: str | None, result: T) -> None:
-        """Remember a result, or forget the former one if there is no fingerprint."""
+        """Remember a result, or forget the former one without a fingerprint."""
         with self._lock:
             self._results.pop(key, None)
             if found is not None:

@@ -1,4 +1,4 @@
-"""Why an exchange of files with the portal fails, and whether it would fail again (M1)."""
+"""Reasons why an exchange of files with the portal fails, and whether it would fail again (M1)."""
 
 from __future__ import annotations
 

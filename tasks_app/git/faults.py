@@ -1,4 +1,4 @@
-"""Why git failed, read from its messages: a damaged repository, too little memory, or another git's lock."""
+"""Reasons of git's failures, read from its messages: damage, too little memory, another git's lock."""
 
 from __future__ import annotations
 

@@ -125,7 +125,7 @@ def committed_blob(repository: Repository, *, commit: str, path: str) -> str | N
 
 
 def committed_blobs(repository: Repository, *, commit: str, paths: Collection[str]) -> dict[str, str]:
-    """Return the blob ids of those of the `paths` that are regular files of the commit, by path."""
+    """Return the blob ids by path, of all `paths` that are regular files of the commit."""
     if not paths:
         return {}
     listing = ("--literal-pathspecs", "ls-tree", "-z", "--full-tree", valid_commit(commit))
@@ -178,7 +178,7 @@ def has_line_with_prefix(repository: Repository, blob: str, prefixes: Collection
 
 
 def committed_names(repository: Repository, *, commit: str, folder: str) -> list[str]:
-    """Return the names of the regular files in a folder of a commit, sorted; none if there is no folder."""
+    """Return the sorted names of the regular files in a folder of a commit; [] without that folder."""
     listed = repository.git.run(
         "ls-tree", "-z", "--full-tree", valid_commit(commit), "--", folder.rstrip("/") + "/"
     )
@@ -197,7 +197,7 @@ def working_names(workspace: Path, folder: str) -> list[str]:
 
 
 def working_text(workspace: Path, path: str, *, limit: int = TEXT_BYTES) -> str | None:
-    """Return the beginning of a file of a workspace; None if there is no such file.
+    """Return the beginning of a file of a workspace; None if the file is missing.
 
     Links are not followed: the agent may have made one that leads to a file of the portal.
     """
@@ -243,7 +243,7 @@ def _file_type(folder: int, name: str) -> int | None:
 
 
 def blob_sizes(repository: Repository, blobs: Iterable[str]) -> dict[str, int]:
-    """Return the size in bytes of each blob, by its id. What is no blob of the repository is left out."""
+    """Return the size in bytes of each blob, by its id. Other ids are left out."""
     wanted = sorted({blob for blob in blobs if blob})
     if not wanted:
         return {}

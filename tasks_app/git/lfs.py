@@ -62,7 +62,7 @@ def all_named(repository: Repository) -> Iterator[str]:
 
 
 def _named_in(git: Git, objects: Iterator[bytes]) -> Iterator[str]:
-    """Yield the names in those of the objects that may be pointers."""
+    """Yield the names in all objects that may be pointers."""
     while batch := list(islice(objects, _BATCH)):
         small = _small_blobs(git, batch)
         contents = git.run("cat-file", "--batch", stdin=small) if small else b""

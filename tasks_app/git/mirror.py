@@ -327,7 +327,7 @@ class Mirror(Repository):
 
         `failed` is called with the reason before each pause, and the log has it, too.
         Raises LeaseLost; InUse, and ExchangeRefused for what would fail again, at once; else TemporaryFault,
-        because a route that fails is no fault of the task.
+        because the task is not to blame for a route that fails.
         """
         fault: Exception
         for pause in (*pauses, None):

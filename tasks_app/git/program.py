@@ -99,7 +99,7 @@ NETWORK_SECONDS = 900.0
 
 @dataclass(frozen=True)
 class Finished:
-    """What a git that has ended left: its exit code and everything that it printed."""
+    """The exit code of a finished git, and everything that it printed."""
 
     code: int
     stdout: bytes
@@ -165,7 +165,7 @@ class Git:
     ) -> Finished:
         """Run the command to its end. `arguments` are named in errors.
 
-        With a `limit` there is no `stdin`, and only the first so many bytes of each output are kept.
+        With a `limit` there is no `stdin`, and only the first `limit` bytes of each output are kept.
         """
         try:
             with self._group(command, stdin) as process:

@@ -31,7 +31,7 @@ _UNFINISHED_CONTENTS = "lfs/objects/??/??/*.part"
 
 @dataclass(frozen=True)
 class Pruned:
-    """What a pruning `freed`, in bytes, or why nothing was done."""
+    """The bytes that a pruning `freed`, or why it did nothing."""
 
     freed: int = 0
     kept: str = ""
@@ -66,7 +66,7 @@ def _prune_objects(repository: Repository, until: int) -> int:
 def _prune_contents(repository: Repository, until: int) -> int:
     """Remove contents of Git LFS that were not used since `until` and that no object names.
 
-    A content may come before the commit that names it: `is_kept` makes it young for whoever needs it.
+    A content may come before the commit that names it: `is_kept` touches it for its next user.
     """
     old = {path.name: path for path in contents_in(repository.path) if path.stat().st_mtime < until}
     if not old:

@@ -339,7 +339,7 @@ def remove_tree(path: Path) -> None:
 
 @contextmanager
 def open_output(outcome: Path, name: str) -> Iterator[IO[bytes]]:
-    """Open a file that the sandbox wrote. Raise WorkspaceError if there is none, or something else."""
+    """Open a file that the sandbox wrote. Raise WorkspaceError if it is missing or not a regular file."""
     with ExitStack() as opened:
         try:
             file = opened.enter_context(open_file(outcome, name))

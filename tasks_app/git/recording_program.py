@@ -271,7 +271,7 @@ class Recording:
         for name in ("config.worktree", "config"):
             try:
                 return self.git.run("config", "--file", f"{folder}/{name}", *words).strip() == b"true"
-            except NotRecorded:  # there is no such file, or it does not say
+            except NotRecorded:  # the file is missing, or does not say
                 continue
         return False
 
@@ -724,7 +724,7 @@ class Recording:
         return os.path.join(self.tree, name)
 
     def _is_file(self, name: bytes) -> bool:
-        """Return whether the name exists, is no folder, and no folder above it is a link."""
+        """Return whether the name exists, is not a folder, and has no link among the folders above it."""
         parts = name.split(b"/")
         above = [self._path(b"/".join(parts[:depth])) for depth in range(1, len(parts))]
         try:
@@ -770,7 +770,7 @@ def _broken(what: str) -> type[Exception]:
 
 
 def _is_link(entry: bytes) -> bool:
-    """Return whether mode and id of an index entry are those of a submodule."""
+    """Return whether an index entry with this mode and id is a submodule."""
     return entry.startswith(b"160000")
 
 

@@ -23,7 +23,7 @@ from tasks_app.git.source import upload_pack
 #: How long a fetch waits for another one of the same repository: a person may be waiting for it.
 LOCK_SECONDS = 60.0
 _LOCK_POLL_SECONDS = 0.1
-#: After so long the system has written a new name in a folder to the disk, also if its writer was killed.
+#: Seconds after which a new name in a folder has surely been written to the disk.
 _UNSYNCED_SECONDS = 3600.0
 #: Maximum number of packs that are not repacked; git searches each of them.
 PACKS = 50
@@ -35,7 +35,7 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 @dataclass(frozen=True)
 class CommitSummary:
-    """What people recognise a commit by."""
+    """The facts by which people recognise a commit."""
 
     commit: str
     subject: str
@@ -258,7 +258,7 @@ class Repository:
         sync_folders({*folders, self.path / "objects", self.path / "objects/pack"})
 
     def remove_refs(self, folder: str) -> None:
-        """Remove all references below a folder, which ends with a slash, or the one of this name."""
+        """Remove the reference of this name, or, if it ends with a slash, all references below it."""
         names = self.git.line("for-each-ref", "--format=%(refname)", folder).splitlines()
         if names:
             orders = "".join(f"delete {name}\n" for name in names)

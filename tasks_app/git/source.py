@@ -32,8 +32,8 @@ class InspectedSource:
 def inspect_source(source: str, *, seconds: float = NETWORK_SECONDS) -> InspectedSource:
     """Inspect a source without copying it, for at most `seconds` if it is reached through a network.
 
-    Raises BadInput if it is neither a path nor an https or ssh URL, and WorkspaceError if it is no repository
-    with a commit on a branch.
+    Raises BadInput if it is neither a path nor an https or ssh URL, and WorkspaceError if it is not a
+    repository with a commit on a branch.
     """
     source = normalise_source(source)
     if is_url(source):

@@ -23,8 +23,8 @@ def with_files(
 ) -> str:
     """Return a commit that follows `commit`, in which `files` have these contents; new folders are made.
 
-    Raises WorkspaceError for a path that is no regular file in `commit`, or that leads through a file, a link
-    or a submodule: what is there would be lost.
+    Raises WorkspaceError for a path that is not a regular file in `commit`, or that leads through a file, a
+    link or a submodule: what is there would be lost.
     """
     writing = _TreeWriter(repository)
     tree = writing.tree(repository.tree(commit), files, "")
@@ -75,7 +75,7 @@ class _TreeWriter:
 
 
 def _existing(entries: Mapping[bytes, TreeEntry], name: str, kind: bytes, folder: str) -> TreeEntry:
-    """Return the entry of this name; its mode is empty if there is none. Raises WorkspaceError."""
+    """Return the entry of this name, with an empty mode if it is missing. Raises WorkspaceError."""
     found = entries.get(name.encode(), (b"", kind, b""))
     if found[1] != kind or found[0] == _LINK:
         wanted = "folder" if kind == b"tree" else "regular file"

@@ -143,7 +143,7 @@ def _end_with_parent() -> None:
 
 @dataclass(frozen=True)
 class Plan:
-    """What to supervise. `announcement` is printed once the web server responds at `host` and `port`."""
+    """The children. `announcement` is printed once the web server responds at `host` and `port`."""
 
     children: Sequence[Child]
     host: str

@@ -69,7 +69,7 @@ def drain_or_take_again(
 
 
 def _store_order(name: str, *, draining: bool) -> list[WorkerBeat]:
-    """Store the order for the workers of this name and return them. Raises CommandError if there is none."""
+    """Store the order for the workers of this name and return them. Raises CommandError without any."""
     host, _, pid = name.rpartition(":") if name.rpartition(":")[2].isdecimal() else (name, "", "")
     # People know a worker host by the name of its token.
     named = Q(host=host) | Q(host__startswith=owner_prefix(host)) if host else Q(host=host_name())
@@ -118,7 +118,7 @@ def add_labels_option(parser: CommandParser) -> None:
 
 
 def labels_option(given: str | None) -> Labels:
-    """Return the labels of the option, else those of the variable. Raises CommandError."""
+    """Return the labels of the option, or else of the variable. Raises CommandError."""
     if given is None:
         return frozenset(settings.ENVIRONMENT.worker_labels)
     try:

@@ -1,4 +1,4 @@
-"""Whether the worker of this process can work (M6). One that cannot takes nothing and fails no task."""
+"""Check whether the worker of this process can work (M6). Otherwise it takes no tasks, and fails none."""
 
 from __future__ import annotations
 

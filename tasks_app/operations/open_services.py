@@ -1,4 +1,4 @@
-"""Whether a portal runs on this data directory or database: its lock, and whoever is connected."""
+"""Detect a portal that runs on this data directory or database, by its lock and its connections."""
 
 from __future__ import annotations
 

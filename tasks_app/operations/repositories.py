@@ -46,7 +46,7 @@ def contents(repository: Repository, named: Collection[str]) -> Contents:
 
 
 def commits_in(git: Git, named: Collection[str]) -> frozenset[str]:
-    """Return those of `named` that are commits of the repository."""
+    """Return the ids in `named` that are commits of the repository."""
     names = "".join(f"{valid_commit(commit)}\n" for commit in sorted(named))
     output = git.run("cat-file", "--batch-check=%(objectname) %(objecttype)", stdin=names.encode()).decode()
     return frozenset(line.split(" ")[0] for line in output.splitlines() if line.endswith(" commit"))

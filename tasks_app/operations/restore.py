@@ -206,7 +206,7 @@ def _restore_file(fresh: Path, name: str, data: bytes) -> None:
 
 def _upgrade_rows(alias: str, backup: Verified, fresh: Path, result: Restored) -> None:
     """Migrate rows of an older version, and adapt them to this installation."""
-    # First: a migration adds rows, such as those of Django for a new table.
+    # First: a migration adds rows, such as Django's for a new table.
     set_last_ids(connections[alias], backup.summary["last_numbers"])
     call_command("migrate", database=alias, verbosity=0, interactive=False)
     row = Installation._base_manager.using(alias).first()

@@ -208,7 +208,7 @@ def commits_by_project(alias: str) -> dict[int, set[str]]:
 
 #: Tables whose paths are used: sources of projects, sessions, approved calls. History is not changed.
 _WITH_PATHS = frozenset({"tasks_app.project", "tasks_app.sessionentry", "tasks_app.question"})
-#: The newest migration of the last snapshot before 0.1.0, and the one of 0.1.0 that makes the same schema.
+#: The newest migration of the last snapshot before 0.1.0, and the migration of 0.1.0 with the same schema.
 LAST_SNAPSHOT = ("tasks_app", "0087_accounts")
 RELEASE_0_1_0 = ("tasks_app", "0002_search")
 _NOT_SENT = "The portal was restored from a backup that was made before this was sent."

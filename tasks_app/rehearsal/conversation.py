@@ -64,7 +64,7 @@ class Tool(_Part):
 
 
 class Metadata(_Part):
-    """What the agent program says about itself; `user_id` carries the session's id."""
+    """The agent program's metadata; `user_id` carries the session's id."""
 
     user_id: str = ""
 

@@ -80,7 +80,7 @@ class SandboxedCommand:
 
 @dataclass(frozen=True)
 class Sandbox:
-    """How commands are sandboxed on this machine.
+    """The sandbox of commands on this machine.
 
     `bwrap` is None if there is no sandbox, and `reason` then tells people why. `hidden` are the portal's own
     folders (its data, its source): absent in the sandbox even if they are in /opt or in another folder that
@@ -106,7 +106,7 @@ class Sandbox:
         """Return the same sandbox with folders of the data directory at the paths of `placement`.
 
         What this host itself has at those paths is hidden. Raises SandboxUnavailable if there is no sandbox:
-        without one, all paths are those of the host.
+        without one, all paths are the host's.
         """
         if not placement.moves:
             return self

@@ -43,7 +43,7 @@ class Limits:
 
     `memory`, `processes` and `cpus` apply to all processes of a sandbox together, `disk` to workspace and
     home together and also to each single file, `tmp` to each temporary folder. `free_disk` must stay free on
-    the disk, whoever filled it.
+    the disk, regardless of who filled it.
     """
 
     memory: int = 0
@@ -153,7 +153,7 @@ def usable_cgroup(own: Path) -> Path | None:
 def prepare_cgroup(group: Path | None) -> Path | None:
     """Move the group's processes, also this one, into a child group, and return the group.
 
-    Return None if that is impossible, or if there is no group.
+    Return None if that is impossible or the group is missing.
     """
     if group is None:
         return None
@@ -182,7 +182,7 @@ def _cgroup_mount(mounts: str) -> Path | None:
 
 
 def make_cgroup(parent: Path, limits: Limits) -> Path:
-    """Make a cgroup for one sandbox, and remove those of sandboxes that have ended. Raises OSError."""
+    """Make a cgroup for one sandbox, and remove the cgroups of ended sandboxes. Raises OSError."""
     for old in parent.glob(f"{_RUN_GROUP}*"):
         with suppress(OSError):  # it is busy while a process is in it
             old.rmdir()

@@ -103,7 +103,7 @@ def _ask_kernel(subject: int, kind: int, body: bytes) -> bytes:
 
 
 def _cgroup_in(reply: bytes) -> int:
-    """Return the attribute INET_DIAG_CGROUP_ID of a reply, 0 if it has none (before Linux 5.9)."""
+    """Return the attribute INET_DIAG_CGROUP_ID of a reply; 0 without it (before Linux 5.9)."""
     offset = _HEADER.size + _FOUND_BYTES
     while offset + _ATTRIBUTE.size <= len(reply):
         length, kind = _ATTRIBUTE.unpack_from(reply, offset)
@@ -223,7 +223,7 @@ def _sandboxed(processes: Collection[_Process], folder: Path, *, allow_others: b
 
 
 def _held_by(pids: Iterable[int], peers: Collection[PeerSocket], depth: int | None) -> set[PeerSocket]:
-    """Return those of the sockets that one of the processes has open.
+    """Return the sockets that one of the processes has open.
 
     Everything is read below one descriptor of /proc/PID, so that it is of one process even if another one
     gets its number meanwhile. With `depth`, the process must have that many numbers.
@@ -304,7 +304,7 @@ def _shares_network(pid: int) -> bool:
 
 
 def _agent_pids(folder: Path) -> set[int]:
-    """Return the processes in sandboxes of this portal; the portal's own ancestors are no such sandboxes."""
+    """Return the processes in sandboxes of this portal, without a sandbox that the portal itself runs in."""
     stats = {pid: stat for pid in process_ids() if (stat := _name_and_parent(pid)) is not None}
     parents = {pid: parent for pid, (_, parent) in stats.items()}
     own = set(_ancestry(os.getpid(), parents))

@@ -51,7 +51,7 @@ class Toolchain:
 
 @dataclass(frozen=True)
 class Toolchains:
-    """Those of one task together. `variables` include PATH. `versions` differ if any of them does."""
+    """The toolchains of one task. `variables` include PATH. `versions` differ if any version differs."""
 
     readable: tuple[Path, ...] = ()
     variables: Mapping[str, str] = field(default_factory=dict)
@@ -222,7 +222,7 @@ def _names_below(root: Path, version: Path, names: Sequence[str]) -> list[str]:
 
 
 def _inside(root: Path, names: Iterable[str]) -> Iterator[Path]:
-    """Yield those of the names that exist and do not lead out of the root through a link."""
+    """Yield the names that exist and do not lead out of the root through a link."""
     real = root.resolve()
     for name in names:
         path = root / name

@@ -198,7 +198,7 @@ def is_own_command(line: str) -> bool:
 def is_askable(tool_input: dict) -> bool:  # type: ignore[type-arg]
     """Return whether each question of an AskUserQuestion call, and each option, has a text of its own.
 
-    Blanks are no difference that a human sees, and unpaired surrogates cannot be stored.
+    A human does not see differences in blanks, and unpaired surrogates cannot be stored.
     """
     try:
         items = tool_input["questions"]
@@ -327,7 +327,7 @@ def guard(call: dict, orders: dict) -> dict | None:  # type: ignore[type-arg]
 
 
 def outside(path: str, real: str, workspace: str) -> str:
-    """Return the reason for refusing to write a file, really at `real`, that is no part of a result."""
+    """Return the reason for refusing to write a file, at the resolved path `real`, outside of any result."""
     leads_to = "" if real == path else f" ({real})"
     return (
         f"{path}{leads_to} was not written: it is outside the workspace of this task, {workspace}, and so no "

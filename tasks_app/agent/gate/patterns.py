@@ -1,4 +1,4 @@
-"""Patterns of tool calls; `path_patterns.py` has those of files.
+"""Patterns of tool calls. Patterns of files are in `path_patterns.py`.
 
 Standard library only: the gate's program loads this file too.
 """

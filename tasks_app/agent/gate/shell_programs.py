@@ -32,7 +32,7 @@ CONTAIN_COMMAND = {
     "tmux", "screen", "start-stop-daemon", "at", "batch", "ip", "script", "gdb", "cpulimit", "fdfind",
     "nerdctl", "docker-compose", "conda", "micromamba", "cgexec", "perf", "nix", "bun",
 }  # fmt: skip
-#: After these words another command begins; after those of the first set always, after the others maybe.
+#: Another command begins after these words: always after the first set, maybe after the second.
 BEFORE_COMMAND = {"-exec", "-execdir", "-ok", "-okdir", "foreach"}
 BEFORE_KNOWN_COMMAND = {*BEFORE_COMMAND, "exec", "run", "--"}
 SHELLS = {"bash", "sh", "dash", "zsh", "ksh", "mksh", "fish", "ash", "csh", "tcsh", "rbash", "pwsh"}

@@ -146,7 +146,7 @@ class _Reader(WordReader):
         return True
 
     def _read_redirection_target(self, redirection: str) -> None:
-        """Read the file's name, which is no word of the command. A here-string is the command's input."""
+        """Read the file's name, which is not a word of the command. A here-string is the command's input."""
         while self.at < len(self.text) and self.text[self.at] in BLANKS:
             self.at += 1
         if self.at < len(self.text) and not _OPERATOR.match(self.text, self.at):

@@ -37,8 +37,8 @@ _ESCAPED_IN_DOUBLE_QUOTES = re.compile(r"\\([$`\"\\\n])")
 def plain_commands(line: str) -> list[list[str]] | None:
     """Return the commands of a line, as words, if bash changes nothing in any of them; None otherwise.
 
-    There is no guess in them: an expansion, a substitution, a pattern of file names, a redirection, a pipe, a
-    here-document, a group or a comment anywhere in the line makes it None.
+    Nothing in them is guessed: an expansion, a substitution, a pattern of file names, a redirection, a pipe,
+    a here-document, a group or a comment anywhere in the line makes it None.
     """
     commands: list[list[str]] = [[]]
     at, in_word = 0, False

@@ -19,7 +19,7 @@ _PORT = re.compile(r":([0-9]*)\Z")
 
 
 def normalised_urls(text: str) -> Iterator[str]:
-    """Yield the normalised spellings of the URL, each with http and with https; none if it is no web URL.
+    """Yield the normalised spellings of the URL, each with http and with https; none if it is not a web URL.
 
     They contain neither a user name, nor a fragment, nor a default port. An international host name is
     yielded in both its forms.

@@ -41,7 +41,7 @@ class Refused(Exception):
 
 @dataclass(frozen=True)
 class RunLimits:
-    """What a run may use. `model` is the step's setting, "" for any model.
+    """Limits of a run. `model` is the step's setting, "" for any model.
 
     `max_cost_usd` is what is left for the run, None for no limit. Without `reaches_out` requests that make
     the API itself fetch something are refused.
@@ -93,7 +93,7 @@ class Exchange:
 
     @property
     def usage(self) -> Usage:
-        """What it has used so far according to the response, or estimated if that was cut."""
+        """Usage so far according to the response, estimated if the response was cut."""
         if self.response is None:
             estimate = {"input_tokens": self.body_bytes // 4} if self.sent else {}
             return usage_of(self.model, estimate)
@@ -159,7 +159,7 @@ class RunMeter:
     def admit(self, request: RequestReader) -> Exchange | None:
         """Begin to count a request. Return None if it must wait until others have ended. Raises Refused.
 
-        Several requests at once must not spend the same dollars, also not those of other runs with the same
+        Several requests at once must not spend the same dollars, nor may other runs with the same
         budget: each except the first must fit into what the others leave over, even if they cost as much as
         they can. The first one is admitted while any dollars are left, and ends when they are spent
         (`check_dollars`). It is only called by the proxy's thread.
@@ -278,8 +278,8 @@ RESET = re.compile(r"anthropic-ratelimit-.+-reset")
 def reset_time(headers: Mapping[str, str], *, now: datetime) -> datetime | None:
     """Return the latest time that a 429 names, from `now` to `LONGEST` later, or None if it names no time.
 
-    That is `retry-after`, or the reset of an allowance of which nothing remains. Values that are no time are
-    ignored. `now` is in UTC, and so is the result.
+    That is `retry-after`, or the reset of an allowance of which nothing remains. Other values are ignored.
+    `now` is in UTC, and so is the result.
     """
     lower = {name.lower(): value.strip() for name, value in headers.items()}
     found = [_parse_retry_after(lower.get("retry-after", ""), now)]

@@ -199,7 +199,7 @@ class RequestReader:
             self._read_block(self._path[4:], text)
 
     def _read_block(self, path: list[str], text: str) -> None:
-        """Read a text of a block of a message. A text that is too long is no notice of the program."""
+        """Read a text of a block of a message. A text that is too long is not a notice of the program."""
         if path == ["id"] and text in self.calls:
             self.made.add(text)
         elif path == ["tool_use_id"] and text in self.calls:

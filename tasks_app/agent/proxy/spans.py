@@ -116,7 +116,7 @@ Value = str | int | float | bool
 
 
 class RunSpans:
-    """Takes the spans that one run sends to the proxy, and passes those on that are its own.
+    """Takes the spans that one run sends to the proxy, and passes on the run's own.
 
     `context` is that of the run. `keep` gets what is passed on, in the thread of the proxy: it must not wait.
     """

@@ -1,4 +1,4 @@
-"""What a repository needs to be worked on: settings, a first task, permissions, prompts. Free of Django."""
+"""The files that a repository needs: settings, a first task, permissions, prompts. Free of Django."""
 
 from tasks_app.config.starter.files import (
     Choices,

@@ -34,7 +34,7 @@ _CHECK_TO_BE_FILLED_IN = (
 
 @dataclass(frozen=True)
 class Choices:
-    """What is wanted besides the settings and a first task.
+    """Files that are wanted besides the settings and a first task.
 
     With `schema`, a copy of the JSON Schema is put beside cat-herder.yaml, which then names it: a relative
     path is all that an editor finds without a network and on everybody's machine.

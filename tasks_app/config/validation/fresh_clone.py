@@ -1,4 +1,4 @@
-"""What a task's workspace lacks, because it is a fresh clone: warnings with what to write (M5).
+"""Warn of what a task's workspace lacks as a fresh clone, with what to write (M5).
 
 Each warning says what is missing and which lines of `cat-herder.yaml` bring it. Nothing here is an error: a
 task may not need it.

@@ -1,4 +1,4 @@
-"""What git says about a folder: whether tasks can start from it, and what they would not see.
+"""Check with git whether tasks can start from a folder, and what they would not see.
 
 Looking runs nothing of the repository's own: its hooks, watchers and filters are switched off.
 """

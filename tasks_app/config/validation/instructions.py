@@ -1,4 +1,4 @@
-"""What Claude Code would read of a repository and agents of the portal do not get (P4, R5)."""
+"""Find files that Claude Code would read and agents of the portal do not get (P4, R5)."""
 
 from __future__ import annotations
 

@@ -127,7 +127,7 @@ def _wrong(line: int, key: str, message: str) -> ConfigInvalid:
 
 
 def _replace(path: Path, text: str) -> None:
-    """Written beside and moved there: whoever is interrupted leaves no half file behind."""
+    """Write a temporary file and rename it, so that an interruption leaves no partial file."""
     try:
         path.parent.mkdir(exist_ok=True)
         mode = path.stat().st_mode & 0o777 if path.exists() else 0o644

@@ -62,7 +62,7 @@ def report_on(context: RepositoryContext, findings: Iterable[Finding] = ()) -> R
 def why_it_may_ask(
     settings: SettingsFile, tasks: Sequence[TaskFile], context: RepositoryContext
 ) -> str | None:
-    """Return where a threshold above 0 comes from, as the rest of a sentence; None if there is none."""
+    """Return where a threshold above 0 comes from, as the rest of a sentence; None without one."""
     project = settings.threshold
     if project:
         line = settings.line_of(("interactionThreshold",))
@@ -153,7 +153,7 @@ def validate_commit(
     threshold: int = 0,
     toolchains: Mapping[str, str] | None = None,
 ) -> Report:
-    """Return everything that is wrong with a commit. The other values are those of the installation.
+    """Return everything that is wrong with a commit. The other values come from the installation.
 
     Raises WorkspaceError if the commit cannot be read.
     """

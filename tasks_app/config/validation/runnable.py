@@ -1,4 +1,4 @@
-"""What would run: scripts of package.json, targets of a Makefile, and the programs that checks name."""
+"""Check what would run: scripts of package.json, targets of a Makefile, programs that checks name."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def make_targets(makefile: str) -> frozenset[str] | None:
 
 
 def _split(options: list[Word]) -> tuple[str, list[str]]:
-    """Return the folder that the options lead to, and the words that are no options."""
+    """Return the folder that the options lead to, and the words that are not options."""
     folder = _option_value(options, _INTO_FOLDER)
     plain = [word for word in options if word is not None and not word.startswith("-")]
     return folder or ".", plain
@@ -135,7 +135,7 @@ Word = str | None
 _BEYOND = re.compile(r"<<|\w[ \t]*\([ \t]*\)|(?<![\w-])(?:case|select|function|coproc)[ \t]")
 #: After these the next word is a command again.
 _LEADING = {*KEYWORDS, "time", "exec", "command", "env", "nohup", "builtin"}
-#: After these come words that are no commands, up to the end of the command.
+#: The words after these, up to the end of the command, are not commands.
 _SKIPPED = {"for", "in"}
 
 

@@ -145,7 +145,7 @@ class RawStep:
 
 @dataclass(frozen=True)
 class SettingsFile:
-    """What `cat-herder.yaml` says, as far as it can be read; `document` is None when it is no YAML."""
+    """The readable contents of `cat-herder.yaml`; `document` is None if it is not YAML."""
 
     document: YamlDocument | None
     findings: tuple[Finding, ...]
@@ -157,7 +157,7 @@ class SettingsFile:
 
     @property
     def task_folder(self) -> str | None:
-        """None if what is written there is no folder of the repository."""
+        """None if the written value is not a folder of the repository."""
         faulty = any(one.problem.key == "taskFolder" for one in self.findings)
         return None if faulty else str(self.values.get("taskFolder", DEFAULT_TASK_FOLDER))
 
@@ -171,7 +171,7 @@ class SettingsFile:
 
     @property
     def threshold(self) -> int | None:
-        """Return the project's interaction threshold; None if it has none, or none that is right."""
+        """Return the project's interaction threshold; None if it is missing or invalid."""
         value = self.values.get("interactionThreshold")
         return value if isinstance(value, int) and threshold_fault(value) is None else None
 

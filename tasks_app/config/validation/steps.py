@@ -1,4 +1,4 @@
-"""What the steps of pipelines need beyond `cat-herder.yaml`: prompts, programs, tools, models (P2, P5)."""
+"""Check what steps need beyond `cat-herder.yaml`: prompts, programs, tools, models (P2, P5)."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def step_findings(settings: SettingsFile, context: RepositoryContext) -> Iterato
 
 
 def unknown_model(name: object) -> str | None:
-    """Return why a model's name looks wrong; None if it looks right, or is no name at all."""
+    """Return why a model's name looks wrong; None if it looks right or is not a name."""
     if not isinstance(name, str) or _MODEL.fullmatch(name) or _FOREIGN_MODEL.fullmatch(name):
         return None
     hint = did_you_mean(name, ("opus", "sonnet", "haiku"))
@@ -185,7 +185,7 @@ def _through_a_link(path: str, context: RepositoryContext) -> bool:
 
 @dataclass(frozen=True)
 class TaskFile:
-    """A task file with its faults; `threshold` is its own, None if it has none that is right."""
+    """A task file with its faults; `threshold` is its own, None if missing or invalid."""
 
     name: str
     findings: tuple[Finding, ...]
@@ -224,7 +224,7 @@ def read_task_files(settings: SettingsFile, context: RepositoryContext) -> list[
 def _markdown_names(root: Path, folder: str) -> Iterator[str]:
     for place, folders, files in os.walk(root / folder):
         folders[:] = sorted(name for name in folders if not name.startswith(("_", ".")))
-        # A folder of that name is no task, but somebody meant it to be one.
+        # A folder of that name is not a task, but was meant to be one.
         for name in sorted([*files, *(name for name in folders if name.endswith(".md"))]):
             if name.endswith(".md") and not name.startswith(("_", ".")):
                 yield (Path(place) / name).relative_to(root).as_posix()

@@ -182,7 +182,7 @@ def _reply_as_told(question: Question, options: dict[str, Any], *, by: Principal
 
 
 def _earlier_answers(question: Question) -> list[EarlierAnswer]:
-    """Return the earlier answer to each item, which was the same. Raises BadInput if one has none."""
+    """Return the same answer as before to each item. Raises BadInput if an item has no earlier answer."""
     same, taken = [one for one in find_similar_answers(question) if one.same], []
     for item in question.items:
         found = next((one for one in same if str(item["question"]) in one.answers), None)

@@ -102,7 +102,7 @@ def _find_by_id(options: dict[str, Any], principal: Principal, project: Project 
 
 
 def say_forecast(known: HasForecast, screen: Screen) -> None:
-    """Print what is known; nothing if there are no figures and no budgets."""
+    """Print what is known; nothing without figures and budgets."""
     if sentence := _forecast_sentence(known.forecast):
         screen.say(sentence)
     _say_budget("Project budget", known.budgets.project, screen)
