@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Any, NamedTuple
 
@@ -81,16 +81,18 @@ def _joined(*paragraphs: str) -> str:
 
 @dataclass(frozen=True)
 class Title:
-    """The title of a card in lists: the headers of its items, and its question or their number.
+    """The title of a card in lists: what its first question asks, with its header.
 
-    `before` and `after` are what the sentence needs to be understood, in the order of the text.
+    `before` and `after` are what the sentence needs to be understood, in the order of the text. `more`: how
+    many other questions it has, and `also` their headers.
     """
 
-    headers: tuple[str, ...]
+    header: str
     asked: str
     before: str = ""
     after: str = ""
-    several: bool = False
+    more: int = 0
+    also: tuple[str, ...] = ()
 
     @property
     def sentence(self) -> str:
@@ -98,24 +100,33 @@ class Title:
         return " ".join(filter(None, (self.before, self.asked, self.after)))
 
     def __str__(self) -> str:
-        parts = [", ".join(self.headers), self.sentence]
-        return ": ".join(filter(None, reversed(parts) if self.several else parts))
+        return ": ".join(filter(None, (self.header, self.sentence))) + (
+            f" ({self.others})" if self.more else ""
+        )
+
+    @property
+    def others(self) -> str:
+        """What it asks besides, such as `and 2 more: Columns, Name`; empty for a single question."""
+        return ": ".join(filter(None, (f"and {self.more} more", ", ".join(self.also)))) if self.more else ""
 
 
 def title_of(items: Sequence[Item]) -> Title:
     """Return the title of a card. A sentence that cannot stand alone keeps the one before it, or the next."""
-    headers = tuple(str(item["header"]) for item in items if item.get("header"))
-    if len(items) != 1:
-        return Title(headers, f"{len(items)} questions", several=True)
+    if not items:
+        return Title("", "")
+    if len(items) > 1:
+        also = tuple(str(item["header"]) for item in items[1:] if item.get("header"))
+        return replace(title_of(items[:1]), more=len(items) - 1, also=also)
+    header = str(items[0].get("header") or "")
     before, asked, after = parts_of_question(str(items[0].get("question", "")))
     if len(asked.split()) >= _FEWEST_WORDS and not _POINTS_BACK.search(asked):
-        return Title(headers, asked)
+        return Title(header, asked)
     if not before:
         following = after.partition("\n\n")[0]
-        return Title(headers, asked, after="" if _STRUCTURE.match(following) else following)
+        return Title(header, asked, after="" if _STRUCTURE.match(following) else following)
     nearest = before.rpartition("\n\n")[2]
     last = "" if _STRUCTURE.match(nearest) else _sentences(nearest[-_MOST_READ:])[-1]
-    return Title(headers, asked, before=last if last == before else f"… {last}".strip())
+    return Title(header, asked, before=last if last == before else f"… {last}".strip())
 
 
 def _sentences(text: str) -> list[str]:

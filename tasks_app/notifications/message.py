@@ -248,8 +248,15 @@ def headline_of(transition: Transition, question: Question | None) -> str:
     """Return the headline of a notice: the open question, or why the task or its sequence failed."""
     text = str(question.title) if question else ""
     if event_type_of(transition) == EventType.FAILED:
-        text = (stopped_sequence(transition) or transition.task).failure
+        text = _failure_line((stopped_sequence(transition) or transition.task).failure)
     return storable_text(one_line(text, _MAX_HEADLINE))
+
+
+def _failure_line(failure: str) -> str:
+    """Return the reason of a failure, and the last line of the output below it, in one line."""
+    reason, _, output = failure.strip().partition("\n")
+    last = output.rstrip().rpartition("\n")[2].strip()
+    return f"{one_line(reason, _MAX_HEADLINE // 2).rstrip('.:')}: {last}" if last else reason
 
 
 def review_headline(review: Review) -> str:

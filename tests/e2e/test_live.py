@@ -17,6 +17,8 @@ from tests.waiting import wait_until
 
 pytestmark = pytest.mark.browser
 
+ASKED = "Separator: Comma or semicolon? (and 1 more: Name)"
+
 #: The task halts as a worker would halt it: what is told hangs on that row.
 HALT = """
 Transition.objects.create(task=task, source="running", target="waiting_for_input")
@@ -47,7 +49,7 @@ def test_a_question_that_comes_elsewhere_is_a_quiet_toast(portal: UpPortal, sign
     task, _ = ask(portal)
 
     toast = page.locator("#toasts .toast")
-    expect(toast).to_contain_text("2 questions: Separator, Name")
+    expect(toast).to_contain_text(ASKED)
     expect(toast).to_contain_text("sample › Export customers")
     assert page.evaluate("document.activeElement.id") == "id_text"
     expect(page.locator("#bell")).to_have_text(re.compile(r"^\s*1\s*$"))
@@ -55,7 +57,7 @@ def test_a_question_that_comes_elsewhere_is_a_quiet_toast(portal: UpPortal, sign
     toast.get_by_role("button", name="Dismiss").click()
     expect(toast).to_have_count(0)
     page.goto(f"{portal.url}/notices/")
-    page.get_by_role("link", name="2 questions: Separator, Name").first.click()
+    page.get_by_role("link", name=ASKED).first.click()
     page.wait_for_url(f"{portal.url}/tasks/{task}/")
 
 
@@ -148,7 +150,7 @@ def test_a_tab_in_the_background_tells_the_browser_once(portal: UpPortal, sign_i
     page.evaluate("document.body.dispatchEvent(new CustomEvent('catherder:refresh'))")
     page.wait_for_load_state("networkidle")
     ((title, body, tag),) = page.evaluate("window.told")
-    assert title == "sample › Export customers" and body == "2 questions: Separator, Name"
+    assert title == "sample › Export customers" and body == ASKED
     assert tag.startswith("catherder-notice-")
 
 
@@ -275,7 +277,7 @@ def test_without_a_socket_the_page_polls_and_toasts_come_too(portal: UpPortal, s
     page.goto(f"{portal.url}/notices/")
     expect(page.locator("#connection")).to_be_visible()
     ask(portal)
-    expect(page.locator("#toasts .toast")).to_contain_text("2 questions: Separator, Name")
+    expect(page.locator("#toasts .toast")).to_contain_text(ASKED)
 
 
 def test_a_login_that_ended_leads_to_the_login_but_keeps_what_was_typed(

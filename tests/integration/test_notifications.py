@@ -173,6 +173,16 @@ def test_transitions_of_tasks_are_announced_and_those_of_steps_are_not() -> None
     assert Notice.objects.get(user=user).step == step.name
 
 
+def test_the_notice_of_a_failed_check_names_it_and_its_last_line_of_output() -> None:
+    task = TaskFactory.create(phase=Phase.RUNNING)
+    user = member(task, subscriptions=EVERYTHING)
+    output = "\n".join([*(f"line {number}" for number in range(200)), "2 of 9 tests failed", ""])
+    move(task, Phase.FAILED, failure=f"“make test” ended with exit code 2.\n{output}")
+    create_notifications()
+    said = Notice.objects.get(user=user).headline
+    assert said == "“make test” ended with exit code 2: 2 of 9 tests failed"
+
+
 def test_nobody_is_notified_of_what_they_did_themselves() -> None:
     task = TaskFactory.create(phase=Phase.CANCELLED)
     one, other = member(task, subscriptions=EVERYTHING), member(task, subscriptions=EVERYTHING)

@@ -67,7 +67,7 @@ def test_h3_a_question_in_a_list_says_what_it_is_about(reader: User, place: str)
     halted(QuestionFactory.create(items=[BACK, OTHER]), reader)
     shown = words(page(reader, place))
     assert re.search("Rounding:? The bank rounds up[.] Is this right for us[?]", shown), shown
-    assert "2 questions: Rounding, Columns" in shown, shown
+    assert re.search(r"Is this right for us[?] [(]?and 1 more: Columns", shown), shown
 
 
 @pytest.mark.parametrize(

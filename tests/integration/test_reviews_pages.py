@@ -74,9 +74,11 @@ def test_v5_changes_are_requested_and_fetched_only_once_there_are_some(browser: 
 
     Task.objects.update(phase=Phase.WAITING_FOR_INPUT)
     assert offered() == (True, True)
+    assert "waits for an answer" in diff_page(browser, task), "why it cannot be approved"
     Task.objects.update(head_commit=task.base_commit)
     Step.objects.update(kind=StepKind.CLARIFY)
     assert offered() == (False, False)
+    assert 'id="review-form"' not in diff_page(browser, task, "?step=1"), "there is nothing to review"
     Task.objects.update(phase=Phase.DONE)  # then a person may say that something is missing
     assert offered() == (True, False)
     Task.objects.update(phase=Phase.CANCELLED)  # the service refuses it

@@ -156,11 +156,16 @@ def test_a_question_shows_every_part(browser: Client) -> None:
     run = RunFactory.create()
     items = [{"question": f"{name}?\n\nWith context."} for name in ("<Colour>", "`Size`", "Shape")]
     (asked,) = say(run, (EventKind.QUESTION, {"number": 1, "question": "<Colour>?", "items": items}))
-    text = part(browser, run.step.task)
+    text = re.sub(r">\s+<", "><", part(browser, run.step.task))
     for whole in ("&lt;Colour&gt;?", "<code>Size</code>?", "Shape?"):
         rest = text.partition(f'<li><p class="said">{whole}</p>')[2]
         assert "With context." in rest.partition("</li>")[0], "nothing is cut"
     assert event_summary(Event.objects.get(pk=asked)) == "<Colour>? and 2 more"
+    (cut, long) = say(
+        run, (EventKind.TEXT, {"text": "I do:\n\n1. This."}), (EventKind.TEXT, {"text": "word " * 90})
+    )
+    assert event_summary(Event.objects.get(pk=cut)) == "I do: …"
+    assert event_summary(Event.objects.get(pk=long)).endswith("word …"), "no word is cut"
 
 
 def test_what_a_human_turned_down_is_no_failure(browser: Client) -> None:

@@ -162,8 +162,9 @@ CURRENCY = {**item("Which currency do amounts without a sign have?"), "header": 
         ([item("Which holds?\n\n* The bank's.\n* Ours.")], "Which holds?"),
         ([item("The bank is closed. Which currency do amounts without a sign have?")],
          "Which currency do amounts without a sign have?"),
-        ([CURRENCY, {**item("Is this right?"), "header": "Rounding"}], "2 questions: Currency, Rounding"),
-        ([item("A?"), item("B?"), item("C?")], "3 questions"),
+        ([CURRENCY, {**item("Is this right?"), "header": "Rounding"}],
+         "Currency: Which currency do amounts without a sign have? (and 1 more: Rounding)"),
+        ([item("A?"), item("B?"), item("C?")], "A? (and 2 more)"),
     ],
 )  # fmt: skip
 def test_h3_the_title_of_a_card_says_what_it_is_about(items: list[dict[str, Any]], title: str) -> None:

@@ -229,6 +229,10 @@ class Card:
         return [(_DECIDED[event.kind], event.decision) for event in rows]
 
     @property
+    def title_id(self) -> str:
+        return f"question-{self.question.pk}-title"
+
+    @property
     def undo_seconds(self) -> float:
         """How long the reader can still take the answer back; 0 if not at all."""
         until = undo_until(self.question) if self.may_undo else None

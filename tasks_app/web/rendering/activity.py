@@ -229,9 +229,12 @@ def event_summary(event: Event) -> str:
         verdict = "passed" if payload.get("passed") else "failed"
         return str(payload.get("problem") or f"check {payload.get('check', '')}: {verdict}")
     text = str(payload.get("text") or payload.get("question") or payload.get("subtype") or "")
-    first = strip_controls(text).strip().split("\n", 1)[0]
+    first, _, rest = strip_controls(text).strip().partition("\n")
     more = len(_list(payload.get("items"))) - 1
-    return (first if len(first) <= 200 else first[:200] + " …") + (f" and {more} more" if more > 0 else "")
+    if len(first) > 200:
+        first = first[:200].rpartition(" ")[0] or first[:200]
+        rest = "cut"
+    return first + (" …" if rest else "") + (f" and {more} more" if more > 0 else "")
 
 
 def entry_of(event: Event, *, whole: bool = False) -> Entry:

@@ -134,6 +134,7 @@ def _list_context(request: HttpRequest, compared: Comparison) -> dict[str, Any]:
         "changes": changes,
         "tree": tree_rows([(one.file.path, one) for one in listed]),
         "elsewhere": threads.elsewhere(names),
+        "has_result": has_result,
         "may_request_changes": has_result and why_not_change(task) is None,
         "review": _review(request, compared, has_result=has_result),
     }
