@@ -76,7 +76,8 @@ def _question(name: str, given: Mapping[str, Any], workspace: Path) -> str:
     if name == "Bash":
         return f"{ALLOW_COMMAND}\n\n`{_in_one_line(str(given.get('command', '')))}`"
     if path := given.get("file_path") or given.get("notebook_path"):
-        does = "Write" if name == "Write" else "Edit" if "Edit" in name else f"Use {name} on"
+        verbs = {"Write": "Write", "Edit": "Edit", "MultiEdit": "Edit", "NotebookEdit": "Edit"}
+        does = verbs.get(name, f"Use {name} on")
         call = f"{does} `{_in_one_line(str(path).removeprefix(f'{workspace}/'))}`"
     elif name == "WebFetch":
         call = f"Fetch `{_in_one_line(str(given.get('url', '')))}`"

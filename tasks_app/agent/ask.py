@@ -62,7 +62,9 @@ def main(arguments: list[str] | None = None) -> int:
         return _spool_question(ask, given)
     if given.command == "reply":
         return _send_reply(reply, given)
-    return _show_decisions(given) if given.command == "decisions" else _note_unfit(unfit, given)
+    if given.command == "decisions":
+        return _show_decisions(given)
+    return _note_unfit(unfit, given)
 
 
 def _spool_question(parser: argparse.ArgumentParser, given: argparse.Namespace) -> int:

@@ -23,7 +23,9 @@ def bundled_cli() -> Path:
     """
     sdk = find_spec("claude_agent_sdk")
     bundled = Path(sdk.origin if sdk and sdk.origin else "").parent / "_bundled" / "claude"
-    return bundled if bundled.exists() else Path(shutil.which("claude") or bundled)
+    if bundled.exists():
+        return bundled
+    return Path(shutil.which("claude") or bundled)
 
 
 # Starting the agent's program in place of what the SDK would start.

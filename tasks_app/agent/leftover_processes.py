@@ -93,7 +93,9 @@ def _claim_in(variables: list[bytes]) -> Claim | None:
     prefix = f"{_CLAIM_VARIABLE}=".encode()
     value = next((entry.removeprefix(prefix) for entry in variables if entry.startswith(prefix)), b"")
     task_id, _, epoch = value.partition(b":")
-    return Claim(int(task_id), int(epoch)) if task_id.isdigit() and epoch.isdigit() else None
+    if task_id.isdigit() and epoch.isdigit():
+        return Claim(int(task_id), int(epoch))
+    return None
 
 
 def _environment(pid: int) -> bytes:

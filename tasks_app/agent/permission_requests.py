@@ -40,7 +40,9 @@ def permission_for(order: RunOrder, placement: Placement = UNCHANGED) -> CanUseT
     ) -> PermissionResultAllow | PermissionResultDeny:
         asked_because = context.decision_reason or ""
         reason = refusal_of(order, tool, tool_input, asked_because=asked_because, placement=placement)
-        return PermissionResultDeny(message=reason) if reason else PermissionResultAllow()
+        if reason:
+            return PermissionResultDeny(message=reason)
+        return PermissionResultAllow()
 
     return can_use_tool
 
@@ -58,14 +60,18 @@ def refusal_of(
     `asked_because` is the reason that the agent's program gave, or "".
     """
     protected = _PROTECTED.match(asked_because)
-    path = str(tool_input.get(WRITING[tool], "")) if tool in WRITING else protected[1] if protected else ""
+    path = protected[1] if protected else ""
+    if tool in WRITING:
+        path = str(tool_input.get(WRITING[tool], ""))
     if tool == "Bash" and is_own_command(str(tool_input.get("command", ""))):
         return ""
     if is_planning(order):
         reason = (
             f"{tool} was not used: this step plans first, and changes nothing before its plan is approved."
         )
-        return f"{reason} Commands that only read are run." if tool == "Bash" else reason
+        if tool == "Bash":
+            return f"{reason} Commands that only read are run."
+        return reason
     if refused := _tool_refusal(order, tool, tool_input, placement):
         return refused
     if path:

@@ -322,7 +322,9 @@ def _blocks(body: Message) -> list[Message]:
     content = body.get("content")
     if isinstance(content, str):
         return [{"type": "text", "text": content}]
-    return [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []
+    if isinstance(content, list):
+        return [block for block in content if isinstance(block, dict)]
+    return []
 
 
 def _result_text(content: Any) -> str:

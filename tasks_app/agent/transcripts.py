@@ -37,7 +37,9 @@ class OwnSession:
         return self._store.load_transcript(key) if self._is_own(key) else None
 
     def transcript_subpaths(self, key: Key) -> list[str]:
-        return self._store.transcript_subpaths(key) if self._is_own(key) else []
+        if self._is_own(key):
+            return self._store.transcript_subpaths(key)
+        return []
 
     def _is_own(self, key: Key) -> bool:
         return all(key[name] == value for name, value in self._own.items())
@@ -211,7 +213,9 @@ def was_read(transcript: Transcript, tool_use_id: str) -> bool:
 def _call_result(result: dict[str, Any]) -> CallResult:
     if was_broken_off(_content_text(result.get("content"))):
         return CallResult.BROKEN_OFF
-    return CallResult.ERROR if result.get("is_error") is True else CallResult.GOOD
+    if result.get("is_error") is True:
+        return CallResult.ERROR
+    return CallResult.GOOD
 
 
 def has_prompt(transcript: Transcript, prompt: str) -> bool:
@@ -239,7 +243,9 @@ def deferred_calls(transcript: Transcript) -> list[str]:
 def _message_blocks(entry: dict[str, Any]) -> list[dict[str, Any]]:
     message = entry.get("message")
     content = message.get("content") if isinstance(message, dict) else None
-    return [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []
+    if isinstance(content, list):
+        return [block for block in content if isinstance(block, dict)]
+    return []
 
 
 def _content_text(content: Any) -> str:

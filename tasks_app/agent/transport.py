@@ -59,7 +59,9 @@ class ObservedTransport(SubprocessCLITransport):
         """Return the exit code of a process that reads no more; None if it does not end."""
         with suppress(TimeoutError):
             async with asyncio.timeout(EXIT_SECONDS):
-                return await self._process.wait() if self._process is not None else None
+                if self._process is not None:
+                    return await self._process.wait()
+                return None
         return None
 
     def read_messages(self) -> AsyncIterator[dict[str, Any]]:

@@ -146,7 +146,9 @@ class Register:
 
 def most_connections(wanted: int, files: int) -> int:
     """Return the maximum number of connections for a limit of open files, which can be RLIM_INFINITY."""
-    return wanted if files == resource.RLIM_INFINITY else max(FEWEST, min(wanted, files - OTHER_FILES))
+    if files == resource.RLIM_INFINITY:
+        return wanted
+    return max(FEWEST, min(wanted, files - OTHER_FILES))
 
 
 @cache

@@ -99,7 +99,9 @@ def _scheme(scope: Message, told: Sequence[str]) -> str:
     scheme: str = told[-1].strip().lower() if told else ""
     if scheme not in {"http", "https", "ws", "wss"}:
         return str(scope.get("scheme", "http"))
-    return scheme.replace("http", "ws") if scope["type"] == "websocket" else scheme
+    if scope["type"] == "websocket":
+        return scheme.replace("http", "ws")
+    return scheme
 
 
 def parsed_address(text: str) -> Address | None:
@@ -110,5 +112,7 @@ def parsed_address(text: str) -> Address | None:
         text = text.partition(":")[0]
     with suppress(ValueError):
         address = ip_address(text.partition("%")[0])
-        return (address.ipv4_mapped or address) if isinstance(address, IPv6Address) else address
+        if isinstance(address, IPv6Address):
+            return address.ipv4_mapped or address
+        return address
     return None

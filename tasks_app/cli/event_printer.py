@@ -63,7 +63,9 @@ class SetupPrinter:
         running = f"setup is running ({seconds})"
         if not self._screen.is_terminal and time.monotonic() - self._said_at >= _SILENT_SECONDS:
             self._say("·", f"is running ({seconds})", style="dim")
-        return f"{running}: {_in_one_line(setup.current)}" if setup.current else f"{running} …"
+        if setup.current:
+            return f"{running}: {_in_one_line(setup.current)}"
+        return f"{running} …"
 
     def _print_end(self, setup: Setup) -> None:
         mark, style = ("✓", "green") if setup.outcome == SetupOutcome.DONE else ("✗", "red")

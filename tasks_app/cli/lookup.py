@@ -47,7 +47,9 @@ def acting_user(username: str | None) -> User:
 
 def acting_user_or_none(username: str | None) -> User | None:
     """Return the acting user, or None if no users exist yet."""
-    return acting_user(username) if username or User.objects.exists() else None
+    if username or User.objects.exists():
+        return acting_user(username)
+    return None
 
 
 def _find_user(username: str, *, where: str) -> User:
@@ -147,7 +149,9 @@ def find_unfinished_sequence(
     given = {name: value for name, value in wanted.items() if value is not None}
     newest = project.sequences.select_related("project").filter(folder=folder, **given).first()
     over = {Phase.DONE} if also_ended else ENDED
-    return newest if newest and newest.phase not in over else None
+    if newest and newest.phase not in over:
+        return newest
+    return None
 
 
 def find_question(text: str, *, principal: Principal) -> Question:

@@ -95,7 +95,9 @@ def _destination(setting: Setting) -> str:
 def chosen_project(options: dict[str, Any], principal: Principal) -> Project | None:
     """Return the project of `--project`. Raises BadInput if the user sees no such project."""
     name = options["project"]
-    return find_project(name, projects=projects_visible_to(principal)) if name else None
+    if name:
+        return find_project(name, projects=projects_visible_to(principal))
+    return None
 
 
 def creation_options(options: dict[str, Any]) -> dict[str, Any]:

@@ -62,7 +62,9 @@ class SequenceSession:
 
     def _current_task(self) -> Task | None:
         self._sequence.refresh_from_db()
-        return None if self._sequence.phase == Phase.DONE else current_task(self._sequence)
+        if self._sequence.phase == Phase.DONE:
+            return None
+        return current_task(self._sequence)
 
     def _introduce(self) -> None:
         sequence = self._sequence

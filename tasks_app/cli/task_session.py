@@ -103,7 +103,9 @@ class TaskSession:
             phase = self._print_news()
         self._print_outcome(phase)
         self._keyboard.discard_input()  # the shell must not run a partly typed answer as a command
-        return Exit.INTERRUPTED if self.left and phase not in ENDED else self._exit_code(phase)
+        if self.left and phase not in ENDED:
+            return Exit.INTERRUPTED
+        return self._exit_code(phase)
 
     def _follow(self, ctrl_c: CtrlC, prompt: Prompt) -> None:
         while True:
@@ -197,7 +199,9 @@ class TaskSession:
 
     def _exit_code(self, phase: Phase) -> Exit:
         """Return the code of the outcome. Scripts must not take a task that was finished early for done."""
-        return Exit.FAILED if self._task.finished_early else _EXIT_CODES.get(phase, Exit.INTERRUPTED)
+        if self._task.finished_early:
+            return Exit.FAILED
+        return _EXIT_CODES.get(phase, Exit.INTERRUPTED)
 
     def _print_outcome(self, phase: Phase) -> None:
         say, task = self._screen.say, self._task

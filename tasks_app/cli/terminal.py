@@ -186,7 +186,9 @@ def resolve_choice(item: Mapping[str, Any], typed: str) -> str:
         return typed
     parts = [part for part in typed.split(",") if part.strip()]
     picked = [_find_label(part, labels) for part in parts]
-    return ", ".join(dict.fromkeys(picked)) if picked and all(picked) else typed
+    if picked and all(picked):
+        return ", ".join(dict.fromkeys(picked))
+    return typed
 
 
 def amount_with_sign(typed: str) -> str:

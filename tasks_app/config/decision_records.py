@@ -110,11 +110,9 @@ def _merged(record: DecisionRecord, front: str) -> str:
     foreign = {key: value for key, value in _values_in(front).items() if key not in record.values}
     wanted = foreign | {key: value for key, value in record.values.items() if value is not None}
     # Not so for a mapping in braces, for example: then the keys of people are written anew.
-    return (
-        merged
-        if _values_in(merged) == wanted
-        else record.front_matter + (_dumped(foreign) if foreign else "")
-    )
+    if _values_in(merged) == wanted:
+        return merged
+    return record.front_matter + (_dumped(foreign) if foreign else "")
 
 
 def _blocks(front: str) -> Iterator[tuple[str, str]]:
@@ -284,7 +282,9 @@ def _why_not_in_force(status: str) -> str:
         found = _ENDED.search(words) if number == 0 else _ENDED.match(words.lstrip("*->_[]x() #\t"))
         if found:
             return "superseded" if found["superseded"] else found["other"].lower()
-    return "proposed" if lines and _NOT_DECIDED.search(lines[0]) else ""
+    if lines and _NOT_DECIDED.search(lines[0]):
+        return "proposed"
+    return ""
 
 
 def _first_thought(section: str) -> str:
@@ -318,7 +318,11 @@ def _table_fields(body: str) -> dict[str, str]:
                 continue
             # As a head, `| Status | Date |` names columns; `| Status | Accepted |` is a name and its value.
             is_column = is_head and len(below) == len(row) and below[0].lower().rstrip(":") not in _KEYS
-            value = below[column] if is_column else row[1] if column == 0 and len(row) == 2 else ""
+            value = ""
+            if is_column:
+                value = below[column]
+            elif column == 0 and len(row) == 2:
+                value = row[1]
             if value:
                 found[name] = value
     return found
@@ -331,7 +335,9 @@ _KEYS = frozenset(
 
 def _cells(line: str) -> list[str]:
     line = line.strip()
-    return re.split(r"(?<!\\)\|", line)[1:-1] if line.startswith("|") and line.endswith("|") else []
+    if line.startswith("|") and line.endswith("|"):
+        return re.split(r"(?<!\\)\|", line)[1:-1]
+    return []
 
 
 def _is_rule(row: list[str]) -> bool:

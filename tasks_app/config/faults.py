@@ -69,7 +69,9 @@ def shown(value: object) -> str:
     if isinstance(value, (list, tuple)):
         return "a list"
     text = json.dumps(value, ensure_ascii=False) if isinstance(value, (str, int, float)) else repr(value)
-    return text if len(text) <= _SHOWN_VALUE else text[: _SHOWN_VALUE - 1] + "…"
+    if len(text) <= _SHOWN_VALUE:
+        return text
+    return text[: _SHOWN_VALUE - 1] + "…"
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -155,7 +155,9 @@ class PipelineConfig(FileModel):
 
 
 def _as_pipeline(value: object) -> object:
-    return value if isinstance(value, (Mapping, PipelineConfig)) else {"steps": value}
+    if isinstance(value, (Mapping, PipelineConfig)):
+        return value
+    return {"steps": value}
 
 
 PipelineValue: TypeAlias = Annotated[
@@ -202,7 +204,9 @@ class ProjectConfig(RepositorySettings):
     @property
     def setup_in_effect(self) -> SetupConfig | None:
         """Return the setup with the network that it gets."""
-        return self.setup.within(network=self.network, limit=self.network_limit) if self.setup else None
+        if self.setup:
+            return self.setup.within(network=self.network, limit=self.network_limit)
+        return None
 
     def labels_of(self, step: StepConfig) -> tuple[str, ...]:
         """Return the labels that a worker must have to run the step."""

@@ -93,7 +93,9 @@ def _soft_limit(document: YamlDocument, limits: object) -> Iterator[Problem]:
 
 
 def _number(value: object) -> float | None:
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value)
+    return None
 
 
 def _default_pipeline(

@@ -84,7 +84,9 @@ class Limits(FileModel):
     def asks_at_cost_usd(self) -> float | None:
         """Return the soft cost limit; None without one, or if the hard limit is reached first."""
         soft = self.soft_cost_usd
-        return soft if soft and soft_limit_fault(soft, hard=self.max_cost_usd) is None else None
+        if soft and soft_limit_fault(soft, hard=self.max_cost_usd) is None:
+            return soft
+        return None
 
 
 def soft_limit_fault(soft: float | None, *, hard: float | None) -> str | None:
@@ -129,7 +131,9 @@ Publish: TypeAlias = Annotated[
 
 def publish_to_json(publish: PublishConfig | None) -> JsonObject | None:
     """Return how results are published, in the words of `cat-herder.yaml`; None if they are not."""
-    return publish.model_dump(mode="json", by_alias=True) if publish else None
+    if publish:
+        return publish.model_dump(mode="json", by_alias=True)
+    return None
 
 
 def publish_from_json(snapshot: Mapping[str, object]) -> PublishConfig:
@@ -153,7 +157,9 @@ def _one_or_more(values: tuple[str, ...]) -> tuple[str, ...]:
 
 def _check_cached_path(text: str) -> str:
     """Return a path in the workspace, or after `~/` in the home of the setup."""
-    return f"~/{check_path(text[2:])}" if text.startswith("~/") else check_path(text)
+    if text.startswith("~/"):
+        return f"~/{check_path(text[2:])}"
+    return check_path(text)
 
 
 CachedPath = Annotated[Text, AfterValidator(_check_cached_path)]

@@ -212,7 +212,9 @@ def _decimal_number(text: str) -> float:
 
 
 def _duration_in_words(value: object) -> str:
-    return duration_in_words(value) if isinstance(value, int) else value_in_words(value)
+    if isinstance(value, int):
+        return duration_in_words(value)
+    return value_in_words(value)
 
 
 FLAG = Kind(

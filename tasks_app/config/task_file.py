@@ -128,7 +128,9 @@ def with_settings(text: str, wanted: Mapping[str, object], *, where: str) -> str
             where=where,
         )
     missing = {key: value for key, value in wanted.items() if key not in written}
-    return _with_lines(_normalised(text, where=where), missing, where=where) if missing else text
+    if missing:
+        return _with_lines(_normalised(text, where=where), missing, where=where)
+    return text
 
 
 def _with_lines(text: str, settings: Mapping[str, object], *, where: str) -> str:
@@ -183,7 +185,9 @@ def _prose(body: str) -> Iterator[str]:
 
 def _bounded(title: str) -> str:
     words = strip_controls(title, one_line=True) or "Untitled task"
-    return words if len(words) <= MAX_TITLE else words[: MAX_TITLE - 1].rstrip() + "…"
+    if len(words) <= MAX_TITLE:
+        return words
+    return words[: MAX_TITLE - 1].rstrip() + "…"
 
 
 def _read_file(path: Path) -> str:

@@ -25,7 +25,9 @@ class WrittenPipeline:
 
     @property
     def steps(self) -> object:
-        return self.value.get("steps") if isinstance(self.value, dict) else self.value
+        if isinstance(self.value, dict):
+            return self.value.get("steps")
+        return self.value
 
     @property
     def publish(self) -> dict[str, object]:

@@ -191,7 +191,9 @@ class _Reading:
             return ""
         has_open_quote = any(node.value.count(quote) % 2 for quote in '"`')
         is_joined = not found["comment"][1:2].isspace()
-        return found["comment"][:_SHOWN_COMMENT] if has_open_quote or is_joined else ""
+        if has_open_quote or is_joined:
+            return found["comment"][:_SHOWN_COMMENT]
+        return ""
 
     def _sequence(self, node: yaml.SequenceNode, location: Location) -> list[object]:
         items = []

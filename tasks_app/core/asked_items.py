@@ -193,7 +193,9 @@ def says_same(item: Item, one: str, other: str) -> bool | None:
     (mine, are_options), (theirs, are_options_too) = _choices_in(item, one), _choices_in(item, other)
     if mine == theirs:
         return True
-    return False if are_options and are_options_too else None
+    if are_options and are_options_too:
+        return False
+    return None
 
 
 def answer_in_full(item: Item, answer: str) -> str:
@@ -208,7 +210,9 @@ def answer_in_full(item: Item, answer: str) -> str:
         label = without_recommended(part).strip()
         description = " ".join(described.get(label, "").split())
         texts.append(f"{label}: {description}" if description else label)
-    return texts[0] if len(texts) == 1 else "; ".join(text.removesuffix(".") for text in texts)
+    if len(texts) == 1:
+        return texts[0]
+    return "; ".join(text.removesuffix(".") for text in texts)
 
 
 def chosen_options(item: Item, answer: str) -> list[tuple[str, str]]:

@@ -50,7 +50,9 @@ def in_checkout() -> bool:
 
 def shipped_folder(name: str) -> Path:
     """Return a folder that ships with the portal: at the top of a checkout, in `tasks_app` when installed."""
-    return BASE_DIR / name if in_checkout() else BASE_DIR / "tasks_app" / name
+    if in_checkout():
+        return BASE_DIR / name
+    return BASE_DIR / "tasks_app" / name
 
 
 def default_data_dir(source: Mapping[str, str]) -> Path:

@@ -91,7 +91,9 @@ class WrongDataDirectory(CatHerderError):
 
 def machine_fault(error: BaseException | None) -> str:
     """Return a description if the error is a temporary one of the machine, else ""."""
-    return MACHINE_FAULTS.get(error.errno or 0, "") if isinstance(error, OSError) else ""
+    if isinstance(error, OSError):
+        return MACHINE_FAULTS.get(error.errno or 0, "")
+    return ""
 
 
 class IllegalMove(CatHerderError):

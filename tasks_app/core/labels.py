@@ -74,7 +74,9 @@ def labels_and_toolchains(labels: Iterable[str]) -> tuple[list[str], list[str]]:
 
 
 def _toolchain_in_words(name: str) -> str:
-    return f"the folder {name}" if name.startswith(("/", "~/")) else f"the toolchain {name}"
+    if name.startswith(("/", "~/")):
+        return f"the folder {name}"
+    return f"the toolchain {name}"
 
 
 def labels_in_words(labels: Iterable[str]) -> str:

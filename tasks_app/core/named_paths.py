@@ -45,4 +45,6 @@ def _names_in(text: str) -> Iterator[str]:
 def _path_inside(name: str) -> str:
     """Return the path without `./`; "" for one that is too long or has `..`: git fails if it leads out."""
     parts = [part for part in name.split("/") if part != "."]
-    return "" if ".." in parts or len(name) > _LONGEST else "/".join(parts).rstrip(".!")
+    if ".." in parts or len(name) > _LONGEST:
+        return ""
+    return "/".join(parts).rstrip(".!")

@@ -88,7 +88,9 @@ def _canonical_option(option: Mapping[str, Any]) -> list[str]:
 
 def _options(item: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     options = item.get("options")
-    return [one for one in options if isinstance(one, Mapping)] if isinstance(options, list) else []
+    if isinstance(options, list):
+        return [one for one in options if isinstance(one, Mapping)]
+    return []
 
 
 def texts_of(item: Mapping[str, Any], answer: str = "") -> list[str]:

@@ -135,4 +135,6 @@ class Usage:
 
 def main_model(by_model: Mapping[str, Usage]) -> str:
     """Return the model that cost most; empty if none was used."""
-    return max(by_model, key=lambda name: by_model[name].cost_usd) if by_model else ""
+    if by_model:
+        return max(by_model, key=lambda name: by_model[name].cost_usd)
+    return ""

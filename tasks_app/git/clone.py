@@ -263,7 +263,9 @@ class Workspace:
         if not self.has_usable_git():
             return "could not be read"
         problem = self._run_script(_CHECK_SCRIPT, sandbox=sandbox, home=home)
-        return f"lacks a part of its newest commit ({problem})" if problem else ""
+        if problem:
+            return f"lacks a part of its newest commit ({problem})"
+        return ""
 
     def renew_git(self, recorded: str, *, why: str, sandbox: Sandbox, below: str = "") -> str:
         """Give the clone a new `.git` at the commit `recorded`; files stay. Return a note on the loss.

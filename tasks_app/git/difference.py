@@ -67,7 +67,9 @@ class ChangedFile:
     @property
     def version(self) -> str:
         """An id of the new content and its mode."""
-        return self.new_blob if self.new_mode in ("", _FILE) else f"{self.new_blob} {self.new_mode}"
+        if self.new_mode in ("", _FILE):
+            return self.new_blob
+        return f"{self.new_blob} {self.new_mode}"
 
     @property
     def note(self) -> str:
@@ -124,7 +126,9 @@ def diff(
         output, more = git.run_limited(*words, limit=limit)
     text = storable_text(output.decode("utf-8", errors="ignore" if more else "replace"))
     text = _note_large_files(repository, text)
-    return f"{text}\n[… the diff is longer than {limit} bytes and cut here …]\n" if more else text
+    if more:
+        return f"{text}\n[… the diff is longer than {limit} bytes and cut here …]\n"
+    return text
 
 
 def patch(repository: Repository, *, base: str, head: str, without: str = "") -> Iterator[bytes]:

@@ -184,7 +184,9 @@ class Remembered(Generic[T]):
         """Return the result for the key if it was made of what has this fingerprint."""
         with self._lock:
             known = self._results.get(key)
-        return known[1] if known and found is not None and known[0] == found else None
+        if known and found is not None and known[0] == found:
+            return known[1]
+        return None
 
     def put(self, key: Hashable, found: str | None, result: T) -> None:
         """Remember a result, or forget the former one without a fingerprint."""

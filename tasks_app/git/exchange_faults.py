@@ -38,4 +38,6 @@ def refusal(error: Exception) -> ExchangeRefused | None:
         )
     if found := _NOT_TAKEN.search(message):
         return ExchangeRefused(f"The portal does not take what was recorded: {found[1]}.")
-    return ExchangeRefused(f"The portal refuses to exchange files (HTTP {status}).") if status else None
+    if status:
+        return ExchangeRefused(f"The portal refuses to exchange files (HTTP {status}).")
+    return None

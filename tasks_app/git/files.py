@@ -72,7 +72,9 @@ def _parse_tree_entry(entry: str) -> TreeFile | None:
     """Parse `100644 blob 1f2e…     123<TAB>path`. Return None for a submodule."""
     fields, _, path = entry.partition("\t")
     mode, kind, blob, size = fields.split()
-    return TreeFile(path, mode, blob, int(size)) if kind == "blob" else None
+    if kind == "blob":
+        return TreeFile(path, mode, blob, int(size))
+    return None
 
 
 def blob_bytes(repository: Repository, file: TreeFile, *, limit: int = TEXT_BYTES) -> bytes:
@@ -83,7 +85,9 @@ def blob_bytes(repository: Repository, file: TreeFile, *, limit: int = TEXT_BYTE
 def committed_text(repository: Repository, *, commit: str, path: str) -> str | None:
     """Return the text of `path` in a commit, up to 1 MB; None if the commit has no such file."""
     content = committed_bytes(repository, commit=commit, path=path)
-    return None if content is None else content.decode("utf-8", errors="replace")
+    if content is None:
+        return None
+    return content.decode("utf-8", errors="replace")
 
 
 def committed_bytes(

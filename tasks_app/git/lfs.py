@@ -270,7 +270,9 @@ class LfsContents:
         git = Git(self.repository.path, settings=settings)
         words = ("lfs", "fetch", self.source, valid_commit(self.needed_in))
         done = git.finish_with_server(*words, timeout=SECONDS)
-        return "" if done.code == 0 else done.messages[-500:] or f"git-lfs ended with {done.code}."
+        if done.code == 0:
+            return ""
+        return done.messages[-500:] or f"git-lfs ended with {done.code}."
 
 
 def _pointers_in(repository: Repository, commit: str) -> Iterator[_Pointer]:

@@ -326,7 +326,9 @@ class Repository:
         """Return the parents of a commit that the portal made with this message; None for another one."""
         words = ("show", "-s", "--no-show-signature", "--format=%an%x00%ae%x00%P%x00%B")
         name, email, parents, text = self.git.line(*words, valid_commit(commit), "--").split("\0", 3)
-        return parents.split() if (name, email, text.strip()) == (*author, message.strip()) else None
+        if (name, email, text.strip()) == (*author, message.strip()):
+            return parents.split()
+        return None
 
     def _top_level_entries(self, commit: str) -> list[bytes]:
         listed = self.git.run("ls-tree", "-z", "--full-tree", valid_commit(commit))

@@ -84,12 +84,16 @@ def upload_pack(source: str) -> tuple[str, ...]:
 
     A maintainer has named this folder.
     """
-    return () if is_url(source) else (f"--upload-pack={_trusting(source, 'upload-pack')}",)
+    if is_url(source):
+        return ()
+    return (f"--upload-pack={_trusting(source, 'upload-pack')}",)
 
 
 def receive_pack(target: str) -> tuple[str, ...]:
     """Return options that let git write to a folder of another user, which it would refuse."""
-    return () if is_url(target) else (f"--receive-pack={_trusting(target, 'receive-pack')}",)
+    if is_url(target):
+        return ()
+    return (f"--receive-pack={_trusting(target, 'receive-pack')}",)
 
 
 def _trusting(folder: str, program: str) -> str:

@@ -331,7 +331,9 @@ def _write_repository(
 def _key_file(with_key: bool) -> Path | None:
     """Return the key file, if the key is to be included and is in the data directory."""
     path = paths.data_dir() / "secret_key"
-    return path if with_key and not settings.ENVIRONMENT.secret_key and path.exists() else None
+    if with_key and not settings.ENVIRONMENT.secret_key and path.exists():
+        return path
+    return None
 
 
 def _write_files(archive: ArchiveWriter, *, with_key: bool) -> None:

@@ -85,7 +85,9 @@ def _exchange_files(fresh: Path, aside: Path, stamp: str) -> list[str]:
         made = fresh.with_name(fresh.name + ending)
         if made.exists():
             shutil.move(made, path.with_name(path.name + ending))
-    return [str(folder)] if folder.exists() and not inside else []
+    if folder.exists() and not inside:
+        return [str(folder)]
+    return []
 
 
 def _exchange_schemas(cursor: CursorWrapper, fresh: str, aside: str) -> list[str]:

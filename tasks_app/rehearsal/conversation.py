@@ -54,7 +54,9 @@ class Message(_Part):
     @property
     def blocks(self) -> list[Block]:
         """The content as blocks."""
-        return [Block(text=self.content)] if isinstance(self.content, str) else self.content
+        if isinstance(self.content, str):
+            return [Block(text=self.content)]
+        return self.content
 
 
 class Tool(_Part):
@@ -205,7 +207,9 @@ def tokens_in(value: object) -> int:
 
 
 def _text_of(content: str | list[Block]) -> str:
-    return content if isinstance(content, str) else "\n".join(block.whole_text for block in content)
+    if isinstance(content, str):
+        return content
+    return "\n".join(block.whole_text for block in content)
 
 
 def _quoted_answers(text: str, question: str) -> list[str]:

@@ -117,9 +117,9 @@ class Choose(_Strict):
 
 
 def _entry_kind(value: object) -> str:
-    return (
-        "choose" if isinstance(value, Choose) or (isinstance(value, dict) and "choose" in value) else "turn"
-    )
+    if isinstance(value, Choose) or (isinstance(value, dict) and "choose" in value):
+        return "choose"
+    return "turn"
 
 
 Entry: TypeAlias = Annotated[

@@ -290,7 +290,9 @@ def _try_out(sandbox: Sandbox, folder: Path | None = None) -> str:
             )
         except (OSError, subprocess.TimeoutExpired) as error:
             return str(error)
-    return "" if done.returncode == 0 else done.stderr.strip() or f"exit {done.returncode}"
+    if done.returncode == 0:
+        return ""
+    return done.stderr.strip() or f"exit {done.returncode}"
 
 
 def _own_source() -> tuple[Path, ...]:

@@ -147,7 +147,9 @@ def usable_cgroup(own: Path) -> Path | None:
     except OSError:
         return None
     ours = all(os.access(group / name, os.W_OK) for name in ("cgroup.procs", "cgroup.subtree_control"))
-    return group if ours and set(_CONTROLLERS) <= set(controllers) else None
+    if ours and set(_CONTROLLERS) <= set(controllers):
+        return group
+    return None
 
 
 def prepare_cgroup(group: Path | None) -> Path | None:

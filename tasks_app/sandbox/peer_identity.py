@@ -81,9 +81,13 @@ def find_peer_socket(client: SocketAddress, server: SocketAddress) -> PeerSocket
         reply = _query_kernel(client, server)
         if _HEADER.unpack_from(reply)[1] != _ERROR:
             cookie, user_id, inode = _FOUND.unpack_from(reply, _HEADER.size + _FOUND_OFFSET)
-            return PeerSocket(user_id, inode, cookie, _cgroup_in(reply)) if inode else _CLOSED
+            if inode:
+                return PeerSocket(user_id, inode, cookie, _cgroup_in(reply))
+            return _CLOSED
         is_closed = -_ERRNO.unpack_from(reply, _HEADER.size)[0] == errno.ENOENT
-        return _CLOSED if is_closed and is_own_address(client[0]) else None
+        if is_closed and is_own_address(client[0]):
+            return _CLOSED
+        return None
     except (OSError, ValueError, AttributeError, struct.error):
         return None
 
@@ -312,7 +316,9 @@ def _agent_pids(folder: Path) -> set[int]:
     sandboxes = {
         pid for pid, (name, _) in stats.items() if _BWRAP in name and pid not in own and _shows(pid, shown)
     }
-    return {pid for pid in parents if sandboxes.intersection(_ancestry(pid, parents))} if sandboxes else set()
+    if sandboxes:
+        return {pid for pid in parents if sandboxes.intersection(_ancestry(pid, parents))}
+    return set()
 
 
 def _ancestry(pid: int, parents: dict[int, int]) -> Iterator[int]:

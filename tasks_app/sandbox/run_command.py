@@ -174,7 +174,9 @@ class _OutputTail:
         lost = self._seen - len(self._kept)
         kept = bytes(self._kept).lstrip(_CONTINUATION_BYTES) if lost else bytes(self._kept)
         text = storable_text(kept.decode("utf-8", errors="replace"))
-        return f"[… the first {lost} bytes of output are cut …]\n{text}" if lost else text
+        if lost:
+            return f"[… the first {lost} bytes of output are cut …]\n{text}"
+        return text
 
     def _cut(self) -> None:
         del self._kept[: max(0, len(self._kept) - self._limit)]
@@ -188,5 +190,7 @@ def killed_by(exit_code: int | None) -> str:
 
     A program that wraps another one, like bubblewrap, reports a signal N as 128+N.
     """
-    number = 0 if exit_code is None else -exit_code if exit_code < 0 else exit_code - 128
+    if exit_code is None:
+        return ""
+    number = -exit_code if exit_code < 0 else exit_code - 128
     return signal.Signals(number).name if number in _FROM_OUTSIDE else ""

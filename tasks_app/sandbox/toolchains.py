@@ -231,7 +231,9 @@ def _inside(root: Path, names: Iterable[str]) -> Iterator[Path]:
 
 
 def _file_names(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+    if folder.is_dir():
+        return sorted(path.name for path in folder.iterdir())
+    return []
 
 
 def _texts(root: Path, names: Iterable[str]) -> Iterator[str]:

@@ -72,7 +72,9 @@ class Watch:
                 f"It used more memory than the {format_size(self._limits.memory)} that an agent or check may"
                 " use (CATHERDER_AGENT_MEMORY)."
             )
-        return self._too_many_processes() if ran_out_of_processes(self._group) else ""
+        if ran_out_of_processes(self._group):
+            return self._too_many_processes()
+        return ""
 
     def _process_problem(self) -> str:
         if self._group is not None or not (self._limits.memory or self._limits.processes):
@@ -85,7 +87,9 @@ class Watch:
                 f"It used {format_size(used.memory)} of memory in {used.processes} processes, more than the "
                 f"{format_size(self._limits.memory)} that an agent or check may use (CATHERDER_AGENT_MEMORY)."
             )
-        return self._too_many_processes() if 0 < self._limits.processes < used.processes else ""
+        if 0 < self._limits.processes < used.processes:
+            return self._too_many_processes()
+        return ""
 
     def _too_many_processes(self) -> str:
         return (

@@ -248,7 +248,9 @@ def approval(call: dict, orders: dict) -> dict | None:  # type: ignore[type-arg]
     given = given if isinstance(given, dict) else {}
     if name == "ExitPlanMode" and orders.get("plans"):
         size = len(str(given.get("plan") or ""))
-        return DEFER if size <= LONGEST_PLAN else _deny(PLAN_TOO_LONG.format(size=size, most=LONGEST_PLAN))
+        if size <= LONGEST_PLAN:
+            return DEFER
+        return _deny(PLAN_TOO_LONG.format(size=size, most=LONGEST_PLAN))
     rules = orders.get("ask_before", [])
     if not rules:
         return None
@@ -318,7 +320,9 @@ def guard(call: dict, orders: dict) -> dict | None:  # type: ignore[type-arg]
     globs = orders.get("allow_write")
     if globs is not None:
         inside = path is not None and allowed(path, globs)
-        return None if inside else _deny(refusal(orders["step"], globs, path or written))
+        if inside:
+            return None
+        return _deny(refusal(orders["step"], globs, path or written))
     is_temporary = path_within(written, TEMPORARY, cwd) and not path_within(written, orders["home"], cwd)
     if path is not None or is_temporary:
         return None

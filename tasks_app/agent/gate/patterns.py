@@ -54,8 +54,7 @@ def needs_approval(
     patterns: Iterable[str], name: str, tool_input: Mapping[str, object], *, workspace: str, cwd: str = ""
 ) -> str | None:
     """Return the first pattern that the tool call matches, because of which a human must approve it."""
-    same_rules = WRITING if name in WRITING else ("Read", name) if name in READING else (name,)
-    same_rules = SUBAGENTS if name in SUBAGENTS else same_rules
+    same_rules = _tools_with_same_rules(name)
     for pattern in patterns:
         found = CALL_PATTERN.match(pattern)
         if found is None or not any(wild(tool, found[1]) for tool in same_rules):
@@ -68,6 +67,16 @@ def needs_approval(
         if not only_for_read and _argument_matches(found[2], name, tool_input, workspace, cwd):
             return pattern
     return None
+
+
+def _tools_with_same_rules(name: str) -> Iterable[str]:
+    if name in WRITING:
+        return WRITING
+    if name in READING:
+        return ("Read", name)
+    if name in SUBAGENTS:
+        return SUBAGENTS
+    return (name,)
 
 
 def _argument_matches(

@@ -90,7 +90,10 @@ def _commands_certainly_run_by(command: Command, depth: int) -> Iterator[list[st
         elif words[0] in SHELLS:
             operands = [word for word in words[1:] if word[:1] not in "-+"]
             has_script = any(word[:1] == "-" and word[1:2] != "-" and "c" in word for word in words[1:])
-            texts = operands[:1] if has_script else [] if operands else command.inputs
+            if has_script:
+                texts = operands[:1]
+            elif not operands:
+                texts = command.inputs
         for text in texts:
             for inner in read_script(text):
                 yield from _commands_certainly_run_by(inner, depth + 1)
@@ -204,16 +207,22 @@ def _texts_for_shell(words: list[str], inputs: list[str]) -> Iterator[str]:
     if name in SHELLS:
         yield from _texts_for_shell_program(rest, inputs)
     elif name in (".", "source"):
-        yield from inputs if rest and _STDIN.match(rest[0]) else ()
+        if rest and _STDIN.match(rest[0]):
+            yield from inputs
     elif name == "git":
         yield from _texts_git_runs(rest)
     elif name in GIVE_TO_SHELL:
         yield from _words_with_blanks(rest)
-        yield from [" ".join(rest)] if name == "eval" else rest[:1] if name == "trap" else ()
-        yield from inputs if name in ("at", "batch", "ssh", "parallel", "xargs") else ()
+        if name == "eval":
+            yield " ".join(rest)
+        if name == "trap":
+            yield from rest[:1]
+        if name in ("at", "batch", "ssh", "parallel", "xargs"):
+            yield from inputs
     if name in EVALUATE:
-        evaluated = rest if name != "printf" else rest[1:2] if rest[:1] == ["-v"] else []
-        yield from (word for word in evaluated if "$(" in word or "`" in word)
+        if name == "printf":  # only the name of `-v NAME`
+            rest = rest[1:2] if rest[:1] == ["-v"] else []
+        yield from (word for word in rest if "$(" in word or "`" in word)
 
 
 def _texts_for_interpreter(words: list[str], inputs: list[str]) -> Iterator[str]:

@@ -181,7 +181,8 @@ class WordReader:
                 return "".join(parts)
             if char == "\\":
                 after = self.text[self.at + 1 : self.at + 2]
-                parts.append("" if after == "\n" else after if after in '$`"\\' else "\\" + after)
+                if after != "\n":
+                    parts.append(after if after in '$`"\\' else "\\" + after)
                 self.at += 2
             elif char in "$`":
                 value = self._read_expansion(in_quotes=True)
@@ -265,7 +266,9 @@ class WordReader:
                 self.at += 1
         self.at += 1
         name = "".join(parts)
-        return self._variable_value(name) if _PLAIN_NAME.match(name) else UNKNOWN
+        if _PLAIN_NAME.match(name):
+            return self._variable_value(name)
+        return UNKNOWN
 
     def _read_ansi_quoted(self) -> str:
         found = _ANSI_QUOTED.match(self.text, self.at)

@@ -93,7 +93,9 @@ def _parse_ipv4(name: str) -> str | None:
 def _parse_number(part: str) -> int:
     if part[:2].lower() == "0x":
         return int(part[2:] or "0", 16)
-    return int(part, 8) if part.startswith("0") and part != "0" else int(part[:20])
+    if part.startswith("0") and part != "0":
+        return int(part, 8)
+    return int(part[:20])
 
 
 def _ipv6_spellings(name: str) -> Iterator[str]:
@@ -110,7 +112,9 @@ def _ipv6_spellings(name: str) -> Iterator[str]:
 
 
 def _to_punycode(label: str) -> str:
-    return label if label.isascii() else f"xn--{label.encode('punycode').decode()}"
+    if label.isascii():
+        return label
+    return f"xn--{label.encode('punycode').decode()}"
 
 
 def _from_punycode(label: str) -> str:

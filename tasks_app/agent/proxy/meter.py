@@ -307,4 +307,6 @@ def _parse_rfc3339(value: str) -> datetime | None:
 
 
 def _in_utc(time: datetime) -> datetime:
-    return time.astimezone(UTC) if time.tzinfo else time.replace(tzinfo=UTC)
+    if time.tzinfo:
+        return time.astimezone(UTC)
+    return time.replace(tzinfo=UTC)

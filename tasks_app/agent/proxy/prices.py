@@ -38,7 +38,9 @@ class Price:
     long_prompt: Price | None = None
 
     def for_prompt(self, tokens: int) -> Price:
-        return self.long_prompt if self.long_prompt and tokens > self.above else self
+        if self.long_prompt and tokens > self.above:
+            return self.long_prompt
+        return self
 
 
 @dataclass(frozen=True)
@@ -107,7 +109,9 @@ def highest_cost(model: str, *, body_bytes: int, max_tokens: int) -> float:
 
 def _token_count(usage: Mapping[str, Any], name: str) -> int:
     value = usage.get(name)
-    return value if type(value) is int and 0 <= value <= MOST_TOKENS else 0
+    if type(value) is int and 0 <= value <= MOST_TOKENS:
+        return value
+    return 0
 
 
 def _object(usage: Mapping[str, Any], name: str) -> Mapping[str, Any]:

@@ -176,7 +176,9 @@ def _written(file: StarterFile, context: RepositoryContext, *, dry_run: bool) ->
     if made:
         return Written(file.name, Outcome.MADE)
     same = path.is_file() and path.read_bytes() == file.text.encode()
-    return Written(file.name, Outcome.THERE) if same else Written(file.name, Outcome.LEFT, file.hint)
+    if same:
+        return Written(file.name, Outcome.THERE)
+    return Written(file.name, Outcome.LEFT, file.hint)
 
 
 def _write_new(path: Path, text: str) -> bool:

@@ -224,7 +224,9 @@ def _missing_folders(settings: SettingsFile, context: RepositoryContext) -> Iter
 
 def _toolchains(settings: SettingsFile, key: str = "toolchains") -> list[str]:
     names = as_list(settings.values.get(key))
-    return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
+    if isinstance(names, list):
+        return [name for name in names if isinstance(name, str)]
+    return []
 
 
 def _listed(names: list[str]) -> str:

@@ -36,7 +36,9 @@ def instruction_findings(context: RepositoryContext) -> Iterator[Finding]:
 
     def read(name: str) -> str | None:
         text = linked_text(context.root, name)
-        return "" if text is None and name in names else text
+        if text is None and name in names:
+            return ""
+        return text
 
     project = ProjectInstructions(read, names)
     for one in project.unread:

@@ -45,7 +45,9 @@ def permission_findings(context: RepositoryContext, *, why: str) -> list[Finding
     """
     try:
         text = read_text(context, SETTINGS_FILE)
-        return [] if text is None else list(_faults(text, _rules(text), why=why))
+        if text is None:
+            return []
+        return list(_faults(text, _rules(text), why=why))
     except BadInput as fault:
         return [replace(one, severity=Severity.HINT) for one in findings_in(fault, file=SETTINGS_FILE)]
 

@@ -191,7 +191,9 @@ def laid_out(
 
 def _settings_text(root: Path) -> str:
     path = root / CONFIG_FILE
-    return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+    if path.is_file():
+        return path.read_text(encoding="utf-8", errors="replace")
+    return ""
 
 
 def _is_read(file: TreeFile, *, task_folder: str) -> bool:
@@ -219,7 +221,9 @@ def _imported_instructions(repository: Repository, files: Iterable[TreeFile]) ->
 
     def read(name: str) -> str | None:
         file = by_path.get(name)
-        return blob_bytes(repository, file).decode(errors="replace") if file else None
+        if file:
+            return blob_bytes(repository, file).decode(errors="replace")
+        return None
 
     return {name for name, _ in ProjectInstructions(read, by_path).more}
 
@@ -270,4 +274,6 @@ def _target(content: bytes, path: str) -> str:
     up = next((place for place, part in enumerate(parts) if part != ".."), len(parts))
     depth = len(PurePosixPath(path).parts) - 1
     is_plain = bool(parts) and not target.startswith("/") and "\0" not in target
-    return target if is_plain and up <= depth and ".." not in parts[up:] else _OUTSIDE
+    if is_plain and up <= depth and ".." not in parts[up:]:
+        return target
+    return _OUTSIDE

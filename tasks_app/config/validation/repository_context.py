@@ -48,7 +48,9 @@ class RepositoryContext:
 
     def has(self, name: str) -> bool:
         """Return whether a task's clone will have the file `name`."""
-        return (self.root / name).is_file() if self.tracked is None else name in self.tracked
+        if self.tracked is None:
+            return (self.root / name).is_file()
+        return name in self.tracked
 
     def has_folder(self, name: str) -> bool:
         """Return whether a task's clone will have a file in the folder `name`."""

@@ -311,7 +311,9 @@ def package_folders(command: str, *, context: RepositoryContext) -> Iterator[Pat
 
 def _after_cd(folder: Path | None, words: tuple[Word, ...]) -> Path | None:
     target = words[1] if len(words) == 2 else None
-    return folder / target if folder is not None and target and not target.startswith("-") else None
+    if folder is not None and target and not target.startswith("-"):
+        return folder / target
+    return None
 
 
 def _scripts(context: RepositoryContext, folder: Path) -> Mapping[str, object] | None:

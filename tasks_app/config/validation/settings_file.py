@@ -102,7 +102,9 @@ def with_added(text: str, at: int, value: object, *, key: str | None = None) -> 
 
 def _member_text(value: object, *, key: str | None, indent: str | None) -> str:
     words = json.dumps(value, ensure_ascii=False, indent=indent)
-    return words if key is None else f"{json.dumps(key, ensure_ascii=False)}: {words}"
+    if key is None:
+        return words
+    return f"{json.dumps(key, ensure_ascii=False)}: {words}"
 
 
 def _outer(text: str, at: int) -> str:
@@ -116,7 +118,9 @@ def _unit(text: str) -> str:
     """One level of indentation, as the outermost object has it."""
     present = spans(text, top(text))
     gap = text[top(text) + 1 : present[0].begin] if present else ""
-    return gap.rsplit("\n", 1)[1] if "\n" in gap and not gap.endswith("\n") else _DEFAULT_INDENT
+    if "\n" in gap and not gap.endswith("\n"):
+        return gap.rsplit("\n", 1)[1]
+    return _DEFAULT_INDENT
 
 
 def _skip(text: str, position: int) -> int:
@@ -159,7 +163,9 @@ class SettingsFile:
     def task_folder(self) -> str | None:
         """None if the written value is not a folder of the repository."""
         faulty = any(one.problem.key == "taskFolder" for one in self.findings)
-        return None if faulty else str(self.values.get("taskFolder", DEFAULT_TASK_FOLDER))
+        if faulty:
+            return None
+        return str(self.values.get("taskFolder", DEFAULT_TASK_FOLDER))
 
     @property
     def pipelines(self) -> tuple[str, ...] | None:
@@ -167,13 +173,17 @@ class SettingsFile:
         if self.document is None:
             return None
         pipelines = self.values.get("pipelines")
-        return tuple(map(str, pipelines)) if isinstance(pipelines, dict) else (BUILT_IN_PIPELINE.name,)
+        if isinstance(pipelines, dict):
+            return tuple(map(str, pipelines))
+        return (BUILT_IN_PIPELINE.name,)
 
     @property
     def threshold(self) -> int | None:
         """Return the project's interaction threshold; None if it is missing or invalid."""
         value = self.values.get("interactionThreshold")
-        return value if isinstance(value, int) and threshold_fault(value) is None else None
+        if isinstance(value, int) and threshold_fault(value) is None:
+            return value
+        return None
 
     def steps(self) -> Iterator[RawStep]:
         """Return every step of every pipeline that has the form of one."""
@@ -185,7 +195,9 @@ class SettingsFile:
             yield from (RawStep(place, step) for place, step in pipeline.each_step())
 
     def line_of(self, location: Location) -> int | None:
-        return self.document.line_of(location) if self.document and location else None
+        if self.document and location:
+            return self.document.line_of(location)
+        return None
 
     def problem(self, location: Location, message: str) -> Problem:
         return Problem(self.line_of(location), key_path(location), message)

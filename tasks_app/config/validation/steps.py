@@ -271,4 +271,6 @@ def _references(name: str, document: YamlDocument, settings: SettingsFile) -> It
 
 
 def _front_matter_value(document: YamlDocument, key: str) -> object:
-    return document.value.get(key) if isinstance(document.value, dict) else None
+    if isinstance(document.value, dict):
+        return document.value.get(key)
+    return None

@@ -62,7 +62,9 @@ examples:
         written = write_all(list(starter_files(context, choices)), context, dry_run=options["dry_run"])
         report = None if options["dry_run"] else _validate_uncommitted(root)
         self._print_outcome(root, written, report, options)
-        return Exit.DONE if report is None or report.ok else Exit.FAILED
+        if report is None or report.ok:
+            return Exit.DONE
+        return Exit.FAILED
 
     def _print_outcome(
         self,

@@ -50,7 +50,9 @@ examples:
             self.write_json(_as_json(found))
         else:
             self.stdout.write(_as_text(found))
-        return Exit.DONE if found.verdict in (Verdict.SAME, Verdict.NEW) else Exit.FAILED
+        if found.verdict in (Verdict.SAME, Verdict.NEW):
+            return Exit.DONE
+        return Exit.FAILED
 
 
 def _as_json(found: Ownership) -> JsonObject:

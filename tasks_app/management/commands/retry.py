@@ -96,7 +96,9 @@ examples:
 
 
 def _can_resume(thing: Task | Sequence) -> bool:
-    return thing.can_resume if isinstance(thing, Task) else thing.phase in RESUMABLE
+    if isinstance(thing, Task):
+        return thing.can_resume
+    return thing.phase in RESUMABLE
 
 
 def _not_resumable(thing: Task | Sequence) -> CatHerderError:

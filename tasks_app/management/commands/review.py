@@ -125,7 +125,9 @@ def _change_threads(task: Task, principal: Principal, options: dict[str, Any]) -
 def _verdict(options: dict[str, Any]) -> ReviewVerdict:
     if options["request_changes"]:
         return ReviewVerdict.REQUEST_CHANGES
-    return ReviewVerdict.APPROVE if options["approve"] else ReviewVerdict.COMMENT
+    if options["approve"]:
+        return ReviewVerdict.APPROVE
+    return ReviewVerdict.COMMENT
 
 
 def _new_thread(text: str, side: Side) -> NewThread:
