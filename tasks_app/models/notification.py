@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any, Self
 
 from django.db import models
-from django.db.models import F, Q
+from django.db.models import Case, F, Q, Value, When
 from django.db.models.functions import Now
 from django.utils import timezone
 
@@ -184,11 +184,18 @@ class Target(models.Model):
         return self.name
 
 
+#: What `is_unread` says of a row.
+_UNREAD = Q(read_at=None) & (~Q(event_type=EventType.QUESTION) | Q(task__phase=Phase.WAITING_FOR_INPUT))
+
+
 class NoticeQuerySet(models.QuerySet["Notice"]):
     def unread(self) -> Self:
         """Return unread notices, without those of questions that were answered."""
-        waits = Q(task__phase=Phase.WAITING_FOR_INPUT)
-        return self.filter(~Q(event_type=EventType.QUESTION) | waits, read_at=None)
+        return self.filter(_UNREAD)
+
+    def unread_first(self) -> Self:
+        unread = Case(When(_UNREAD, then=Value(0)), default=Value(1))
+        return self.order_by(unread, "-pk")
 
     def urgent(self) -> Self:
         """Return unread notices of questions and failures that nobody has settled yet."""

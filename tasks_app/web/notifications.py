@@ -383,9 +383,11 @@ _LONGEST_NUMBER = 18
 
 
 def notices(request: HttpRequest) -> HttpResponse:
-    shown = notices_visible_to(principal_of(request)).select_related("task__project").defer("task__text")
-    page = Paginator(shown.order_by("-pk"), PER_PAGE).get_page(request.GET.get("page"))
-    return render(request, "notices/page.html", {"page": page})
+    """List the notices, with those first that the bell counts. HTMX gets the list alone."""
+    shown = notices_visible_to(principal_of(request)).unread_first()
+    rows = shown.select_related("task__project").defer("task__text")
+    page = Paginator(rows, PER_PAGE).get_page(request.GET.get("page"))
+    return render(request, "notices/_list.html" if is_htmx(request) else "notices/page.html", {"page": page})
 
 
 @require_POST

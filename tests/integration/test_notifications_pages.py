@@ -308,6 +308,22 @@ def test_the_log_costs_no_more_queries_when_it_is_longer() -> None:
 # ---- notices ----
 
 
+def test_what_the_bell_counts_is_on_the_first_page_of_the_list() -> None:
+    """However many newer ones are read already, and without those that an answer settled."""
+    task = TaskFactory.create(phase=Phase.RUNNING)
+    user = member(task)
+    client = signed_in(user)
+    for number in range(60):
+        made = Transition.objects.create(task=task, source=Phase.RUNNING, target=Phase.DONE)
+        read: dict[str, Any] = {"event_type": "question" if number == 1 else "done"}
+        read |= {"read_at": timezone.now()} if number > 1 else {}
+        Notice.objects.create(user=user, task=task, transition=made, **read)
+    page = client.get(reverse("notices")).text
+    assert "Notifications, 1 unread" in page and page.count("notice-unread") == 1
+    part = client.get(reverse("notices"), headers={"HX-Request": "true"}).text
+    assert "<html" not in part and part.count("notice-unread") == 1
+
+
 def test_the_bell_counts_what_is_unread_and_the_list_marks_it_read() -> None:
     first, second = asked(), asked()
     user = member(first.task)
