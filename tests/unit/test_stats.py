@@ -14,10 +14,12 @@ from django.utils import timezone
 from tasks_app.core.phases import Phase
 from tasks_app.core.types import Usage
 from tasks_app.history.transitions import move, paused_until_now
-from tasks_app.models import Run, Step, Task, Transition
+from tasks_app.models import Outcome, Run, Step, Task, Transition
 from tasks_app.services.usage import statistics as stats
 from tasks_app.services.usage.usage import By, usage_of_all_time
+from tasks_app.web.tasks.details import TaskDetails
 from tests.factories import RunFactory, SequenceFactory, TaskFactory, UserFactory
+from tests.people import acting
 
 pytestmark = pytest.mark.django_db
 
@@ -218,3 +220,16 @@ def test_many_cost_as_many_queries_as_one(queries: Callable[[Callable[[], object
     assert queries(lambda: stats.of_steps(steps)) == queries(lambda: stats.of_steps(steps[:1])) == 2
     assert queries(lambda: stats.of_sequences(sequences)) == 3
     assert queries(lambda: stats.of_sequences(sequences[:1])) == 3
+
+
+def test_what_a_run_waited_ends_with_the_task() -> None:
+    """A question, the cancellation an hour later, and four hours later a resume."""
+    task = TaskFactory.create(started_at=ago(9), phase=Phase.RUNNING, idle_seconds=4 * HOUR)
+    step = task.steps.all()[0]
+    asked = RunFactory.create(step=step, outcome=Outcome.INTERRUPTED)
+    Run.objects.filter(pk=asked.pk).update(started_at=ago(9), ended_at=ago(8))
+    after = RunFactory.create(step=step, number=2)
+    Run.objects.filter(pk=after.pk).update(started_at=ago(3))
+    moved(task, (Phase.RUNNING, 9), (Phase.CANCELLED, 7), (Phase.PENDING, 3), (Phase.RUNNING, 3))
+    details = TaskDetails(task, acting(UserFactory.create()))
+    assert details.steps[0].runs[0].waited == near(HOUR)

@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from tasks_app.config.pipeline import step_from_json
 from tasks_app.config.planning import writes_plan
-from tasks_app.core.phases import CANCELLABLE, RETRYABLE, Phase
+from tasks_app.core.phases import CANCELLABLE, ENDED, RETRYABLE, Phase
 from tasks_app.core.types import Usage
 from tasks_app.history.events.logs import ending_of
 from tasks_app.history.transitions import NOT_WORKING, PAUSES, cancellation_of
@@ -293,10 +293,12 @@ def _step_details(task: Task, steps: list[Step], current: Step | None) -> list[S
     prefetch_related_objects(steps, "runs", asked)
     metrics = statistics.of_steps(steps)
     retryable = task.phase in RETRYABLE and not has_successor(task)
+    ends = _ends_before_resumes(task)
     found = []
     for step in steps:
         rows = list(step.runs.all())
-        runs = [_run_details(step, run, after) for run, after in zip(rows, [*rows[1:], None], strict=False)]
+        pairs = zip(rows, [*rows[1:], None], strict=False)
+        runs = [_run_details(step, run, after, ends) for run, after in pairs]
         found.append(
             StepDetails(
                 step,
@@ -325,7 +327,7 @@ def _note_on_pass(step: Step) -> str:
     return "Ended without a question." if step.runs.all()[0].error else "Nothing was unclear."
 
 
-def _run_details(step: Step, run: Run, after: Run | None) -> RunDetails:
+def _run_details(step: Step, run: Run, after: Run | None, ends: list[datetime]) -> RunDetails:
     reason, ending, waits_for = run.get_reason_display(), run.get_outcome_display(), ""
     if run.outcome == Outcome.ASKED:
         kind = _kind_asked(run)
@@ -334,7 +336,7 @@ def _run_details(step: Step, run: Run, after: Run | None) -> RunDetails:
         ending = "the agent says that the task is not done"
     elif run.outcome:
         waits_for = _WAITS.get(Outcome(run.outcome), "")
-    waited = _waited(step, run, after)
+    waited = _waited(step, run, after, ends)
     return RunDetails(run, run.usage, run.seconds, reason, ending, waited, waits_for, still=after is None)
 
 
@@ -343,12 +345,21 @@ def _kind_asked(run: Run) -> str:
     return next((question.kind for question in run.questions.all()), "")
 
 
-def _waited(step: Step, run: Run, after: Run | None) -> float | None:
-    """Return the seconds from the run's end until the next one or now."""
+def _ends_before_resumes(task: Task) -> list[datetime]:
+    """Return when the task ended, if it was resumed after that."""
+    if not task.idle_seconds:
+        return []
+    moves = task.transitions.filter(step=None, target__in=ENDED).order_by("at")
+    return list(moves.values_list("at", flat=True))
+
+
+def _waited(step: Step, run: Run, after: Run | None, ends: list[datetime]) -> float | None:
+    """Return the seconds from the run's end until the next one, an end of the task, or now."""
     goes_on = after is None and Phase(step.phase) in PAUSES
     if run.outcome not in (Outcome.ASKED, *_WAITS) or run.ended_at is None or not (after or goes_on):
         return None
     if after and run.outcome == Outcome.ASKED and not _kind_asked(run):  # nobody was asked
         return None
     until = after.started_at if after else timezone.now()
-    return (until - run.ended_at).total_seconds()
+    until = next((end for end in ends if run.started_at < end < until), until)
+    return (until - run.ended_at).total_seconds() if until > run.ended_at else None
