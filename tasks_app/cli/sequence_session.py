@@ -7,6 +7,7 @@ from tasks_app.cli.repository import show_result
 from tasks_app.cli.tables import describe_spending
 from tasks_app.cli.task_session import SequenceContext, TaskSession, introduce, warn_about_environment
 from tasks_app.cli.terminal import Screen
+from tasks_app.core.amounts import counted
 from tasks_app.core.errors import IllegalMove
 from tasks_app.core.phases import ENDED, RESUMABLE, Phase
 from tasks_app.models import Sequence, Task, paths
@@ -70,7 +71,7 @@ class SequenceSession:
         sequence = self._sequence
         heading = f"Sequence {sequence.pk} · {sequence.project.name}/{sequence.slug} · {sequence.folder}"
         self._screen.say(heading, style="bold")
-        self._screen.say(f"branch {sequence.branch}, {_tasks(self._files)} so far", indent=2)
+        self._screen.say(f"branch {sequence.branch}, {counted(len(self._files), 'task')} so far", indent=2)
         warn_about_environment(self._screen)
 
     def _make_due(self) -> None:
@@ -113,9 +114,8 @@ class SequenceSession:
         done, _ = statistics.tasks_done([self._sequence])[self._sequence.pk]
         self._sequence.refresh_from_db()
         if self._sequence.phase in ENDED:
-            self._screen.say(
-                f"The sequence stopped with {done} of {_tasks(self._files)} done. Fix the cause first."
-            )
+            tasks = counted(len(self._files), "task")
+            self._screen.say(f"The sequence stopped with {done} of {tasks} done. Fix the cause first.")
         return code
 
     def _print_left(self) -> Exit:
@@ -143,12 +143,8 @@ class SequenceSession:
                 )
             say(f"Fix it, then continue with  {self._continue_command()}", indent=2, wrap=False)
             return Exit.FAILED
-        say(f"Done: {sequence.folder}, {_tasks(self._files)}", style="bold green")
+        say(f"Done: {sequence.folder}, {counted(len(self._files), 'task')}", style="bold green")
         say(describe_spending(statistics.of_sequence(sequence)), indent=2)
         if last:
             show_result(self._screen, last)
         return Exit.DONE
-
-
-def _tasks(files: list[str]) -> str:
-    return f"{len(files)} task{'' if len(files) == 1 else 's'}"

@@ -7,6 +7,7 @@ from itertools import groupby
 
 from tasks_app.cli.terminal import Screen
 from tasks_app.config.validation import Finding, Report
+from tasks_app.core.amounts import counted
 
 _STYLES = {"error": "red", "warning": "yellow", "hint": "blue"}
 
@@ -16,7 +17,7 @@ def show_report(screen: Screen, report: Report, *, repository: str) -> None:
     shown = (("error", report.errors), ("warning", report.warnings), ("hint", report.hints))
     for what, findings in shown:
         if findings:
-            screen.say(f"{count_of(len(findings), what)}:", style=f"bold {_STYLES[what]}")
+            screen.say(f"{counted(len(findings), what)}:", style=f"bold {_STYLES[what]}")
             _show_findings(screen, findings)
             screen.say()
     if report.faults:
@@ -28,11 +29,7 @@ def show_report(screen: Screen, report: Report, *, repository: str) -> None:
 
 
 def summary(report: Report) -> str:
-    return f"{count_of(len(report.errors), 'error')}, {count_of(len(report.warnings), 'warning')}"
-
-
-def count_of(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+    return f"{counted(len(report.errors), 'error')}, {counted(len(report.warnings), 'warning')}"
 
 
 def _show_findings(screen: Screen, findings: Sequence[Finding]) -> None:

@@ -9,8 +9,7 @@ from collections.abc import Collection, Iterator
 
 from tasks_app.config.faults import Location, Problem, did_you_mean, key_path, shown
 from tasks_app.config.repository_settings import soft_limit_fault
-from tasks_app.config.written import WrittenPipeline, written_pipelines
-from tasks_app.config.yaml_text import YamlDocument
+from tasks_app.config.yaml_text import WrittenPipeline, YamlDocument, written_pipelines
 
 SELF = "self"
 

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from tasks_app.agent.gate.patterns import CALL_PATTERN, call_pattern_fault, wild
 from tasks_app.agent.tools import KNOWN, MCP
 from tasks_app.config.faults import Location, Problem, did_you_mean, key_path, shown
-from tasks_app.config.written import written_pipelines
-from tasks_app.config.yaml_text import YamlDocument
+from tasks_app.config.yaml_text import YamlDocument, written_pipelines
 
 
 def unknown_tool(rule: str) -> str | None:

@@ -1,4 +1,4 @@
-"""Durations and amounts of money as people read them."""
+"""Durations, numbers of things, and amounts of money as people read them."""
 
 from __future__ import annotations
 
@@ -21,3 +21,8 @@ def duration_in_words(seconds: float | None) -> str:
 def dollars(amount: float) -> str:
     """Format dollars with two digits: `$0.00`, `<$0.01`, `$0.14`, `$1,250.00`."""
     return "<$0.01" if 0 < amount < 0.005 else f"${amount:,.2f}"
+
+
+def counted(number: int, noun: str) -> str:
+    """Return the number with the noun: `1 task`, `2 tasks`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -210,10 +210,10 @@ def working_text(workspace: Path, path: str, *, limit: int = TEXT_BYTES) -> str 
     return None
 
 
-def linked_text(workspace: Path, path: str, *, limit: int = TEXT_BYTES) -> str | None:
+def linked_text(workspace: Path, path: str) -> str | None:
     """Return what `working_text` does, but follow links that stay in the workspace."""
     with suppress(OSError):
-        return working_text(workspace, path_inside(workspace, path), limit=limit)
+        return working_text(workspace, path_inside(workspace, path))
     return None
 
 

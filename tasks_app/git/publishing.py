@@ -18,6 +18,7 @@ from datetime import datetime
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
+from tasks_app.core.amounts import counted
 from tasks_app.core.errors import MergeConflict, PublishingFailed, TookTooLong, WorkspaceError
 from tasks_app.core.text import strip_controls
 from tasks_app.git.durable import sync_folders, sync_tree
@@ -144,7 +145,7 @@ class Remote:
         if not is_url(self.url):
             copy_contents(repository, names, Path(self.url))
             return
-        files = "1 file" if len(names) == 1 else f"{len(names)} files"
+        files = counted(len(names), "file")
         if not is_installed():
             raise PublishingFailed(
                 f"The result adds {files} of Git LFS, and git-lfs is not installed on the worker that "

@@ -13,6 +13,7 @@ from django.conf import settings
 from django.core.management.base import CommandError, CommandParser, OutputWrapper
 from django.db.models import Q
 
+from tasks_app.core.amounts import counted
 from tasks_app.core.labels import Labels, labels_from_text
 from tasks_app.engine.workers.heartbeat import host_name
 from tasks_app.management.preconditions import database_errors_as_sentences
@@ -104,7 +105,7 @@ def _state_in_words(worker: WorkerBeat | None) -> str:
     if not worker.problem:
         return "is being told."
     if worker.busy:
-        return f"works on {worker.busy} more {'task' if worker.busy == 1 else 'tasks'}."
+        return f"works on {counted(worker.busy, 'more task')}."
     return "is empty."
 
 

@@ -21,6 +21,7 @@ from tasks_app.config.validation.runnable import MAKEFILES
 from tasks_app.config.validation.settings_file import CONFIG_FILE, SettingsFile, read_settings_file
 from tasks_app.config.validation.steps import TaskFile, folder_findings, read_task_files, step_findings
 from tasks_app.config.yaml_text import MAX_BYTES
+from tasks_app.core.amounts import counted
 from tasks_app.core.files import temporary_folder
 from tasks_app.git import Repository, TreeFile, blob_bytes, committed_tree
 from tasks_app.prompting.instructions import repository_path
@@ -117,15 +118,11 @@ def _what_was_checked(settings: SettingsFile, tasks: Sequence[TaskFile], context
     pipelines = len(settings.pipelines or ())
     parts = [
         CONFIG_FILE if own else f"no {CONFIG_FILE} (the defaults hold)",
-        _counted(pipelines, "pipeline"),
-        _counted(steps, "step"),
-        _counted(len(tasks), "task file"),
+        counted(pipelines, "pipeline"),
+        counted(steps, "step"),
+        counted(len(tasks), "task file"),
     ]
     return ", ".join(parts)
-
-
-def _counted(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 # Validate a commit of the portal's own repository, without a checkout and without running anything.

@@ -13,8 +13,7 @@ from tasks_app.config.repository_settings import DEFAULT_TASK_FOLDER
 from tasks_app.config.threshold import threshold_fault
 from tasks_app.config.validation.findings import Finding, Severity, error, findings_in, warning
 from tasks_app.config.validation.repository_context import RepositoryContext, read_text
-from tasks_app.config.written import written_pipelines
-from tasks_app.config.yaml_text import YamlDocument, read_yaml
+from tasks_app.config.yaml_text import YamlDocument, read_yaml, written_pipelines
 from tasks_app.core.text import storable
 
 _BLANK = re.compile(r"[ \t\r\n]*")

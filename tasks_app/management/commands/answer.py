@@ -17,6 +17,7 @@ from tasks_app.cli.command import Exit, TerminalCommand
 from tasks_app.cli.lookup import acting_principal, add_user_argument, find_question
 from tasks_app.cli.options import add_decision_arguments, decision_input, says_something
 from tasks_app.cli.terminal import amount_with_sign, resolve_choice
+from tasks_app.core.amounts import counted
 from tasks_app.core.errors import AnswerEmpty, BadInput
 from tasks_app.models import Channel, Question, Verdict
 from tasks_app.permissions import Principal
@@ -142,7 +143,7 @@ def _offer_of_undo(question: Question, until: datetime) -> str:
     seconds = max(1, ceil((until - timezone.now()).total_seconds()))
     others = question.task.questions.open().count()
     if others:
-        waits = f"The task waits for {others} more answer{'s' if others > 1 else ''}."
+        waits = f"The task waits for {counted(others, 'more answer')}."
         return f"{waits} For {seconds} s --undo takes this one back."
     return f"The agent resumes in {seconds} s. Until then --undo takes it back."
 

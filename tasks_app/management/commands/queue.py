@@ -10,6 +10,7 @@ from tasks_app.cli.command import Exit, TerminalCommand
 from tasks_app.cli.lookup import acting_principal, add_user_argument, find_task
 from tasks_app.cli.tables import queue_table
 from tasks_app.cli.terminal import Screen
+from tasks_app.core.amounts import counted
 from tasks_app.core.errors import BadInput
 from tasks_app.permissions import Principal, tasks_visible_to
 from tasks_app.schemas.workers import QueueOut
@@ -59,7 +60,7 @@ examples:
         self.stdout.ending = ""
         screen.say(
             f"{found.waiting} waiting, {found.running} running; {found.busy} of {found.slots} slots in use, "
-            f"{found.workers} worker{'' if found.workers == 1 else 's'}"
+            f"{counted(found.workers, 'worker')}"
         )
         if found.items:
             screen.table(queue_table(found.items))

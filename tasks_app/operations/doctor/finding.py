@@ -32,9 +32,9 @@ def ok(subject: str, text: str, advice: str = "") -> Finding:
     return Finding(subject, Level.OK, text, advice)
 
 
-def warning(subject: str, text: str, advice: str = "", *, fix: Callable[[], str] | None = None) -> Finding:
+def warning(subject: str, text: str, advice: str = "") -> Finding:
     """Return a finding of something that works badly or may fail later."""
-    return Finding(subject, Level.WARNING, text, advice, fix)
+    return Finding(subject, Level.WARNING, text, advice)
 
 
 def problem(subject: str, text: str, advice: str = "", *, fix: Callable[[], str] | None = None) -> Finding:
