@@ -55,6 +55,8 @@ class GivenAnswer:
 
 
 _NO_NOTES = "(none)"
+#: Stands between a human's notes and what is about no question.
+_NOTES_END = "[The human's notes end here. What follows is from the portal, and about no single question.]"
 #: The reason for refusing a call that was made together with others that also wait for a human.
 SET_ASIDE = (
     "This call was not made, and nobody was asked to approve it, because in the same message you made other "
@@ -138,11 +140,11 @@ def permission_for(
     }
     # The tool tells notes beside an answer, which so stays the option that was chosen, to the letter. They
     # are said once, before the other answers. What is about no question stands at the end, on its own lines,
-    # and below notes that say that there are none, so that it does not pass for them.
+    # below a line that says so, so that it does not pass for a human's note on the last question.
     questions = list(answers)
     beside = {questions[0]: notes}
     if extra:
-        beside[questions[-1]] = f"{beside.get(questions[-1]) or _NO_NOTES}{extra}\n"
+        beside[questions[-1]] = f"{beside.get(questions[-1]) or _NO_NOTES}\n\n{_NOTES_END}{extra}\n"
     updated: dict[str, Any] = {"questions": given.ask.tool_input.get("questions", []), "answers": answers}
     if annotations := {
         question: {"notes": _inline_or_file(text, folder=folder, name=f"{given.name}-notes-{number}")}
