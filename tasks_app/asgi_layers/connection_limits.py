@@ -2,7 +2,8 @@
 
 uvicorn waits for ever for a request's headers and body, and for a client that does not read its answer. A
 process may open few files, and a stranger who opens a thousand slow connections uses them all. So each that
-waits for its client makes room for a new one, whatever the client has sent so far.
+waits for its client makes room for a new one, whatever the client has sent so far. uvicorn's own bound
+(`limit_concurrency`) would refuse the new ones, as long as the silent ones stay.
 """
 
 from __future__ import annotations

@@ -10,7 +10,6 @@ from django.db.models import prefetch_related_objects
 from tasks_app.cli.command import Exit, TerminalCommand
 from tasks_app.cli.lookup import acting_principal, add_user_argument, find_project
 from tasks_app.cli.tables import decisions_table
-from tasks_app.cli.terminal import Screen
 from tasks_app.core.errors import BadInput
 from tasks_app.models import DECISION_SHOWN_WITH, Decision, DecisionState, Project
 from tasks_app.models.decision import ALL, CURRENT, REVIEW
@@ -76,9 +75,7 @@ examples:
             none = "No decision to review." if options["review"] else "No decisions yet."
             self.stderr.write("There is no such decision." if options["words"] else none)
             return Exit.DONE
-        screen = Screen(self.stdout, no_color=options["no_color"])
-        self.stdout.ending = ""
-        screen.table(decisions_table([DecisionOut.of(one) for one in found]))
+        self.screen_for(options).table(decisions_table([DecisionOut.of(one) for one in found]))
         return Exit.DONE
 
     def _export(self, project: Project, principal: Principal) -> int:

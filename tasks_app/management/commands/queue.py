@@ -43,7 +43,7 @@ examples:
         if options["json"]:
             self.write_json(QueueOut.seen_by(principal))
         elif not options["task"]:
-            self._show_queue(principal, no_color=options["no_color"])
+            self._show_queue(principal, self.screen_for(options))
         return Exit.DONE
 
     def _show_task(self, name: str, priority: str | None, principal: Principal) -> None:
@@ -54,10 +54,8 @@ examples:
         words = queue_sentence(task, principal) or "It does not wait in the queue."
         self.stderr.write(f"Task {task.pk}, {task.get_priority_display()} priority. {words}")
 
-    def _show_queue(self, principal: Principal, *, no_color: bool) -> None:
+    def _show_queue(self, principal: Principal, screen: Screen) -> None:
         found = QueueOut.seen_by(principal)
-        screen = Screen(self.stdout, no_color=no_color)
-        self.stdout.ending = ""
         screen.say(
             f"{found.waiting} waiting, {found.running} running; {found.busy} of {found.slots} slots in use, "
             f"{counted(found.workers, 'worker')}"

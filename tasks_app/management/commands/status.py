@@ -12,7 +12,6 @@ from tasks_app.cli.lookup import SEQUENCE, find_project, find_sequence, find_tas
 from tasks_app.cli.questions import show_how_to_answer, show_question
 from tasks_app.cli.repository import show_result
 from tasks_app.cli.tables import describe_spending, sequences_table, steps_table, tasks_table
-from tasks_app.cli.terminal import Screen
 from tasks_app.core.phases import Phase
 from tasks_app.core.text import strip_controls
 from tasks_app.models import Project, Question, Sequence, Task, WorkerBeat
@@ -57,8 +56,7 @@ examples:
         parser.add_argument("--json", action="store_true", help="as JSON")
 
     def work(self, options: dict[str, Any]) -> int:
-        self._screen = Screen(self.stdout, no_color=options["no_color"])
-        self.stdout.ending = ""
+        self._screen = self.screen_for(options)
         self._json = options["json"]
         tasks = Task.objects.select_related("project")
         sequences = Sequence.objects.select_related("project")
