@@ -182,17 +182,10 @@ def is_own_command(line: str) -> bool:
     Such commands only read, or note something for the portal. Redirections, substitutions and further
     commands do not pass, so that none of them brings a change along.
     """
-    import shlex
+    from tasks_app.agent.gate.shell_words import plain_commands
 
-    if any(char in line for char in "$`\n"):
-        return False
-    words = shlex.shlex(line.strip(), posix=True, punctuation_chars=True)
-    words.whitespace_split, words.commenters = True, ""
-    try:
-        found = list(words)
-    except ValueError:  # a quote never ends
-        return False
-    return found[:1] == ["cat-herder"] and not any(word and set(word) <= set("();<>|&") for word in found)
+    commands = plain_commands(line)
+    return commands is not None and len(commands) == 1 and commands[0][0] == "cat-herder"
 
 
 def is_askable(tool_input: dict) -> bool:  # type: ignore[type-arg]

@@ -84,7 +84,7 @@ examples:
                 )
             )
             return
-        screen = Screen(self.stdout, no_color=options["no_color"])
+        screen = self.screen_for(options)
         _print_files(screen, written)
         if report is None:
             screen.say("\nA dry run: nothing was written.")

@@ -9,7 +9,6 @@ from django.core.management.base import CommandParser
 
 from tasks_app.cli.command import Exit, TerminalCommand
 from tasks_app.cli.repository import OpenedRepository, open_repository, project_named, repository_context
-from tasks_app.cli.terminal import Screen
 from tasks_app.cli.validation_report import show_report
 from tasks_app.config.faults import ConfigInvalid
 from tasks_app.config.pipeline import json_schema
@@ -90,8 +89,7 @@ examples:
         if options["json"]:
             self.write_json(ReportWithFixes.of(report, mended=files))
             return
-        self.stdout.ending = ""
-        screen = Screen(self.stdout, no_color=options["no_color"])
+        screen = self.screen_for(options)
         for name in files:
             screen.say(f"Fixed {name}: the agent may ask. Commit it, or tasks will not use it.\n")
         show_report(screen, report, repository=str(repository.name if repository.copy else repository.root))
