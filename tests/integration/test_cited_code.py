@@ -16,7 +16,9 @@ from tasks_app.services.decisions.citing import UNREAD, mark_stale
 from tasks_app.services.decisions.content import DecisionContent
 from tasks_app.services.projects.projects import fetch
 from tasks_app.services.questions.answers import Reply, answer_question
+from tasks_app.services.sequences import create_sequence, start_sequence
 from tests.browser import signed_in
+from tests.fake_agent import FakeAgent
 from tests.fake_script import Turn, ask, say, write
 from tests.integration.git_repository import GitRepository
 from tests.people import acting
@@ -130,6 +132,30 @@ def test_an_earlier_result_of_the_task_that_asked_may_be_taken_over(
     fetch(project)
     assert not review_of(decision) and kinds(decision) == ["decided", "cited_anew"]
     source.commit(**{"src/a.py": "a = 3\n"})
+    fetch(project)
+    assert not review_of(decision)
+    source.commit(**{"src/a.py": "a = 4\n"})
+    fetch(project)
+    assert review_of(decision) == "the code that it cites has changed: src/a.py"
+
+
+def test_a_task_of_a_sequence_may_cite_what_the_one_before_it_changed(
+    runner: Runner, source: GitRepository, project: Project
+) -> None:
+    """Its branch is not published yet, so the project's branch still has what was there before."""
+    source.commit(**{"tasks/1.md": "# First\n", "tasks/2.md": "# Second\n"})
+    fetch(project)
+    first = [Turn("I change it.", (write("src/a.py", "a = 2\n"),)), say("Done.")]
+    second = [Turn("I ask.", (ask(ASKED),)), say("Done.")]
+    runner.agent = FakeAgent(lambda prompt: second if "# Second" in prompt else first)
+    start_sequence(
+        create_sequence(project, "tasks", by=acting(runner.user), threshold=3), by=acting(runner.user)
+    )
+    while due := Task.objects.due().first():
+        runner.advance(due)
+    assert [one.failure for one in Task.objects.all()] == ["", ""]
+    decision = answered(runner, Question.objects.get())
+    source.commit(**{"docs/x.md": "Nobody cites this.\n"})
     fetch(project)
     assert not review_of(decision)
     source.commit(**{"src/a.py": "a = 4\n"})

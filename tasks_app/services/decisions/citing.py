@@ -32,7 +32,7 @@ from tasks_app.models import (
 )
 from tasks_app.models.decision import decisions_named_in
 from tasks_app.services.decisions.content import DecisionContent, StatementIndex, files_of
-from tasks_app.services.difference import base_of
+from tasks_app.services.difference import base_of, base_of_sequence
 
 #: Maximum bytes of all files together: they are held in memory and parsed within one request.
 MAX_TOTAL_BYTES = 5_000_000
@@ -192,12 +192,18 @@ def _changed_by_its_task(
 
 
 def _results_of_its_task(decision: Decision) -> list[str]:
-    """Return the commits that the task which asked for the decision has recorded, the newest first."""
+    """Return the commits that the task which asked for the decision has recorded, the newest first.
+
+    A task of a sequence builds on what those before it left, which is on the project's branch only once it is
+    published: the results of its sequence count, and where the sequence began.
+    """
     task = decision.question.task if decision.question else None
     if task is None or not task.head_commit:
         return []
-    runs = Run.objects.filter(step__task=task).exclude(head_commit="").order_by("-pk")
-    return list(dict.fromkeys([task.head_commit, *runs.values_list("head_commit", flat=True)]))
+    tasks = Q(step__task__sequence=task.sequence_id) if task.sequence_id else Q(step__task=task)
+    runs = Run.objects.filter(tasks).exclude(head_commit="").order_by("-pk")
+    began = [base_of_sequence(task.sequence)] if task.sequence else []
+    return list(dict.fromkeys([task.head_commit, *began, *runs.values_list("head_commit", flat=True)]))
 
 
 def _is_expected(cited: Citation, blobs: Mapping[str, str], passages: StatementIndex) -> bool:
