@@ -1,7 +1,7 @@
 """The settings of a project that the portal can override, collected from their descriptors.
 
-A new setting is a key of `RepositorySettings` with a `Setting`, and a column of `Project` with its name.
-One that no file may set has its `Setting` here instead.
+A new setting is a key of `RepositorySettings` with a `Setting`. One that no file may set has its `Setting`
+here instead. `Project.overrides` has the values that people set.
 """
 
 from __future__ import annotations

@@ -226,7 +226,7 @@ def setup_from_json(snapshot: Mapping[str, object]) -> SetupConfig:
 
 # The settings of a project in `cat-herder.yaml`: one descriptor each, for file, form, API, page and command.
 #
-# A new setting is a key here with a `Setting`, and a column of `models.Project` with its name. The pages,
+# A new setting is a key here with a `Setting`; `Project.overrides` has what people set. The pages,
 # the API and the commands read both from `project_settings`. What a task needs of it is copied when it is
 # created.
 

@@ -1,7 +1,7 @@
 """The descriptor of a project setting: its name, its meaning, and how its override is entered and shown.
 
 A key of `cat-herder.yaml` that carries a `Setting` (see `repository_settings.py`) can be overridden in
-the portal. The column, the form, the page, the API and `manage.py project settings` read the descriptor.
+the portal. The form, the page, the API and `manage.py project settings` read the descriptor.
 """
 
 from __future__ import annotations
@@ -114,10 +114,11 @@ class Kind:
 class Setting:
     """A setting that the portal can override.
 
-    `name` is that of the column, the form field, the API's field and the command's option, if it is not the
-    name of the file's key. `default` says what holds where neither file nor portal says anything. If the file
-    and the portal mean different things, `file_help` describes the key, and `overrides` is the attribute of
-    `ProjectConfig` that the portal sets; `in_effect` then combines the override and the file's value.
+    `name` is that in `Project.overrides`, of the form field, the API's field and the command's option, if it
+    is not the name of the file's key. `default` says what holds where neither file nor portal says anything.
+    If the file and the portal mean different things, `file_help` describes the key, and `overrides` is the
+    attribute of `ProjectConfig` that the portal sets; `in_effect` then combines the override and the file's
+    value.
 
     `path` leads to the file's key in `ProjectConfig`; it is filled in when the settings are collected, and
     stays empty for a setting that only the portal has.

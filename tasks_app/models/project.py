@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
-from django.core.exceptions import ValidationError
 from django.core.validators import MaxValueValidator, RegexValidator
 from django.db import models
 from django.utils import timezone
-from django.utils.deconstruct import deconstructible
 
-from tasks_app.config.project_settings import SETTINGS
-from tasks_app.core.errors import BadInput
 from tasks_app.forges.port import ForgeKind
 from tasks_app.models.installation import new_folder_key
 
@@ -32,27 +29,6 @@ AUTHOR = RegexValidator(
 PROTECTED_BRANCHES = "main\nmaster\ndevelop\nrelease/*"
 
 
-@deconstructible
-class SettingValidator:
-    """Check an override as the descriptor of its setting says."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def __call__(self, value: object) -> None:
-        setting = SETTINGS[self.name]
-        try:
-            setting.kind.check(value)
-        except BadInput as error:
-            raise ValidationError(f"{setting.label} {error.message}.") from None
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, SettingValidator) and self.name == other.name
-
-    def __hash__(self) -> int:
-        return hash(self.name)
-
-
 #: A fetch that began longer ago died with its process.
 MAX_FETCH_TIME = timedelta(minutes=20)
 
@@ -66,53 +42,10 @@ class Project(models.Model):
     name = models.CharField(max_length=60, unique=True, validators=[NAME])
     source = models.CharField(max_length=500)
     branch = models.CharField(max_length=200, help_text="The branch of the source that tasks start from.")
-    # These override the repository's cat-herder.yaml, unless they are None or "".
-    threshold = models.PositiveSmallIntegerField(
-        null=True, blank=True, validators=[SettingValidator("threshold")]
-    )
-    default_pipeline = models.CharField(
-        max_length=SETTINGS["default_pipeline"].kind.max_length,
-        blank=True,
-        validators=[SettingValidator("default_pipeline")],
-    )
-    model = models.CharField(
-        max_length=SETTINGS["model"].kind.max_length, blank=True, validators=[SettingValidator("model")]
-    )
-    wait_for_reset = models.BooleanField(
-        null=True, blank=True, validators=[SettingValidator("wait_for_reset")]
-    )
-    auto_commit = models.BooleanField(null=True, blank=True, validators=[SettingValidator("auto_commit")])
-    publish_plan = models.BooleanField(null=True, blank=True, validators=[SettingValidator("publish_plan")])
-    manage_git_branch = models.BooleanField(
-        null=True, blank=True, validators=[SettingValidator("manage_git_branch")]
-    )
-    max_turns = models.PositiveIntegerField(null=True, blank=True, validators=[SettingValidator("max_turns")])
-    max_cost_usd = models.FloatField(null=True, blank=True, validators=[SettingValidator("max_cost_usd")])
-    soft_cost_usd = models.FloatField(null=True, blank=True, validators=[SettingValidator("soft_cost_usd")])
-    monthly_budget_usd = models.FloatField(
-        null=True, blank=True, validators=[SettingValidator("monthly_budget_usd")]
-    )
-    max_running_tasks = models.PositiveIntegerField(
-        null=True, blank=True, validators=[SettingValidator("max_running_tasks")]
-    )
-    step_timeout = models.PositiveIntegerField(
-        null=True, blank=True, validators=[SettingValidator("step_timeout")]
-    )
-    check_timeout = models.PositiveIntegerField(
-        null=True, blank=True, validators=[SettingValidator("check_timeout")]
-    )
-    ask_before = models.TextField(
-        blank=True,
-        max_length=SETTINGS["ask_before"].kind.max_length,
-        validators=[SettingValidator("ask_before")],
-    )
-    network = models.CharField(max_length=10, blank=True, validators=[SettingValidator("network")])
-    runs_on = models.CharField(
-        max_length=SETTINGS["runs_on"].kind.max_length, blank=True, validators=[SettingValidator("runs_on")]
-    )
-    apply_decisions = models.BooleanField(
-        null=True, blank=True, validators=[SettingValidator("apply_decisions")]
-    )
+    overrides: models.JSONField[dict[str, Any], dict[str, Any]] = models.JSONField(
+        default=dict, db_default=models.Value({}, models.JSONField()), blank=True, editable=False,
+        help_text="What people set instead of cat-herder.yaml, by the names of `project_settings.SETTINGS`.",
+    )  # fmt: skip
     # Where results go. Not in cat-herder.yaml: a change of a repository must not redirect the credential.
     publish_url = models.CharField(
         max_length=500, blank=True, help_text="Where results are published; empty: to the source."
@@ -164,6 +97,11 @@ class Project(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def monthly_budget_usd(self) -> float | None:
+        """Return what the project may cost in a month, as `User` has it; None if there is no limit."""
+        return self.overrides.get("monthly_budget_usd")
 
     @property
     def is_fetching(self) -> bool:

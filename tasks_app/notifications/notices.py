@@ -89,7 +89,7 @@ def create_notifications() -> int:
     since = timezone.now() - MAX_AGE
     waiting = Transition.objects.filter(step=None, announced_at=None, target__in=ANNOUNCED, at__gt=since)
     # While the worker still holds the task, a decision may answer what its agent has asked.
-    held = Q(task__project__apply_decisions=True, task__lease_expires__gt=Now())
+    held = Q(task__project__overrides__apply_decisions=True, task__lease_expires__gt=Now())
     waiting = waiting.exclude(Q(target=Phase.WAITING_FOR_INPUT) & held)
     transitions = list(waiting.order_by("at", "pk").values_list("pk", flat=True)[:_BATCH_SIZE])
     sent = Review.objects.filter(announced_at=None, sent_at__gt=since)

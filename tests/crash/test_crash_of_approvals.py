@@ -18,7 +18,7 @@ def approve():
         decide(question, "approved", by=ann(), via=Channel.WEB)
 """
 START = """
-Project.objects.update(ask_before="Bash(*guarded*)")
+Project.objects.update(overrides={"ask_before": "Bash(*guarded*)"})
 task = create_task(
     Project.objects.get(name="plain"), "# Do it\\n\\nrehearsal: crash-approval\\n",
     by=ann(), where="test", threshold=THRESHOLD,

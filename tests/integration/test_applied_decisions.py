@@ -109,7 +109,7 @@ class TestConditions:
 
     @pytest.fixture
     def project(self) -> Project:
-        return ProjectFactory.create(apply_decisions=True)
+        return ProjectFactory.create(overrides={"apply_decisions": True})
 
     @pytest.fixture
     def question(self, project: Project) -> Question:
@@ -137,8 +137,8 @@ class TestConditions:
     def test_the_project_must_allow_it(
         self, question: Question, decision: Decision, allowed: bool | None
     ) -> None:
-        assert Project().apply_decisions is None
-        Project.objects.update(apply_decisions=allowed)
+        assert Project().overrides == {}
+        Project.objects.update(overrides={"apply_decisions": allowed})
         assert applicable(question) is None
         assert find_match(question) == applying.DecisionMatch(decision, "the project does not allow it")
 
@@ -171,7 +171,7 @@ class TestConditions:
         assert find_match(question) is None
 
     def test_of_another_project_there_is_none(self, question: Question) -> None:
-        decided(ProjectFactory.create(apply_decisions=True), [ROUNDING], {ASKED: "Half up"})
+        decided(ProjectFactory.create(overrides={"apply_decisions": True}), [ROUNDING], {ASKED: "Half up"})
         assert find_match(question) is None
 
     def test_two_decisions_may_contradict(
@@ -290,7 +290,7 @@ class TestRepository:
         """Asked by a task that has changed src/a.py."""
         files = {"src/a.py": "a = 1\n", "src/b.py": "b = 1\n"}
         project = runner.project(**files)
-        Project.objects.update(apply_decisions=True)
+        Project.objects.update(overrides={"apply_decisions": True})
         play = [
             Turn("I change it.", (write("src/a.py", "a = 2\n"),)),
             Turn("I ask.", (ask("Shall src/b.py be changed?"),)),
@@ -328,7 +328,7 @@ class TestRepository:
     )
     def test_only_names_of_the_tree_count_as_files(self, runner: Runner, words: str, obstacle: str) -> None:
         project = runner.project(**{"src/a.py": "a = 1\n", "lib/b.py": "b = 1\n"})
-        Project.objects.update(apply_decisions=True)
+        Project.objects.update(overrides={"apply_decisions": True})
         play = [Turn("I ask.", (ask(f"Shall src/a.py use {words}?"),)), say("Done.")]
         question = runner.advance(runner.task(play, project=project)).questions.get()
         self.decide(question, scope="paths", paths=["src/**"])
@@ -337,7 +337,7 @@ class TestRepository:
 
     def test_without_any_file_it_is_not_known_whether_it_holds(self, runner: Runner) -> None:
         task = runner.advance(runner.task(ASKS))
-        Project.objects.update(apply_decisions=True)
+        Project.objects.update(overrides={"apply_decisions": True})
         question = task.questions.get()
         self.decide(question, scope="paths", paths=["**"])
         found = find_match(question)
@@ -381,7 +381,7 @@ def rows(transactional_db: None, settings: Any, tmp_path: Path, monkeypatch: pyt
 
 @pytest.fixture
 def project(rows: Rows) -> Project:
-    return ProjectFactory.create(apply_decisions=True)
+    return ProjectFactory.create(overrides={"apply_decisions": True})
 
 
 @pytest.fixture
@@ -579,7 +579,7 @@ class TestMeanwhile:
     ) -> None:
         def off_after(question: Question) -> Decision | None:
             found = applicable(question)
-            Project.objects.update(apply_decisions=None)
+            Project.objects.update(overrides={"apply_decisions": None})
             return found
 
         monkeypatch.setattr(applying, "applicable", off_after)

@@ -50,7 +50,7 @@ def spend(project: Project, dollars: float, *, at: datetime | None = None) -> No
 
 
 def budget(project: Project, dollars: float | None) -> None:
-    Project.objects.filter(pk=project.pk).update(monthly_budget_usd=dollars)
+    Project.objects.filter(pk=project.pk).update(overrides={"monthly_budget_usd": dollars})
 
 
 def due() -> list[int]:
@@ -77,7 +77,7 @@ def test_months_are_those_of_utc() -> None:
 
 
 def test_what_the_project_s_runs_cost_this_month_counts_alone() -> None:
-    project = ProjectFactory.create(monthly_budget_usd=3)
+    project = ProjectFactory.create(overrides={"monthly_budget_usd": 3})
     start = month_start(timezone.now())
     spend(project, 1, at=start)
     spend(project, 1.5)
@@ -88,7 +88,7 @@ def test_what_the_project_s_runs_cost_this_month_counts_alone() -> None:
     spend(project, 0.5)
     found = budget_of(project)
     assert found and found.is_used_up
-    project.monthly_budget_usd = None
+    project.overrides = {}
     assert budget_of(project) is None
 
 
@@ -103,7 +103,7 @@ def test_a_person_s_budget_counts_their_tasks_in_every_project() -> None:
             task=TaskFactory.create(project=project, created_by=creator, phase=Phase.DONE), cost_usd=cost
         )
     assert budget_of(user) == Budget(dollars=3, spent=2.5)
-    second.project.monthly_budget_usd = 200
+    second.project.overrides = {"monthly_budget_usd": 200}
     assert budgets_of(second.project, user).left == 0.5
     assert budgets_of(first.project, None) == Budgets() and Budgets().left is None
 
@@ -407,7 +407,7 @@ def test_a_sweep_asks_as_often_for_many_spent_budgets_as_for_one(waiting: Task) 
 
 
 def test_a_running_agent_s_budget_is_read_from_the_sums_of_days_that_were_added_up() -> None:
-    project = ProjectFactory.create(monthly_budget_usd=9)
+    project = ProjectFactory.create(overrides={"monthly_budget_usd": 9})
     start = month_start(timezone.now())
     spend(project, 1, at=start)
     while add_up_days():

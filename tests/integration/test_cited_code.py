@@ -200,7 +200,7 @@ class TestUnread:
     ) -> None:
         assert [(one["path"], one["blob"]) for one in decision.cites] == [("src/a.py", UNREAD)]
         monkeypatch.setattr("tasks_app.services.decisions.applying.CONFIRMERS", 1)
-        Project.objects.update(apply_decisions=True)
+        Project.objects.update(overrides={"apply_decisions": True})
         again = asking(runner, Project.objects.get())
         Decision.objects.update(review_reason="", review_note="")  # the fetch asks for a review as well
         found = find_match(again)

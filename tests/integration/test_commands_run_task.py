@@ -417,7 +417,7 @@ def guarded(installation: Installation) -> tuple[Installation, tuple[str, ...]]:
     """A task whose project wants to be asked before a git tag is made."""
     installation.python(
         "from tasks_app.models import Project\n"
-        'Project.objects.filter(name="plain").update(ask_before="Bash(git tag*)")'
+        'Project.objects.filter(name="plain").update(overrides={"ask_before": "Bash(git tag*)"})'
     )
     path = installation.task_file("# Release\n\nrehearsal: approve\n")
     return installation, ("run_task", path, "--project", "plain")

@@ -161,7 +161,7 @@ class TestOnce:
         self, manage: Manage, project: Project, folder: Path, agents: FakeAgents
     ) -> None:
         def write(workspace: Path) -> str:
-            Project.objects.filter(pk=project.pk).update(soft_cost_usd=0.15)
+            Project.objects.filter(pk=project.pk).update(overrides={"soft_cost_usd": 0.15})
             (folder / "b.md").write_text(text_of("b"))
             return ""
 

@@ -48,7 +48,7 @@ def answers_can_be_taken_back(settings: Any) -> None:
 
 @pytest.fixture
 def project() -> Project:
-    return ProjectFactory.create(apply_decisions=True)
+    return ProjectFactory.create(overrides={"apply_decisions": True})
 
 
 @pytest.fixture

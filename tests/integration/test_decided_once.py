@@ -103,7 +103,7 @@ def test_a_confirmed_decision_answers_the_same_question_until_that_is_taken_back
     reply(real, first.questions.get(), "Half up", DecisionInput(Remember("project", statement="Up.")))
     assert real.advance(first).phase == Phase.DONE
     confirm(Decision.objects.get(), by=acting(MembershipFactory.create(project=project).user))
-    Project.objects.update(apply_decisions=True)
+    Project.objects.update(overrides={"apply_decisions": True})
 
     # Made before there was a decision to read, so its prompt lists none and the agent asks.
     Decision.objects.update(state=DecisionState.RETIRED)

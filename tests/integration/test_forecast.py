@@ -90,7 +90,7 @@ def limited(runner: Runner) -> Project:
     project = runner.project(PIPELINE)
     past(project, *range(1, 11))
     Run.objects.update(started_at=ENDED)
-    Project.objects.filter(pk=project.pk).update(monthly_budget_usd=40)
+    Project.objects.filter(pk=project.pk).update(overrides={"monthly_budget_usd": 40})
     spend(project, 30)
     project.refresh_from_db()
     return project

@@ -164,7 +164,7 @@ def let_tasks_wait(count: int) -> None:
     Task.objects.filter(pk__in=waiting).update(phase="pending", queued_at=timezone.now(), ended_at=None)
     config = {"name": "implement", "command": "implement-task"}
     Step.objects.filter(task__in=waiting).update(config=config)
-    Project.objects.filter(name__startswith="project-").update(monthly_budget_usd=0.01)
+    Project.objects.filter(name__startswith="project-").update(overrides={"monthly_budget_usd": 0.01})
     User.objects.filter(username__startswith="person-").update(monthly_budget_usd=0.01)
     Task.objects.filter(pk__in=list(newest[:20])).update(
         phase="waiting_for_reset", waits_for_budget=True, resets_at=timezone.now() + timedelta(days=9)

@@ -89,10 +89,10 @@ def test_what_the_portal_says_overrides_the_repository(runner: Runner, project: 
 
 @pytest.mark.django_db(transaction=True)
 def test_nothing_chosen_leaves_it_to_the_repository_again(runner: Runner, project: Project) -> None:
-    Project.objects.filter(pk=project.pk).update(threshold=5, auto_commit=True)
+    Project.objects.filter(pk=project.pk).update(overrides={"threshold": 5, "auto_commit": True})
     browser_of(project, Role.MAINTAINER).post(reverse("project_settings", args=[project.pk]), given())
     project.refresh_from_db()
-    assert (project.threshold, project.auto_commit) == (None, None)
+    assert project.overrides == {}
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_a_bad_setting_is_refused_in_words(runner: Runner, project: Project, bad
     )
     assert page.status_code == 400
     project.refresh_from_db()
-    assert (project.threshold, project.default_pipeline, project.auto_commit) == (None, "", None)
+    assert project.overrides == {}
 
 
 @pytest.mark.parametrize("role", [Role.VIEWER, Role.MEMBER])
@@ -128,7 +128,7 @@ def test_only_maintainers_change_settings(runner: Runner, project: Project, role
     assert "Only maintainers of the project can change" in client.get(address).text
     assert client.post(address, given(threshold="5")).status_code == 403
     project.refresh_from_db()
-    assert project.threshold is None
+    assert project.overrides == {}
 
 
 @pytest.mark.django_db(transaction=True)
@@ -151,12 +151,12 @@ def test_limits_and_branches_of_the_portal_hold_for_new_tasks(runner: Runner, pr
 
 @pytest.mark.django_db(transaction=True)
 def test_one_setting_is_reset_and_the_others_stay(runner: Runner, project: Project) -> None:
-    Project.objects.filter(pk=project.pk).update(threshold=5, model="opus")
+    Project.objects.filter(pk=project.pk).update(overrides={"threshold": 5, "model": "opus"})
     client = browser_of(project, Role.MAINTAINER)
     address = reverse("project_settings", args=[project.pk])
     assert client.post(address, given(threshold="1", reset="threshold")).status_code == 302
     project.refresh_from_db()
-    assert (project.threshold, project.model) == (None, "opus")
+    assert project.overrides == {"model": "opus"}
 
 
 @pytest.mark.django_db(transaction=True)
@@ -219,7 +219,7 @@ def test_a_bad_pattern_is_reported_with_its_line_and_the_input_stays(
     assert "Line 3, “git push”, must be a tool such as WebFetch" in page.text
     assert "Bash(git push*)\n\ngit push" in page.text.replace("\r\n", "\n") and 'value="opus"' in page.text
     project.refresh_from_db()
-    assert (project.ask_before, project.model) == ("", "")
+    assert project.overrides == {}
 
 
 @pytest.mark.django_db(transaction=True)
@@ -328,7 +328,7 @@ def test_m8_a_soft_limit_that_is_not_below_the_hard_one_is_refused_at_its_field(
     answer = script.send("patch", f"/projects/{project.name}/settings", numbers)
     assert answer.status_code == 400 and answer.json()["errors"][0]["where"] == field
     project.refresh_from_db()
-    assert (project.soft_cost_usd, project.max_cost_usd) == (None, None)
+    assert project.overrides == {}
 
 
 @pytest.mark.django_db(transaction=True)
@@ -347,7 +347,7 @@ def test_m8_a_commit_that_puts_the_soft_limit_above_the_overridden_hard_one_bloc
     runner: Runner,
 ) -> None:
     project = runner.project("limits: {softCostUsd: 6}\n" + SAYS_TWO)
-    Project.objects.filter(pk=project.pk).update(max_cost_usd=5)
+    Project.objects.filter(pk=project.pk).update(overrides={"max_cost_usd": 5})
     project.refresh_from_db()
     task = create_task(project, TEXT, by=acting(runner.user), where="t")
     assert (task.soft_cost_usd, task.max_cost_usd) == (None, 5)

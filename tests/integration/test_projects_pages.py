@@ -194,11 +194,11 @@ def test_the_overview_draws_each_pipeline_with_checks_and_guards(runner: Runner)
 
 def test_a_default_of_the_portal_is_marked_and_noted_in_the_file(runner: Runner) -> None:
     project = runner.project(CONFIG)
-    Project.objects.filter(pk=project.pk).update(default_pipeline="quick")
+    Project.objects.filter(pk=project.pk).update(overrides={"default_pipeline": "quick"})
     page = overview(project)
     assert 'quick <span class="chip">default</span>' in page
     assert "<strong>Note</strong> defaultPipeline is overridden" in page
-    Project.objects.filter(pk=project.pk).update(default_pipeline="gone")
+    Project.objects.filter(pk=project.pk).update(overrides={"default_pipeline": "gone"})
     assert "“gone”, which is not in the file" in overview(project)
 
 

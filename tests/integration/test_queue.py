@@ -123,14 +123,14 @@ def test_m4_it_says_that_no_worker_runs_or_takes_tasks(shop: Project) -> None:
 
 def test_m4_it_says_which_limit_is_reached(shop: Project, settings: Any) -> None:
     worker()
-    Project.objects.update(max_running_tasks=2)
+    Project.objects.update(overrides={"max_running_tasks": 2})
     ann = UserFactory.create(first_name="Ann")
     running(shop, created_by=ann)
     task = queued(shop, created_by=ann)
     assert "waits for a free worker" in queue_sentence(task)
     running(shop)
     assert queue_sentence(task) == "Next in line: its project has 2 of 2 tasks running."
-    Project.objects.update(max_running_tasks=None)
+    Project.objects.update(overrides={"max_running_tasks": None})
     settings.ENVIRONMENT = settings.ENVIRONMENT.model_copy(update={"tasks_per_person": 1})
     assert queue_sentence(task) == "Next in line: Ann has 1 of 1 tasks running."
 
@@ -141,14 +141,14 @@ def test_m4_a_limit_s_last_place_may_be_for_an_earlier_task(
     """Of two tasks and one place the second must not say that a worker takes it within seconds."""
     worker(busy=0)
     worker("gpu")
-    Project.objects.update(max_running_tasks=1)
+    Project.objects.update(overrides={"max_running_tasks": 1})
     ann = UserFactory.create(first_name="Ann")
     queued(shop, minutes=9, labels="gpu", created_by=ann)
     queued(shop, created_by=ann)
     first = "Next in line: waits for a free worker with gpu."
     second = "Second in line: its project may have 1 task running, and earlier ones come first."
     assert sentences(member) == [first, second]
-    Project.objects.update(max_running_tasks=None)
+    Project.objects.update(overrides={"max_running_tasks": None})
     settings.ENVIRONMENT = settings.ENVIRONMENT.model_copy(update={"tasks_per_person": 1})
     second = "Second in line: Ann may have 1 task running, and earlier ones come first."
     assert sentences(member) == [first, second]
@@ -156,7 +156,7 @@ def test_m4_a_limit_s_last_place_may_be_for_an_earlier_task(
 
 def test_m4_a_task_that_no_worker_may_take_says_so_and_holds_up_nobody(member: User, shop: Project) -> None:
     worker(busy=0)
-    Project.objects.update(max_running_tasks=1)
+    Project.objects.update(overrides={"max_running_tasks": 1})
     queued(shop, minutes=9, labels="gpu")
     queued(shop)
     unable = "Next in line: waits for a worker with gpu, and none is running."

@@ -115,10 +115,10 @@ def test_m4_a_task_s_steps_keep_the_labels_that_they_need(runner: Runner) -> Non
     config = "runsOn: [linux]\npipelines: {default: [{name: do, command: self, runsOn: [gpu, big]}]}\n"
     task = runner.task([], config=config)
     assert task.steps.get().runs_on == "big,gpu"
-    Project.objects.update(runs_on="arm")
+    Project.objects.update(overrides={"runs_on": "arm"})
     other = runner.task([], config="pipelines: {default: [{name: do, command: self}]}\n")
     assert other.steps.get().runs_on == ""
-    Project.objects.filter(pk=other.project_id).update(runs_on="arm, linux")
+    Project.objects.filter(pk=other.project_id).update(overrides={"runs_on": "arm, linux"})
     project = Project.objects.get(pk=other.project_id)
     assert runner.task([], project=project).steps.get().runs_on == "arm,linux"
 
@@ -234,7 +234,7 @@ def test_m4_a_worker_s_heartbeat_says_its_labels() -> None:
 
 
 def limit(project: Project, number: int | None) -> Project:
-    Project.objects.filter(pk=project.pk).update(max_running_tasks=number)
+    Project.objects.filter(pk=project.pk).update(overrides={"max_running_tasks": number})
     return project
 
 

@@ -370,7 +370,7 @@ def test_what_is_left_of_the_soft_limit_limits_a_run_too(runner: Runner, asked: 
     assert dollars_for_run(task.pk) == pytest.approx(-0.005)
     runner.answer(asked, "2")
     assert dollars_for_run(task.pk) == pytest.approx(2)
-    task.project.monthly_budget_usd = 1
+    task.project.overrides = {"monthly_budget_usd": 1}
     task.project.save()
     assert dollars_for_run(task.pk) == pytest.approx(0.99)
 

@@ -259,7 +259,7 @@ def test_m6_a_task_waits_for_a_host_that_is_known_and_takes_no_tasks_now(
     """Others of its project go on meanwhile, also with a limit. Once that host is back, it has its turn."""
     seen_at = timezone.now() - timedelta(seconds=away.get("seconds_ago", 0))
     task = runner.task(DONE, project=made(runner))
-    Project.objects.update(max_running_tasks=1)
+    Project.objects.update(overrides={"max_running_tasks": 1})
     WorkerBeatFactory.create(host="first", busy=0)
     fields = {name: value for name, value in away.items() if name != "seconds_ago"}
     WorkerBeatFactory.create(host="second", busy=0, seen_at=seen_at, **fields)

@@ -114,7 +114,7 @@ def _store_if_it_still_holds(question: Question, decision: Decision) -> bool:
 
 def apply_decisions(task: Task) -> int:
     """Answer the open questions of a task that decisions may answer. Return how many."""
-    if task.phase != Phase.WAITING_FOR_INPUT or not task.project.apply_decisions:
+    if task.phase != Phase.WAITING_FOR_INPUT or not task.project.overrides.get("apply_decisions"):
         return 0
     return sum(map(apply_decision, task.questions.open_of(task)))
 
@@ -136,7 +136,7 @@ def _blocker(decision: Decision, question: Question, conditions: Sequence[Condit
 
 
 def _project_allows(decision: Decision, question: Question) -> str:
-    return "" if decision.project.apply_decisions else "the project does not allow it"
+    return "" if decision.project.overrides.get("apply_decisions") else "the project does not allow it"
 
 
 def _is_no_exception(decision: Decision, question: Question) -> str:
@@ -313,8 +313,8 @@ def _waiting_questions() -> Iterable[tuple[Any, ...]]:
     """Return id, project, items and state of the open questions in projects that have confirmed decisions."""
     waiting = Task.objects.free().filter(
         phase=Phase.WAITING_FOR_INPUT,
-        project__apply_decisions=True,
-        project__in=_confirmed().filter(project__apply_decisions=True).values("project"),
+        project__overrides__apply_decisions=True,
+        project__in=_confirmed().filter(project__overrides__apply_decisions=True).values("project"),
     )
     asked = Question.objects.open().filter(kind=QuestionKind.CLARIFICATION, task__in=waiting)
     return asked.order_by("pk").values_list(

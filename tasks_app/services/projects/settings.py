@@ -59,8 +59,8 @@ def _config_text(repository: Repository, commit: str) -> str | None:
 
 def overrides_of(project: Project) -> Overrides:
     """Return the overrides. Stored values are not checked: an upgrade may have stricter rules."""
-    stored = {name: getattr(project, name) for name in SETTINGS}
-    overrides: Overrides = Overrides.model_construct(**stored)
+    unset = {name: setting.kind.unset for name, setting in SETTINGS.items()}
+    overrides: Overrides = Overrides.model_construct(**{**unset, **project.overrides})
     return overrides
 
 
@@ -110,8 +110,14 @@ def change_settings(project: Project, overrides: Overrides, *, by: Principal, co
     changed = _changed_values(before, overrides)
     if changed.keys() & {"soft_cost_usd", "max_cost_usd"}:
         _require_soft_limit_below_hard(repository_settings(project, commit=commit), overrides)
+    for name, (_, value) in changed.items():
+        try:
+            SETTINGS[name].kind.check(value)
+        except BadInput as error:
+            raise BadInput(f"{SETTINGS[name].label} {error.message}.", where="settings") from None
     values = {name: getattr(overrides, name) for name in SETTINGS}
-    save_settings(project, values, by=by, changed=changed)
+    values = {name: value for name, value in values.items() if is_set(value)}
+    save_settings(project, {"overrides": values}, by=by, changed=changed)
 
 
 def _require_soft_limit_below_hard(config: ProjectConfig, overrides: Overrides) -> None:

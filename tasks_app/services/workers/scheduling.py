@@ -90,7 +90,7 @@ def due_tasks() -> list[DueTask]:
         _due_task(row, hosts)
         for row in rows.values(
             "pk", "created_by_id", "project_id", "queued_at", "created_at", "priority", "started_at", "phase",
-            "project__max_running_tasks", "left_by", *_NEEDS_OF_TASK, *_next_needs(),
+            "project__overrides__max_running_tasks", "left_by", *_NEEDS_OF_TASK, *_next_needs(),
         )
     ]  # fmt: skip
 
@@ -106,7 +106,7 @@ def _due_task(row: Mapping[str, Any], hosts: KnownHosts) -> DueTask:
         started=row["started_at"] is not None,
         labels=labels,
         awaited_hosts=hosts.awaited(labels, row["left_by"]) if row["left_by"] else (),
-        project_limit=row["project__max_running_tasks"],
+        project_limit=row["project__overrides__max_running_tasks"],
         lost_its_worker=row["phase"] == Phase.RUNNING,
     )
 
@@ -291,7 +291,7 @@ def limits_allow(task_id: int) -> bool:
     Must be called in the transaction that claims the task: the rows of project and person are locked, so that
     of two workers that want the last place one waits for the other and then sees that it is taken.
     """
-    fields = ("phase", "project_id", "created_by_id", "project__max_running_tasks")
+    fields = ("phase", "project_id", "created_by_id", "project__overrides__max_running_tasks")
     found = Task.objects.filter(pk=task_id).values_list(*fields).first()
     if found is None or found[0] == Phase.RUNNING:
         return True

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from django.contrib import admin
 from django.db.models import Count
 
-from tasks_app.config.project_settings import SETTINGS
 from tasks_app.history.audit import record
 from tasks_app.models import Action, Membership, Project, User
 from tasks_app.services.projects.members import record_no_role, record_role
@@ -19,7 +18,6 @@ from tasks_app.web.admin.base import (
     SiteAdminsOnly,
     acting_admin,
 )
-from tasks_app.web.projects.settings import SettingField
 
 if TYPE_CHECKING:
     from django.http import HttpRequest
@@ -42,15 +40,9 @@ class ProjectAdmin(AuditsEdits, AuditsDeletions, ProtectsHistory, SiteAdminsOnly
     search_fields = ["name", "source"]
     date_hierarchy = "created_at"
     readonly_fields = [
-        "created_at", "required_approvals", "forge", "forge_api_url", "pull_request_repository",
+        "created_at", "overrides", "required_approvals", "forge", "forge_api_url", "pull_request_repository",
     ]  # fmt: skip
     inlines = [MembershipInline]
-
-    def formfield_for_dbfield(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
-        """Use the fields of the settings page for overrides."""
-        if setting := SETTINGS.get(db_field.name):
-            return SettingField(setting, choices=setting.kind.choices)
-        return super().formfield_for_dbfield(db_field, request, **kwargs)
 
     def log_addition(self, request: HttpRequest, obj: Project, message: Any) -> Any:
         record(Action.PROJECT_ADDED, by=acting_admin(request), project=obj, source=obj.source)
