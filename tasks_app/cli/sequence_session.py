@@ -57,7 +57,11 @@ class SequenceSession:
             if code is not Exit.DONE:
                 return self._print_stopped(code)
             if left and self._current_task() is not None:
-                return self._print_left()
+                self._screen.say(
+                    "You left between two tasks; a running portal continues without this terminal."
+                )
+                self._screen.say(f"Continue with  {self._continue_command()}", indent=2, wrap=False)
+                return Exit.INTERRUPTED
             first = False
         return self._print_end()
 
@@ -117,11 +121,6 @@ class SequenceSession:
             tasks = counted(len(self._files), "task")
             self._screen.say(f"The sequence stopped with {done} of {tasks} done. Fix the cause first.")
         return code
-
-    def _print_left(self) -> Exit:
-        self._screen.say("You left between two tasks; a running portal continues without this terminal.")
-        self._screen.say(f"Continue with  {self._continue_command()}", indent=2, wrap=False)
-        return Exit.INTERRUPTED
 
     def _print_end(self) -> Exit:
         """Print the outcome when no task is left: all are done, or none in the folder can be started."""

@@ -212,7 +212,8 @@ class TaskSession:
         elif phase is Phase.DONE:
             say(f"Done: {task.title}", style="bold green")
         elif phase in (Phase.FAILED, Phase.CANCELLED):
-            why = task.failure or self._last_reason()
+            last = task.transitions.filter(step=None).last()
+            why = task.failure or (last.reason if last else "")
             if self._printer.last_check_failed:  # with the output that the reason repeats
                 why = why.split("\n", 1)[0]
             say(f"{phase.capitalize()}: {why}", style="bold red")
@@ -233,10 +234,6 @@ class TaskSession:
             say(f"Continue with  {command}", indent=2, wrap=False)
         if not self._sequence:
             show_result(self._screen, task, was_printed=True)
-
-    def _last_reason(self) -> str:
-        last = self._task.transitions.filter(step=None).last()
-        return last.reason if last else ""
 
 
 # Run a task in this terminal, for run_task, run_sequence, retry and watch_tasks.

@@ -11,7 +11,6 @@ from pathlib import PurePosixPath
 
 import yaml
 from markdown_it import MarkdownIt
-from markdown_it.token import Token
 
 from tasks_app.config.faults import ConfigInvalid
 from tasks_app.config.yaml_text import read_yaml
@@ -399,7 +398,8 @@ def _sections(text: str) -> tuple[str, int, dict[str, str]]:
     tokens = MarkdownIt("commonmark").parse(text)
     for before, token in zip([None, *tokens], tokens, strict=False):
         if before is not None and before.type == "heading_open" and before.level == 0 and before.map:
-            headings.append((_plain(token), before.map[0], before.map[1]))
+            heading = " ".join(token.content.split())  # as it was written, in one line
+            headings.append((heading, before.map[0], before.map[1]))
     if not headings:
         return "", 1, {}
     ends = [begin for _, begin, _ in headings[1:]] + [len(lines)]
@@ -414,11 +414,6 @@ def _sections(text: str) -> tuple[str, int, dict[str, str]]:
 def _section_name(heading: str) -> str:
     """Return the name without a number, emoji or colon: `3. Decision:` is “decision”."""
     return re.sub(r"^[\W\d_]+|[\W_]+$", "", heading.lower())
-
-
-def _plain(token: Token) -> str:
-    """Return the text as it was written, in one line."""
-    return " ".join(token.content.split())
 
 
 def _section(sections: Mapping[str, str], *names: str) -> str:

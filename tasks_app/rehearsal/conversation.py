@@ -136,23 +136,17 @@ class Conversation(_Part):
         The log of past actions in the prompt is ignored: it also has questions without an answer.
         """
         text = "\n".join(self._sections(_ANSWER_SECTIONS))
-        if not self._asked_here(questions):
+        asked = {q for done in self.rounds for ask in done.asks for q in questions_of(ask.name, ask.input)}
+        if not asked & set(questions):
             # A worker died before the question was in the session: a later prompt has the answer.
-            text = "\n".join([text, *self._later_prompts])
+            later = [message for message in self.messages if message.role == "user"][1:]
+            prompts = [block.text for message in later for block in message.blocks if block.type == "text"]
+            text = "\n".join([text, *prompts])
         found = [_quoted_answers(text, question)[-1:] for question in questions]
         if not found or not all(found):
             return None
         combined = "\n".join(answer for answers in found for answer in answers)
         return HumanAnswer(combined, combined)
-
-    def _asked_here(self, questions: tuple[str, ...]) -> bool:
-        asked = {q for done in self.rounds for ask in done.asks for q in questions_of(ask.name, ask.input)}
-        return bool(asked & set(questions))
-
-    @property
-    def _later_prompts(self) -> list[str]:
-        users = [message for message in self.messages if message.role == "user"]
-        return [block.text for message in users[1:] for block in message.blocks if block.type == "text"]
 
     def _sections(self, names: frozenset[str]) -> list[str]:
         parts = _SECTION.split(self.prompt)

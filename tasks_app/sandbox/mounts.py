@@ -241,7 +241,8 @@ def _machine_binds(hidden: tuple[Path, ...]) -> tuple[_Bind, ...]:
     found_at, binds = _found.get(key, (0.0, ()))
     now = time.monotonic()
     if not binds or now - found_at > _FOUND_SECONDS or not all(map(_is_there, binds)):
-        binds = (*_system_binds(), *_etc_binds(), *_program_binds(hidden))
+        system = [_Bind(path, path) for path in _SYSTEM if path.is_dir() and not path.is_symlink()]
+        binds = (*system, *_etc_binds(), *_program_binds(hidden))
         if len(_found) >= _MOST_FOUND:
             _found.clear()
         _found[key] = now, binds
@@ -250,10 +251,6 @@ def _machine_binds(hidden: tuple[Path, ...]) -> tuple[_Bind, ...]:
 
 def _is_there(bind: _Bind) -> bool:
     return os.path.exists(bind.source)  # noqa: PTH110 (three times as fast)
-
-
-def _system_binds() -> Iterator[_Bind]:
-    return (_Bind(path, path) for path in _SYSTEM if path.is_dir() and not path.is_symlink())
 
 
 def _etc_binds() -> Iterator[_Bind]:

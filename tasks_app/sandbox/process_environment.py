@@ -41,11 +41,8 @@ def search_path() -> str:
     Missing folders are left out, and folders that this user may not search, for example of root after `su`.
     """
     folders = [part for part in os.environ.get("PATH", "").split(os.pathsep) if Path(part).is_absolute()]
-    return os.pathsep.join(part for part in folders if _can_be_searched(part)) or _FALLBACK_PATH
-
-
-def _can_be_searched(folder: str) -> bool:
-    return os.path.isdir(folder) and os.access(folder, os.X_OK)  # noqa: PTH112 (Path.is_dir raises)
+    folders = [one for one in folders if os.path.isdir(one) and os.access(one, os.X_OK)]  # noqa: PTH112 (Path.is_dir raises)
+    return os.pathsep.join(folders) or _FALLBACK_PATH
 
 
 def _user_name() -> str:
