@@ -23,7 +23,7 @@ def load_step_instructions(name: str, *, repository_text: str | None, shipped_di
 
     `repository_text` is the repository's own file, None if it has none; `shipped_dir` holds the shipped
     files. For `self` the task is the prompt, so a repository's file of that name does not count. Raises
-    `BadInput` that names the paths if the file is missing or empty.
+    `BadInput` if the file is missing or empty; it names its path, or the commands that exist.
     """
     if not _NAME.fullmatch(name):
         raise BadInput(f"{name!r} is not the name of a command: letters, digits, '.', '_' and '-' only")
@@ -37,8 +37,11 @@ def _shipped(name: str, shipped_dir: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except FileNotFoundError as error:
-        missing = f"neither {repository_path(name)} in the repository nor {path}"
-        raise BadInput(f'there are no instructions for the command "{name}": {missing} exists') from error
+        built_in = ", ".join(sorted(one.stem for one in shipped_dir.glob("*.md")))
+        raise BadInput(
+            f'there are no instructions for the command "{name}": the repository has no '
+            f"{repository_path(name)}, and the built-in commands are {built_in}"
+        ) from error
     except (OSError, UnicodeDecodeError) as error:
         raise BadInput(f"the instructions cannot be read: {error}", where=str(path)) from error
 

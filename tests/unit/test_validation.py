@@ -172,11 +172,9 @@ class TestPrompts:
     def test_p2_a_missing_prompt_names_both_places(self, repository: Repository) -> None:
         repository.pipeline("{name: lint, command: lint-it}")
         (told,) = repository.told()
-        assert told == (
-            'E cat-herder.yaml:3: pipelines.default[0].command is "lint-it"; there are no instructions for '
-            'the command "lint-it": neither .claude/commands/lint-it.md in the repository nor '
-            f"{PROMPTS / 'steps' / 'lint-it.md'} exists"
-        )
+        assert told.startswith('E cat-herder.yaml:3: pipelines.default[0].command is "lint-it"; ')
+        assert ".claude/commands/lint-it.md" in told
+        assert all(path.stem in told for path in (PROMPTS / "steps").glob("*.md"))
         repository.write(".claude/commands/lint-it.md", "Lint.\n")
         assert repository.told() == []
 
