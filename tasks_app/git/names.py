@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 
-from tasks_app.core.commit_ids import is_commit_id
 from tasks_app.core.errors import BadInput, WorkspaceError
 from tasks_app.git.program import Git
+
+#: SHA-1, or SHA-256 in newer repositories.
+_COMMIT_ID = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+
+
+def is_commit_id(text: str) -> bool:
+    """Return whether it is a full id, not the name of a branch or an abbreviation."""
+    return _COMMIT_ID.fullmatch(text) is not None
 
 
 @lru_cache(maxsize=1000)

@@ -18,8 +18,7 @@ from django.utils import timezone
 from tasks_app.management.commands import doctor
 from tasks_app.models import paths
 from tasks_app.operations import local_sandbox
-from tasks_app.operations.doctor import data, machine, services
-from tasks_app.operations.doctor.finding import Finding, Level
+from tasks_app.operations.doctor import Finding, Level, data, machine, services
 from tasks_app.sandbox import Limits, Sandbox
 from tests.factories import ProjectFactory, TaskFactory, WorkerBeatFactory
 from tests.forkserver import REPOSITORY

@@ -13,7 +13,7 @@ import requests
 
 from tasks_app.core.errors import LeaseLost, TemporaryFault
 from tasks_app.git import Repository, lfs, mirror
-from tasks_app.git.exchange_faults import ExchangeRefused
+from tasks_app.git.mirror import ExchangeRefused
 from tasks_app.models import Task
 from tasks_app.worker_api import git_service
 from tasks_app.worker_api.application import WorkerHosts

@@ -19,8 +19,7 @@ from requests.utils import DEFAULT_CA_BUNDLE_PATH
 from tasks_app.core.errors import TemporaryFault
 from tasks_app.git import authorities, mirror
 from tasks_app.git.program import Git
-from tasks_app.operations.doctor import services
-from tasks_app.operations.doctor.finding import Level
+from tasks_app.operations.doctor import Level, services
 from tests.integration.receivers import certificate
 from tests.integration.test_lfs_of_worker_hosts import has, keep, pointer
 from tests.integration.worker_host import Host, host_at, serving, snapshot_ref

@@ -18,8 +18,7 @@ from tasks_app.asgi_layers import probes
 from tasks_app.asgi_layers.probes import Probes, Readiness
 from tasks_app.asgi_layers.proxies import ForwardedClients
 from tasks_app.operations import health
-from tasks_app.operations.doctor import services
-from tasks_app.operations.doctor.finding import Level
+from tasks_app.operations.doctor import Level, services
 from tests.integration.worker_host import serving
 from tests.portal import WebServer
 

@@ -13,8 +13,7 @@ from django.urls import reverse
 from tasks_app.core.errors import BranchMissing, NotAllowed
 from tasks_app.git import Repository
 from tasks_app.models import Action, AuditEntry, Project, Role, User
-from tasks_app.operations.doctor import data
-from tasks_app.operations.doctor.finding import Level
+from tasks_app.operations.doctor import Level, data
 from tasks_app.services.projects.projects import PATIENCE, fetch
 from tasks_app.services.projects.settings import use_default_branch
 from tasks_app.services.tasks import create_task

@@ -21,8 +21,7 @@ from websockets.sync.client import connect
 from websockets.typing import Origin
 
 from tasks_app.git import Repository, mirror
-from tasks_app.git.exchange_faults import TokenRefused
-from tasks_app.git.mirror import Mirror, Portal
+from tasks_app.git.mirror import Mirror, Portal, TokenRefused
 from tests import machine
 from tests.deployment import DEPLOY
 from tests.forkserver import PATIENCE, REPOSITORY

@@ -35,8 +35,7 @@ from tasks_app.management.commands import worker
 from tasks_app.models import Event, Installation, Run, Step, Task, WorkerBeat, paths
 from tasks_app.models.worker import ALIVE_PERIOD
 from tasks_app.operations import fitness, local_sandbox
-from tasks_app.operations.doctor import data
-from tasks_app.operations.doctor.finding import Level
+from tasks_app.operations.doctor import Level, data
 from tasks_app.sandbox import Sandbox
 from tasks_app.services.bulk import retry_from
 from tasks_app.services.data_directory import require_own_data_dir, require_shared_data_dir

@@ -30,8 +30,7 @@ from tasks_app.core.phases import Phase
 from tasks_app.engine.workers.heartbeat import Heartbeat
 from tasks_app.engine.workers.intake import Intake
 from tasks_app.git import Repository, mirror, recording
-from tasks_app.git.exchange_faults import ExchangeRefused, TokenRefused
-from tasks_app.git.mirror import Portal, incoming_folder, incoming_ref
+from tasks_app.git.mirror import ExchangeRefused, Portal, TokenRefused, incoming_folder, incoming_ref
 from tasks_app.models import Action, AuditEntry, Task, User, WorkerBeat, WorkerToken
 from tasks_app.operations.doctor import services as doctor
 from tasks_app.services.workers import hosts

@@ -22,7 +22,7 @@ from tasks_app.engine.workers import heartbeat
 from tasks_app.engine.workers.heartbeat import Heartbeat, beat
 from tasks_app.models import Task, WorkerBeat
 from tasks_app.models.worker import ALIVE_PERIOD, KEPT
-from tasks_app.operations.doctor.finding import Level
+from tasks_app.operations.doctor import Level
 from tasks_app.operations.doctor.services import workers
 from tasks_app.sandbox import EnforcedLimit, Limits, Sandbox
 from tasks_app.web import frame

@@ -12,8 +12,7 @@ from django.db import DatabaseError
 from tasks_app.cli.command import Exit, TerminalCommand
 from tasks_app.cli.terminal import Screen
 from tasks_app.core.errors import CatHerderError
-from tasks_app.operations.doctor import data, machine, services
-from tasks_app.operations.doctor.finding import Finding, Level, ok, problem
+from tasks_app.operations.doctor import Finding, Level, data, machine, ok, problem, services
 
 Check = Callable[[], Iterator[Finding]]
 

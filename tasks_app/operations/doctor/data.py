@@ -18,7 +18,7 @@ from tasks_app.core.phases import ENDED
 from tasks_app.engine.workers.machine import toolchains_of_machine
 from tasks_app.git.repairing import is_readable
 from tasks_app.models import Project, Task, paths
-from tasks_app.operations.doctor.finding import Finding, ok, problem, warning
+from tasks_app.operations.doctor import Finding, ok, problem, warning
 from tasks_app.operations.fitness import portal_problem, redis_difference
 from tasks_app.operations.repositories import commits_in
 from tasks_app.services.data_directory import Verdict, data_dir_problems, ownership

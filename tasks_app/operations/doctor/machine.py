@@ -18,7 +18,7 @@ from tasks_app.core.errors import SandboxUnavailable
 from tasks_app.core.files import temporary_folder
 from tasks_app.engine.workers.machine import toolchains_of_machine
 from tasks_app.operations import local_sandbox
-from tasks_app.operations.doctor.finding import Finding, ok, problem, warning
+from tasks_app.operations.doctor import Finding, ok, problem, warning
 from tasks_app.sandbox import TEMPORARY_FILES, Sandbox, run
 
 #: The first version with `git repack --geometric`, which joins the packs of many recordings.

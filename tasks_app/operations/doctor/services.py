@@ -25,7 +25,7 @@ from tasks_app.git import authorities, inspect_source
 from tasks_app.git.source import is_url
 from tasks_app.models import Project, WorkerBeat
 from tasks_app.models.database_errors import explain
-from tasks_app.operations.doctor.finding import Finding, ok, problem, warning
+from tasks_app.operations.doctor import Finding, ok, problem, warning
 from tasks_app.operations.health import (
     IS_SNAPSHOT,
     LEAVE_SNAPSHOT,

@@ -17,7 +17,6 @@ from typing import Any
 from django.db import transaction
 from django.utils import timezone
 
-from tasks_app.core.commit_ids import is_commit_id
 from tasks_app.core.errors import BadInput, IllegalMove, MergeConflict, WorkspaceError
 from tasks_app.core.phases import CANCELLABLE, Phase
 from tasks_app.core.text import storable_text
@@ -29,6 +28,7 @@ from tasks_app.forges.port import (
     RemotePullRequest,
 )
 from tasks_app.git import AUTHOR, Repository, blobs_shown_as, committed_text, has_line_with_prefix
+from tasks_app.git.names import is_commit_id
 from tasks_app.git.publishing import make_commit, merged_tree
 from tasks_app.history.audit import record
 from tasks_app.models import (

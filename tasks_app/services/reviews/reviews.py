@@ -10,10 +10,10 @@ from django.db import transaction
 from django.db.models import Max
 from django.utils import timezone
 
-from tasks_app.core.commit_ids import is_commit_id
 from tasks_app.core.errors import BadInput, CatHerderError, IllegalMove, ResultChanged, WorkspaceError
 from tasks_app.core.phases import Phase
 from tasks_app.git import committed_text
+from tasks_app.git.names import is_commit_id
 from tasks_app.history.audit import record
 from tasks_app.models import (
     Action,
