@@ -25,7 +25,7 @@ class QuestionKind(models.TextChoices):
     CLARIFICATION = "clarification", "a question"
     APPROVAL = "approval", "approval of a tool call"
     PLAN = "plan", "a plan to review"
-    #: Asked by the portal, not by an agent: see `services/costs/soft_limit.py`.
+    #: Asked by the portal, not by an agent: see `services/usage/cost_limits.py`.
     COST = "cost", "a soft cost limit"
 
 

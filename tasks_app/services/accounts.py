@@ -130,7 +130,9 @@ def end_sessions(user: User, *, but: str | None = None) -> int:
 
     Their pages ask for a login at the next click. Their sockets close before they receive anything more.
     """
-    ended = user.sessions.exclude(pk=hash_session_key(but)) if but else user.sessions.all()
+    ended = user.sessions.all()
+    if but:
+        ended = ended.exclude(pk=hash_session_key(but))
     return ended.delete()[0]
 
 
@@ -207,7 +209,9 @@ def record_failed_login(name: str, action: Action = Action.LOGIN_FAILED, **detai
     hour = int(timezone.now().timestamp()) // _HOUR
     _record_rest_of_hour(hour - 1, action)
     ip_address = current_origin().ip_address
-    if _gets_own_entry(ip_address, action):
+    entries = AuditEntry.objects.filter(action=action, at__gt=timezone.now() - timedelta(seconds=_HOUR))
+    counts = entries.aggregate(all=Count("pk"), here=Count("pk", filter=Q(ip_address=ip_address)))
+    if counts["all"] < ENTRIES_IN_ALL and counts["here"] < ENTRIES_PER_IP_ADDRESS:
         record(action, actor_name="somebody", subject=name, **detail)
         return
     failures = _load_count(hour, action)
@@ -224,13 +228,6 @@ def record_refused_token(secret: str) -> None:
     record_failed_login(name, Action.TOKEN_REFUSED)
 
 
-def _gets_own_entry(ip_address: str, action: Action) -> bool:
-    since = timezone.now() - timedelta(seconds=_HOUR)
-    entries = AuditEntry.objects.filter(action=action, at__gt=since)
-    counts = entries.aggregate(all=Count("pk"), here=Count("pk", filter=Q(ip_address=ip_address)))
-    return bool(counts["all"] < ENTRIES_IN_ALL and counts["here"] < ENTRIES_PER_IP_ADDRESS)
-
-
 def _record_rest_of_hour(hour: int, action: Action) -> None:
     """Record the failures that came in that hour after its last entry."""
     failures = _load_count(hour, action)
@@ -240,8 +237,7 @@ def _record_rest_of_hour(hour: int, action: Action) -> None:
 
 
 def _load_count(hour: int, action: Action) -> FailureCount:
-    stored = cache.get(_cache_key(hour, action))
-    return FailureCount(**stored) if isinstance(stored, dict) else FailureCount()
+    return FailureCount(**cache.get(_cache_key(hour, action), {}))
 
 
 def _store_count(hour: int, action: Action, failures: FailureCount) -> None:
@@ -322,7 +318,7 @@ def _check(
 
 
 def revoke_token(token: ApiToken, *, by: Principal) -> None:
-    """From now on it opens nothing; doing it twice changes nothing. Raises NotAllowed."""
+    """Revoke the token; revoking it twice changes nothing. Raises NotAllowed."""
     require_token_owner(by, token)
     with transaction.atomic():
         if ApiToken.objects.filter(pk=token.pk, revoked_at=None).update(revoked_at=timezone.now()):
@@ -340,7 +336,7 @@ def revoke_all_tokens(user: User, *, by: User) -> int:
 
 
 def token_of(secret: str) -> ApiToken | None:
-    """The usable token with this secret. Its digest is looked up, so timing tells nothing of use."""
+    """Return the usable token with this secret. Looking up its digest keeps timing from revealing it."""
     if not secret.startswith(TOKEN_PREFIX) or len(secret) > 200:
         return None
     return ApiToken.objects.usable().select_related("user").filter(digest=digest(secret)).first()
@@ -363,7 +359,7 @@ def note_use(token: ApiToken, *, ip_address: str) -> None:
 
 
 def digest(secret: str) -> str:
-    """A fast hash is enough: nobody guesses 256 random bits."""
+    """Return a fast hash of the secret: nobody guesses 256 random bits."""
     return hashlib.sha256(secret.encode(errors="replace")).hexdigest()
 
 

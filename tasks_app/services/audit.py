@@ -35,7 +35,7 @@ class AuditFilters:
 
     @classmethod
     def of(cls, query: QueryDict) -> Self:
-        """Values that are not possible are ignored."""
+        """Return the filters in a URL's query, without impossible values."""
         texts: dict[str, Any] = {
             name: storable_text(query.get(name, "").replace("\x00", ""))[:_MAX_LENGTH].strip()
             for name in ("q", "person", "project")
@@ -82,7 +82,9 @@ def _valid_day(text: str) -> date | None:
         day = date.fromisoformat(text)
     except ValueError:
         return None
-    return day if date(1900, 1, 1) <= day <= date(9000, 1, 1) else None
+    if date(1900, 1, 1) <= day <= date(9000, 1, 1):
+        return day
+    return None
 
 
 def _midnight(day: date) -> datetime:

@@ -12,8 +12,9 @@ from tasks_app.models import Decision, Project, Question, QuestionKind, Task, pa
 
 def fetch_command_for(task: Task) -> str | None:
     """Return the git command that fetches the task's branch into a clone, or None if nothing has changed."""
-    changed = task.head_commit and task.head_commit != task.base_commit
-    return fetch_command(task.project, task.branch) if changed else None
+    if task.head_commit in ("", task.base_commit):
+        return None
+    return fetch_command(task.project, task.branch)
 
 
 def fetch_command(project: Project, branch: str) -> str:

@@ -10,7 +10,7 @@ from django.db.models import F
 
 from tasks_app.core.types import PLAN_FILE
 from tasks_app.git import ChangedFile, Repository, changed_files, committed_blob, diff, patch
-from tasks_app.models import Project, Run, Sequence, Step, Task, paths
+from tasks_app.models import Run, Sequence, Step, Task, paths
 
 
 @dataclass(frozen=True)
@@ -75,18 +75,18 @@ def _groups_of_runs(step: Step) -> list[list[Run]]:
 
 
 def _difference(changed: Task | Step | Run | Sequence, base: str, head: str) -> Difference:
-    repository = paths.repository(_project_of(changed))
-    of_task = (
-        changed.task if isinstance(changed, Step) else changed.step.task if isinstance(changed, Run) else None
+    if isinstance(changed, Run):
+        changed = changed.step
+    if not isinstance(changed, Step):
+        return Difference(paths.repository(changed.project), base, head)
+    repository = paths.repository(changed.task.project)
+    began, before, after = (
+        committed_blob(repository, commit=commit, path=PLAN_FILE)
+        for commit in (base_of(changed.task), base, head)
     )
-    removed = of_task is not None and _plan_was_removed(repository, of_task, base, head)
-    return Difference(repository, base, head, PLAN_FILE if removed else "")
-
-
-def _plan_was_removed(repository: Repository, task: Task, base: str, head: str) -> bool:
-    """Return whether the portal removed the plan from the result after the run that made `head`."""
-    before, after = (committed_blob(repository, commit=one, path=PLAN_FILE) for one in (base, head))
-    return before != after and after == committed_blob(repository, commit=base_of(task), path=PLAN_FILE)
+    if before != after and after == began:  # the portal removed the plan after the run that made `head`
+        return Difference(repository, base, head, without=PLAN_FILE)
+    return Difference(repository, base, head)
 
 
 def _base_of(changed: Task | Step | Run | Sequence) -> str:
@@ -111,15 +111,9 @@ def _base_of_run(run: Run) -> str:
     before = earlier.order_by("-pk").first()
     if before is None:
         return run.step.base_commit or base_of(run.step.task)
-    return (
-        before.head_commit if before.step_id == run.step_id else before.checked_commit or before.head_commit
-    )
-
-
-def _project_of(changed: Task | Step | Run | Sequence) -> Project:
-    if isinstance(changed, Run):
-        return changed.step.task.project
-    return changed.task.project if isinstance(changed, Step) else changed.project
+    if before.step_id == run.step_id:
+        return before.head_commit
+    return before.checked_commit or before.head_commit
 
 
 def base_of(task: Task) -> str:
@@ -133,7 +127,9 @@ def base_of(task: Task) -> str:
     if first and first.base_commit and first.first_run == 1:
         return first.base_commit
     before = Task.objects.filter(sequence=task.sequence_id, pk__lt=task.pk).order_by("-pk").first()
-    return (before.head_commit if before else "") or task.base_commit
+    if before and before.head_commit:
+        return before.head_commit
+    return task.base_commit
 
 
 def base_of_sequence(sequence: Sequence, *, until: Task | None = None) -> str:

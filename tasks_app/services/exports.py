@@ -17,7 +17,7 @@ from django.http import StreamingHttpResponse
 
 from tasks_app.core.errors import WorkspaceError
 from tasks_app.history.audit import record_once_an_hour
-from tasks_app.models import Action, Project, Question, Sequence, Step, Task, User
+from tasks_app.models import Action, Question, Sequence, Step, Task, User
 from tasks_app.permissions import Principal
 from tasks_app.services.difference import Difference, difference_of
 from tasks_app.services.search.finding import iterate_ids, rows_in_order
@@ -36,12 +36,10 @@ _lock = threading.Lock()
 
 def record_download(name: str, *, by: Principal, of: Task | Step | Sequence) -> None:
     """Record that somebody took a log, a plan or a patch away, once an hour for each file."""
-    task = of.task if isinstance(of, Step) else of if isinstance(of, Task) else None
-    record_once_an_hour(Action.DOWNLOADED, by=by.user, subject=name, task=task, project=_project_of(of))
-
-
-def _project_of(what: Task | Step | Sequence) -> Project:
-    return what.task.project if isinstance(what, Step) else what.project
+    if isinstance(of, Step):
+        of = of.task
+    task = of if isinstance(of, Task) else None
+    record_once_an_hour(Action.DOWNLOADED, by=by.user, subject=name, task=task, project=of.project)
 
 
 def download(pieces: Iterator[str], *, name: str, kind: str) -> StreamingHttpResponse:
@@ -118,8 +116,10 @@ def export_rows(
 
 def _json_lines(rows: Iterable[dict[str, Any]]) -> Iterator[str]:
     yield "["
-    for number, row in enumerate(rows):
-        yield f"{',' if number else ''}\n{json.dumps(row, default=datetime.isoformat, ensure_ascii=False)}"
+    separator = "\n"
+    for row in rows:
+        yield separator + json.dumps(row, default=datetime.isoformat, ensure_ascii=False)
+        separator = ",\n"
     yield "\n]\n"
 
 
@@ -149,8 +149,11 @@ def _cell(value: Any) -> Any:
         return value
     if isinstance(value, datetime):
         return value.isoformat()
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return f"'{text}" if text.startswith(_FORMULA_STARTS) else text
+    if not isinstance(value, str):
+        value = json.dumps(value, ensure_ascii=False)
+    if value.startswith(_FORMULA_STARTS):
+        return f"'{value}"
+    return value
 
 
 #: Pieces of a log, about a line each, that are sent together.
@@ -184,17 +187,8 @@ TASK_COLUMNS = [
 ]
 QUESTION_COLUMNS = [
     *("id", "project", "task", "title", "step", "number", "kind", "state", "question", "verdict", "answer"),
-    *(
-        "notes",
-        "asked_at",
-        "answered_at",
-        "seconds",
-        "answered_by",
-        "answered_via",
-        "applied",
-        "about_goal",
-        "late",
-    ),
+    *("notes", "asked_at", "answered_at", "seconds", "answered_by", "answered_via"),
+    *("applied", "about_goal", "late"),
 ]
 
 
@@ -258,7 +252,9 @@ def _task_row(task: Task, metrics: statistics.Metrics, asked: tuple[int, list[st
 
 
 def _question_row(question: Question) -> Row:
-    waited = (question.answered_at - question.asked_at).total_seconds() if question.answered_at else None
+    waited = None
+    if question.answered_at:
+        waited = (question.answered_at - question.asked_at).total_seconds()
     return {
         "id": question.pk,
         "project": question.task.project.name,

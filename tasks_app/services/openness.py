@@ -61,7 +61,10 @@ def _of_steps(
         if model not in models:
             yield f"model {model or 'of the installation'} {where}"
         if globs is not None:
-            more = ["any file"] if step.allow_write is None else _new_globs(step.allow_write, globs)
+            # A pattern is new unless it certainly matches nothing beyond the known ones.
+            more = ["any file"]
+            if step.allow_write is not None:
+                more = [one for one in step.allow_write if one not in globs and not _is_covered(one, globs)]
             if more:
                 yield f"may write {', '.join(more)} {where}"
         if more := [
@@ -81,14 +84,11 @@ def _writable(steps: Sequence[StepConfig]) -> list[str] | None:
     return [glob for step in steps for glob in step.allow_write or ()]
 
 
-def _new_globs(globs: Sequence[str], known: list[str]) -> list[str]:
-    """Return the patterns of which it is not certain that they match nothing beyond the known ones."""
-    return [glob for glob in globs if glob not in known and not _is_covered(glob, known)]
-
-
 def _is_covered(glob: str, known: list[str]) -> bool:
     return not any(char in glob for char in "*?[") and not glob.endswith("/") and allowed(glob, known)
 
 
 def _rules(step: StepConfig) -> tuple[str, ...]:
-    return USUAL if step.allowed_tools is None else step.allowed_tools
+    if step.allowed_tools is None:
+        return USUAL
+    return step.allowed_tools

@@ -56,8 +56,10 @@ class StepChanges:
 
     def __str__(self) -> str:
         """Return it in words; empty without changes."""
+        if not self.files:
+            return ""
         files = "1 file" if self.files == 1 else f"{self.files} files"
-        return f"changed {files} (+{self.added} −{self.removed})" if self.files else ""
+        return f"changed {files} (+{self.added} −{self.removed})"
 
 
 @dataclass(frozen=True)
@@ -83,10 +85,12 @@ class StepAccount:
 
     def title(self, built: StepAccount) -> str:
         """Return the step's name and, for one other than that which built the result, what it changed."""
-        changes = "" if self == built else str(self.changes)
-        if changes and self.step.position > built.step.position:
+        title = f"Step {self.step.name}"
+        if self == built or not (changes := str(self.changes)):
+            return title
+        if self.step.position > built.step.position:
             changes += " after that"
-        return f"Step {self.step.name}" + (f", {changes}" if changes else "")
+        return f"{title}, {changes}"
 
     @cached_property
     def changes(self) -> StepChanges:
@@ -138,7 +142,7 @@ def building_account_first(accounts: Sequence[StepAccount]) -> list[StepAccount]
     building = [one for one in accounts if one.step.config.get("command") in _BUILDING_COMMANDS]
     if not building and len(accounts) > 1:
         lines = [one.changes.added + one.changes.removed for one in accounts]
-        building = [accounts[lines.index(max(lines)) if any(lines) else -1]]
+        building = [accounts[lines.index(max(lines))]] if any(lines) else [accounts[-1]]
     return [*building[-1:], *(one for one in accounts if one not in building[-1:])]
 
 
@@ -147,12 +151,8 @@ def checks_of(tasks: Sequence[Task]) -> list[StepCheck]:
 
     One that failed is of a task that was finished early.
     """
-    newest: dict[int, Run] = {}
-    finished = _finished_runs(tasks).exclude(checks=None)
-    for run in (
-        finished.select_related("step").defer("prompt").order_by("step__task", "step__position", "number")
-    ):
-        newest[run.step_id] = run
+    checked = _finished_runs(tasks).exclude(checks=None).select_related("step").defer("prompt")
+    newest = {run.step_id: run for run in checked.order_by("step__task", "step__position", "number")}
     return [
         StepCheck(run.step.name, str(report["check"]), bool(report.get("passed")))
         for run in newest.values()

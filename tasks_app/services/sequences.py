@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -57,8 +56,10 @@ class NextTask:
     @property
     def allow_key(self) -> str:
         """Return what a person sends who allows this task, with this text; "" if nobody needs to."""
-        said = [self.file, self.plan.text if self.plan else "", *self.more_open]
-        return sha256("\0".join(said).encode()).hexdigest()[:12] if self.more_open else ""
+        if not self.more_open or self.plan is None:
+            return ""
+        said = "\0".join([self.file, self.plan.text, *self.more_open])
+        return sha256(said.encode()).hexdigest()[:12]
 
     @property
     def why_it_waits(self) -> str:
@@ -139,7 +140,9 @@ def _store_sequence(
 
 def _add_task(sequence: Sequence, file: str, plan: TaskPlan) -> Task:
     plan = _with_publishing_of_first_task(sequence, plan)
-    for slug in _possible_slugs(sequence, file):
+    # An agent may have chosen the name of the file.
+    wanted = slugify(f"{sequence.slug}-{PurePosixPath(file).stem}")[:120].strip("-")
+    for slug in (wanted, *(f"{wanted}-{attempt}" for attempt in range(2, 200))):
         try:
             return store_task(
                 sequence.project, plan, by=sequence.created_by, slug=slug, branch=sequence.branch,
@@ -156,13 +159,9 @@ def _with_publishing_of_first_task(sequence: Sequence, plan: TaskPlan) -> TaskPl
     Later texts are read from the workspace: their agents must not choose whether their own work is published.
     """
     first = sequence.tasks.order_by("pk").first()
-    return replace(plan, publish=first.publish) if first else plan
-
-
-def _possible_slugs(sequence: Sequence, file: str) -> Iterator[str]:
-    """Yield slugs for a task from the sequence and the file, whose name an agent may have chosen."""
-    wanted = slugify(f"{sequence.slug}-{PurePosixPath(file).stem}")[:120].strip("-")
-    return (wanted if attempt == 1 else f"{wanted}-{attempt}" for attempt in range(1, 200))
+    if first:
+        return replace(plan, publish=first.publish)
+    return plan
 
 
 def _inside(folder: str) -> str:
@@ -208,7 +207,9 @@ def look_for_next(sequence: Sequence) -> NextTask:
         return NextTask(failure=f"The folder {sequence.folder} is gone, or has no task file any more.")
     known = set(sequence.tasks.values_list("file", flat=True))
     file = next((name for name in names if name not in known), "")
-    return _planned(sequence, file, _one_too_many(sequence, names)) if file else NextTask()
+    if not file:
+        return NextTask()
+    return _planned(sequence, file, _one_too_many(sequence, names))
 
 
 def task_waiting_for_permission(sequence: Sequence) -> NextTask | None:
@@ -217,7 +218,8 @@ def task_waiting_for_permission(sequence: Sequence) -> NextTask | None:
         return None
     with suppress(OSError, CatHerderError):
         upcoming = look_for_next(sequence)
-        return upcoming if upcoming.more_open else None
+        if upcoming.more_open:
+            return upcoming
     return None
 
 
@@ -263,11 +265,14 @@ def _planned(sequence: Sequence, file: str, surplus: str = "") -> NextTask:
             return NextTask(file, plan)
     except CatHerderError as error:
         message = str(error)
-        return NextTask(file, failure=message if where in message else f"{where}: {message}")
+        if where not in message:
+            message = f"{where}: {message}"
+        return NextTask(file, failure=message)
     if file == surplus:
         return NextTask(file, failure=_of_surplus(sequence, file))
-    first = sequence.tasks.order_by("pk").first()
-    return NextTask(file, plan, more_open=tuple(more_open(plan, first)) if first else ())
+    if first := sequence.tasks.order_by("pk").first():
+        return NextTask(file, plan, more_open=tuple(more_open(plan, first)))
+    return NextTask(file, plan)
 
 
 def _one_too_many(sequence: Sequence, names: list[str]) -> str:
@@ -294,8 +299,10 @@ def _files_now(sequence: Sequence) -> list[str]:
         names = working_names(workspace, sequence.folder)
     else:
         names = committed_names(repository, commit=_newest(sequence), folder=sequence.folder)
-    others = set(committed_names(repository, commit=merged, folder=sequence.folder)) if merged else ()
-    return task_files([name for name in names if storable_text(name) not in others])
+    if merged:
+        others = committed_names(repository, commit=merged, folder=sequence.folder)
+        names = [name for name in names if storable_text(name) not in others]
+    return task_files(names)
 
 
 def _text_now(sequence: Sequence, file: str) -> str:
@@ -399,7 +406,9 @@ def _read_folder_again(sequence: Sequence, *, by: Principal, notify: bool, allow
         if now.phase != Phase.FAILED:  # somebody was first
             raise IllegalMove(f"Sequence “{sequence}”", now.phase, Phase.PENDING)
         proceed(now, upcoming, notify=notify, by=by.user)
-        more: dict[str, Any] = {"file": upcoming.file, "allowed": list(allowed)} if allowed else {}
+        more: dict[str, Any] = {}
+        if allowed:
+            more = {"file": upcoming.file, "allowed": list(allowed)}
         record(Action.SEQUENCE_WENT_ON, by=by.user, project=now.project, subject=now.folder, **more)
         for task in now.tasks.order_by("-pk")[:1]:
             Change.objects.create(task=task, kind=ChangeKind.TASK)

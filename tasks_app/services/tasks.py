@@ -62,9 +62,10 @@ class TaskPlan:
     @property
     def steps(self) -> list[tuple[StepKind, StepConfig]]:
         """Kind and settings of each step: the clarifying pass, if any, then the steps of the pipeline."""
-        clarified = clarifies(self.pipeline, threshold=self.threshold)
-        before = [(StepKind.CLARIFY, clarifying_step(self.pipeline))] if clarified else []
-        return [*before, *((StepKind.WORK, step) for step in self.pipeline.steps)]
+        steps = [(StepKind.WORK, step) for step in self.pipeline.steps]
+        if clarifies(self.pipeline, threshold=self.threshold):
+            return [(StepKind.CLARIFY, clarifying_step(self.pipeline)), *steps]
+        return steps
 
 
 def create_task(
@@ -117,7 +118,9 @@ def _created_before(project: Project, text: str, *, by: User, form_key: str) -> 
 
 def unused_key(made: type[Task | Sequence], form_key: str, *, by: User) -> str:
     """Return the key of a form; "" if it was used before, by somebody who went back and changed the text."""
-    return "" if made._default_manager.filter(created_by=by, form_key=form_key).exists() else form_key
+    if made._default_manager.filter(created_by=by, form_key=form_key).exists():
+        return ""
+    return form_key
 
 
 def newest_commit(project: Project) -> str:

@@ -17,8 +17,6 @@ _OPEN: dict[str, str] = {
     QuestionKind.PLAN: "A plan is ready. The task waits for its review.",
     QuestionKind.COST: "The soft cost limit is reached. The task waits for an answer.",
 }
-_DONE_WITH_CHECKS = "All steps finished, all checks passed."
-_DONE = "All steps finished. No checks were configured."
 
 
 def phase_sentence(task: Task) -> str:
@@ -27,22 +25,18 @@ def phase_sentence(task: Task) -> str:
     Of a task that waits for people: what kind of question is open. Of a done one: whether it had checks.
     """
     if task.phase == Phase.WAITING_FOR_INPUT and (kinds := [one.kind for one in task.questions.open()]):
-        return _OPEN[kinds[0]] if len(kinds) == 1 else _several_open(kinds)
+        if len(kinds) == 1:
+            return _OPEN[kinds[0]]
+        if set(kinds) == {QuestionKind.APPROVAL}:
+            return f"{len(kinds)} tool calls need approvals. The task waits for them."
+        return f"{len(kinds)} questions are open. The task waits for the answers."
     display = task.phase_display
-    if display is PHASE_DISPLAYS[Phase.DONE]:
-        return _DONE_WITH_CHECKS if _has_checks(task) else _DONE
-    return display.sentence
-
-
-def _several_open(kinds: list[str]) -> str:
-    if set(kinds) == {QuestionKind.APPROVAL}:
-        return f"{len(kinds)} tool calls need approvals. The task waits for them."
-    return f"{len(kinds)} questions are open. The task waits for the answers."
-
-
-def _has_checks(task: Task) -> bool:
+    if display is not PHASE_DISPLAYS[Phase.DONE]:
+        return display.sentence
     checks = (check for step in task.steps.all() for check in step.config.get("check") or ())
-    return any(check.get("type") != "none" for check in checks)
+    if any(check.get("type") != "none" for check in checks):
+        return "All steps finished, all checks passed."
+    return "All steps finished. No checks were configured."
 
 
 def fault_words(task: Task) -> str:
@@ -61,5 +55,7 @@ def reset_words(resets_at: datetime | None, *, now: datetime) -> str:
     if away <= timedelta(0):
         return f"{at}, which has passed."
     hours, minutes = divmod(round(away.total_seconds() / 60), 60)
-    words = f"{at}, in {hours} h {minutes} min" if hours else f"{at}, in {minutes} min"
-    return f"{words}. That is more than 8 hours away." if away > LONG else f"{words}."
+    at += f", in {hours} h {minutes} min." if hours else f", in {minutes} min."
+    if away > LONG:
+        at += " That is more than 8 hours away."
+    return at

@@ -132,15 +132,13 @@ def _budgets(owners: Iterable[Project | User], *, of_projects: bool) -> dict[int
     if not limits:
         return {}
     days = split_days(month_start(timezone.now()).date())
-    sums: QuerySet[Any] = (
-        ModelUsage.objects.all() if of_projects else PersonUsage.objects.filter(project=None)
-    )
     runs = Run.objects.filter(days.without_sums("started_at"))
+    sums: QuerySet[Any] = PersonUsage.objects.filter(project=None)
+    owner_of_sums, owner_of_run = "user", "step__task__created_by"
+    if of_projects:
+        sums, owner_of_sums, owner_of_run = ModelUsage.objects.all(), "project", "step__task__project"
     spent: dict[int, float] = defaultdict(float)
-    for rows, owner in (
-        (sums.filter(days.with_sums()), "project" if of_projects else "user"),
-        (runs, "step__task__project" if of_projects else "step__task__created_by"),
-    ):
+    for rows, owner in ((sums.filter(days.with_sums()), owner_of_sums), (runs, owner_of_run)):
         of_owners = rows.filter(**{f"{owner}__in": limits}).order_by().values_list(owner)
         for pk, cost in of_owners.annotate(Sum("cost_usd")):
             spent[pk] += cost
@@ -197,6 +195,7 @@ _FINISHING_SHARE = 0.2
 _FINISHING_LEAST = 0.1
 _FINISHING_MOST = 2.0
 _CENT = 0.01
+_STAYS = "What is there can be reviewed and published."
 #: “Go on, up to” is what the option was called in questions of earlier versions.
 _AMOUNT = re.compile(r"(?:allow |go on, up to )?\$?\s*([0-9]{1,7}(?:\.[0-9]{1,2})?)(?: more)?", re.IGNORECASE)
 
@@ -216,7 +215,9 @@ def limit_of(task: Task) -> float | None:
         return None
     allowed = task.questions.about_costs().answered().aggregate(most=Max("allowed_usd"))["most"]
     limit = max(task.soft_cost_usd, float(allowed or 0))
-    return None if task.max_cost_usd is not None and limit >= task.max_cost_usd - _ROUNDING else limit
+    if task.max_cost_usd is not None and limit >= task.max_cost_usd - _ROUNDING:
+        return None
+    return limit
 
 
 def dollars_left(task_id: int) -> float | None:
@@ -235,12 +236,16 @@ def is_reached(task_id: int) -> bool:
 def question_at_limit(task: Task, step: Step) -> dict[str, Any]:
     """Return the items of the question and, as its `tool_input`, the amounts that it is about."""
     spent = spent_by(task.pk)
-    most = None if task.max_cost_usd is None else _ceil_to_cents(task.max_cost_usd - spent)
     more = _ceil_to_cents(task.soft_cost_usd or 0)
-    more = more if most is None else min(more, most)
-    to_finish = _finishing_allowance(task, most) if step.current_runs.exists() else 0.0
+    to_finish, most = 0.0, None
+    if step.current_runs.exists():
+        share = _ceil_to_cents(_FINISHING_SHARE * (task.soft_cost_usd or 0))
+        to_finish = min(max(share, _FINISHING_LEAST), _FINISHING_MOST)
+    if task.max_cost_usd is not None:
+        most = _ceil_to_cents(task.max_cost_usd - spent)
+        more, to_finish = min(more, most), min(to_finish, most)
     said = f"The task continues and asks again once it has cost {dollars(spent + more)}."
-    if most is not None and more >= most:
+    if more == most:
         said = f"The task continues and fails at {dollars(spent + more)}, its hard limit (limits.maxCostUsd)."
     options = [
         {"label": allow_more(more), "description": said, "preview": ""},
@@ -257,13 +262,6 @@ def question_at_limit(task: Task, step: Step) -> dict[str, Any]:
     return {"items": [item], "tool_input": amounts}
 
 
-def _finishing_allowance(task: Task, most: float | None) -> float:
-    """Return the dollars within which the agent ends its present step, at most what the hard limit leaves."""
-    share = _ceil_to_cents(_FINISHING_SHARE * (task.soft_cost_usd or 0))
-    allowance = min(max(share, _FINISHING_LEAST), _FINISHING_MOST)
-    return allowance if most is None else min(allowance, most)
-
-
 def _what_finishing_means(step: Step, to_finish: float) -> str:
     if not to_finish:
         return f"No further step starts, including “{step.name}”. {_STAYS}"
@@ -271,9 +269,6 @@ def _what_finishing_means(step: Step, to_finish: float) -> str:
         f"The agent finishes step “{step.name}” for at most ${to_finish:.2f} and says what is left undone. "
         f"No further step begins. {_STAYS}"
     )
-
-
-_STAYS = "What is there can be reviewed and published."
 
 
 def _question_text(task: Task, step: Step, spent: float) -> str:
@@ -346,8 +341,7 @@ def must_end_early(task: Task, step: Step) -> str:
 
     The step does not begin any more; or its agent has ended it, or has spent what was left for that.
     """
-    decided = task.questions.finishings().last() if task.is_finishing_early else None
-    if decided is None:
+    if not task.is_finishing_early or (decided := task.questions.finishings().last()) is None:
         return ""
     last = step.current_runs.last()
     if last is None:
@@ -356,7 +350,9 @@ def must_end_early(task: Task, step: Step) -> str:
         return "its checks did not pass"
     spent = spent_by(task.pk)
     most = min(decided.allowed_usd or 0, task.max_cost_usd or inf)
-    return "what was left to end it is spent" if spent >= most - _ROUNDING else ""
+    if spent >= most - _ROUNDING:
+        return "what was left to end it is spent"
+    return ""
 
 
 def end_if_decided(task: Task) -> bool:

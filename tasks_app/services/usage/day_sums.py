@@ -136,8 +136,11 @@ def _of_clarifications() -> dict[str, Any]:
         "asked_before": Count("pk", filter=_CLARIFICATION & Q(asked_before=True)),
     }
     for number, (_, begin, end) in enumerate(SHARES):
-        within = Q(task__phase=Phase.DONE, share__gte=begin) if begin else Q(task__phase=Phase.DONE)
-        within &= Q(share__lt=end) if end is not None else Q(share__isnull=False)
+        within = Q(task__phase=Phase.DONE, share__isnull=False)
+        if begin:
+            within &= Q(share__gte=begin)
+        if end:
+            within &= Q(share__lt=end)
         for name, kind in (("before_work", _BEFORE), ("late", _LATE), ("others", _OTHERS)):
             counts[f"{name}_{number}"] = Count("pk", filter=within & kind)
     return counts
@@ -217,8 +220,8 @@ def _consecutive(days: Sequence[date]) -> Iterator[list[date]]:
 def _add_up(days: list[date]) -> None:
     """Write the sums of consecutive days anew.
 
-    What is noted is removed first: who changes a row later notes the day again, and whose change is committed
-    by then is seen by what is read after it.
+    The notes are removed before the rows are read: a change that is committed by then is read, and a later
+    one notes the day again.
     """
     SummedDay.objects.bulk_create([SummedDay(day=day) for day in days], ignore_conflicts=True)
     list(SummedDay.objects.select_for_update().filter(day__in=days).order_by("day"))  # one worker at a time
@@ -340,7 +343,9 @@ def _others(ranges: Iterable[Days], since: date, until: date) -> list[Days]:
         if since < one.since:
             found.append(Days(since, one.since - DAY))
         since = one.until + DAY
-    return [*found, Days(since, until)] if since <= until else found
+    if since <= until:
+        found.append(Days(since, until))
+    return found
 
 
 def _overlaps(ranges: Iterable[Days], days: Days) -> list[Days]:

@@ -66,7 +66,10 @@ class _Rows(Collector):
         yield _answers_to_agents()
         yield from _runs(days, sums)
         yield from _workers()
-        yield from _notifications()
+        waiting = Delivery.objects.filter(state=DeliveryState.WAITING).count()
+        yield GaugeMetricFamily(
+            "catherder_waiting_notifications", "Messages that were not sent yet.", waiting
+        )
 
 
 def _gauge(name: str, help_text: str, label: str, values: dict[str, float]) -> GaugeMetricFamily:
@@ -90,7 +93,7 @@ def _tasks(days: SplitDays, sums: dict[str, float]) -> Iterator[Metric]:
 def _questions() -> Iterator[Metric]:
     kinds = Question.objects.open().order_by().values("kind")
     found = {row["kind"]: row for row in kinds.annotate(count=Count("pk"), oldest=Min("asked_at"))}
-    counts = {kind: found[kind]["count"] if kind in found else 0 for kind in QuestionKind.values}
+    counts = dict.fromkeys(QuestionKind.values, 0) | {kind: row["count"] for kind, row in found.items()}
     yield _gauge("catherder_open_questions", "Questions that wait for a human, by kind.", "kind", counts)
     oldest = min((row["oldest"] for row in found.values()), default=None)
     age = max((timezone.now() - oldest).total_seconds(), 0.0) if oldest else 0.0
@@ -123,7 +126,9 @@ def _answers_to_agents() -> Metric:
 def _quantiles(seconds: list[float]) -> dict[str, float]:
     if not seconds:
         return {}
-    cuts = quantiles(seconds if len(seconds) > 1 else seconds * 2, n=20, method="inclusive")
+    if len(seconds) == 1:
+        seconds = seconds * 2
+    cuts = quantiles(seconds, n=20, method="inclusive")
     return {"0.5": cuts[9], "0.95": cuts[18], "1": max(seconds)}
 
 
@@ -158,8 +163,3 @@ def _workers() -> Iterator[Metric]:
     yield GaugeMetricFamily("catherder_workers_taking_tasks", "Those that take tasks.", found["taking"])
     yield GaugeMetricFamily("catherder_worker_slots", "Tasks that they can work on.", found["slots"] or 0)
     yield GaugeMetricFamily("catherder_worker_slots_busy", "Tasks that they work on.", found["busy"] or 0)
-
-
-def _notifications() -> Iterator[Metric]:
-    waiting = Delivery.objects.filter(state=DeliveryState.WAITING).count()
-    yield GaugeMetricFamily("catherder_waiting_notifications", "Messages that were not sent yet.", waiting)

@@ -42,7 +42,9 @@ class Duration:
     @property
     def working(self) -> float | None:
         """The total without the pauses."""
-        return None if self.total is None else max(0.0, self.total - self.paused)
+        if self.total is None:
+            return None
+        return max(0.0, self.total - self.paused)
 
 
 @dataclass(frozen=True)
@@ -149,14 +151,10 @@ def _sum_of_tasks(sequence: Sequence, tasks: Iterable[Metrics], idle: float) -> 
 
 def _duration(thing: Phased, paused: float, idle: float) -> Duration:
     """Return the duration without `idle`, the seconds in which it had ended or stood still."""
-    total = _total_seconds(thing)
-    return Duration(None if total is None else max(0.0, total - idle), paused)
-
-
-def _total_seconds(thing: Phased) -> float | None:
     if thing.started_at is None:
-        return None
-    return ((thing.ended_at or timezone.now()) - thing.started_at).total_seconds()
+        return Duration(None, paused)
+    total = (thing.ended_at or timezone.now()) - thing.started_at
+    return Duration(max(0.0, total.total_seconds() - idle), paused)
 
 
 def _step_pauses(steps: Iterable[Step]) -> tuple[dict[int, float], dict[int, float]]:
@@ -218,14 +216,13 @@ def forecasts(project: Project) -> dict[str, Forecast]:
     found: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for row in by_task.annotate(cost=Sum("cost_usd")):
         found[row["step__task__pipeline"]].append(row)
-    return {pipeline: _forecast_from(tasks) for pipeline, tasks in found.items()}
-
-
-def _forecast_from(tasks: list[dict[str, Any]]) -> Forecast:
-    if len(tasks) < FEWEST:
-        return Forecast(len(tasks))
-    costs, seconds = [row["cost"] for row in tasks], [_working_seconds(row) for row in tasks]
-    return Forecast(len(tasks), _spread(costs), _spread(seconds))
+    by_pipeline = {}
+    for pipeline, tasks in found.items():
+        by_pipeline[pipeline] = Forecast(len(tasks))
+        if len(tasks) >= FEWEST:
+            costs, seconds = [row["cost"] for row in tasks], [_working_seconds(row) for row in tasks]
+            by_pipeline[pipeline] = Forecast(len(tasks), _spread(costs), _spread(seconds))
+    return by_pipeline
 
 
 def _working_seconds(row: dict[str, Any]) -> float:

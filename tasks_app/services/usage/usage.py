@@ -58,13 +58,17 @@ class Bucket(StrEnum):
         """Return the first day of the bucket that contains the day; weeks begin on Monday."""
         if self is Bucket.WEEK:
             return day - timedelta(days=day.weekday())
-        return day.replace(day=1) if self is Bucket.MONTH else day
+        if self is Bucket.MONTH:
+            return day.replace(day=1)
+        return day
 
     def next(self, start: date) -> date:
         """Return the first day of the next bucket."""
         if self is Bucket.MONTH:
             return (start + timedelta(days=31)).replace(day=1)
-        return start + (timedelta(days=7) if self is Bucket.WEEK else DAY)
+        if self is Bucket.WEEK:
+            return start + timedelta(days=7)
+        return start + DAY
 
 
 class By(StrEnum):
@@ -129,23 +133,25 @@ class UsageInPeriod:
 def first_day(principal: Principal, project: str = "") -> date | None:
     """Return the day on which the first run that the principal may see started."""
     days = split_days()
-    first: datetime | None = _runs(principal, project, days).aggregate(first=Min("started_at"))["first"]
-    sums: date | None = sums_of(ModelUsage, principal, project, days).aggregate(first=Min("day"))["first"]
-    return min((day for day in (sums, first.date() if first else None) if day), default=None)
+    run: datetime | None = _runs(principal, project, days).aggregate(first=Min("started_at"))["first"]
+    day: date | None = sums_of(ModelUsage, principal, project, days).aggregate(first=Min("day"))["first"]
+    if run and (day is None or run.date() < day):
+        return run.date()
+    return day
 
 
 def usage_in_period(principal: Principal, period: Period, project: str, by: By) -> UsageInPeriod:
+    """Return the usage of a period, by day and by one dimension, and its total by each dimension."""
     split = split_days(period.before.since, period.until)
     days = split.within(period)
     daily = _usage(principal, days, project, by, daily=True)
-    parts = {
-        one: _by_name(daily if one is by else _usage(principal, days, project, one, daily=False))
-        for one in By
-    }
-    before = _by_name(_usage(principal, split.within(period.before), project, By.MODEL, daily=False))
+    parts = {by: _by_name(daily)}
+    for other in set(By) - {by}:
+        parts[other] = _by_name(_usage(principal, days, project, other, daily=False))
+    before = _usage(principal, split.within(period.before), project, By.MODEL, daily=False)
     return UsageInPeriod(
         sum(parts[By.MODEL].values(), Usage()),
-        sum(before.values(), Usage()),
+        sum((used for _, _, used in before), Usage()),
         _by_day(daily),
         {one: _without_unused(part) for one, part in parts.items()},
     )
@@ -219,7 +225,7 @@ def sums_of(model: type[Any], principal: Principal, project: str, days: SplitDay
 def _by_name(found: Iterable[_Used]) -> dict[str, Usage]:
     parts: dict[str, Usage] = {}
     for _, name, used in found:
-        parts[name] = parts[name] + used if name in parts else used
+        parts[name] = parts.get(name, Usage()) + used
     return parts
 
 
