@@ -73,8 +73,9 @@ def record(
 
     `actor_name` says who acted if there is no `by`: an agent, or the username of a failed login.
     """
-    project = project or (task.project if task else None)
-    subject = subject or (str(task) if task else str(project) if project else "")
+    if task and not project:
+        project = task.project
+    subject = subject or str(task or project or "")
     source = current_origin()
     entry = AuditEntry.objects.create(
         action=action,

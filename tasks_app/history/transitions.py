@@ -43,8 +43,7 @@ def move(
     with transaction.atomic():
         if not _conditional_update(thing, source, target, epoch, fields):
             raise IllegalMove(what, "no longer " + source, target)
-        task_id = thing.pk if isinstance(thing, Task) else thing.task_id
-        step_id = None if isinstance(thing, Task) else thing.pk
+        task_id, step_id = (thing.pk, None) if isinstance(thing, Task) else (thing.task_id, thing.pk)
         Transition.objects.create(
             task_id=task_id, step_id=step_id, source=source, target=target, reason=reason, actor=by
         )
@@ -125,7 +124,8 @@ def _conditional_update(
 ) -> int:
     rows = type(thing)._default_manager.filter(pk=thing.pk, phase=source)
     if epoch is not None:
-        rows = rows.filter(**{"lease_epoch" if isinstance(thing, Task) else "task__lease_epoch": epoch})
+        lease = "lease_epoch" if isinstance(thing, Task) else "task__lease_epoch"
+        rows = rows.filter(**{lease: epoch})
     return rows.update(phase=target, **fields)
 
 
@@ -155,4 +155,6 @@ def pause_starts(tasks: Iterable[Task], phases: Collection[Phase] = NOT_WORKING)
 
 
 def seconds_since(at: datetime | None) -> float:
-    return (timezone.now() - at).total_seconds() if at else 0.0
+    if at is None:
+        return 0.0
+    return (timezone.now() - at).total_seconds()

@@ -138,7 +138,9 @@ class Invitation(models.Model):
             return "accepted"
         if self.withdrawn_at:
             return "withdrawn"
-        return "expired" if self.expires_at <= timezone.now() else "open"
+        if self.expires_at <= timezone.now():
+            return "expired"
+        return "open"
 
 
 # Login sessions of browsers.

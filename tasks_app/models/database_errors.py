@@ -117,7 +117,10 @@ def explain(error: BaseException, *, full_path: bool = True) -> str:
 
 def _database_name(*, full_path: bool) -> str:
     settings = connection.settings_dict
+    name = str(settings["NAME"])
     if connection.vendor == "sqlite":
-        return str(settings["NAME"]) if full_path else Path(str(settings["NAME"])).name
+        return name if full_path else Path(name).name
+    if not full_path:
+        return name
     server = ":".join(str(part) for part in (settings["HOST"] or "localhost", settings["PORT"]) if part)
-    return f"{settings['NAME']} at {server}" if full_path else str(settings["NAME"])
+    return f"{name} at {server}"

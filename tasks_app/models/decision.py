@@ -134,14 +134,19 @@ class DecisionQuerySet(models.QuerySet["Decision"]):
         return self.filter(_needs_review())
 
     def to_review_first(self) -> Self:
-        """Order those at which somebody should look before the others, the newest first."""
+        """Order the decisions that need a review before the others, the newest first."""
         order = Case(When(_needs_review(), then=Value(0)), default=Value(1), output_field=IntegerField())
         return self.annotate(place=order).order_by("place", "-number")
 
     def listed_as(self, state: str) -> Self:
-        """Return those in a state, or those that lists offer as `current`, `review` or `all`."""
-        offered = {CURRENT: self.current, REVIEW: self.to_review, ALL: self.all}
-        return offered[state]() if state in offered else self.filter(state=state)
+        """Return the decisions in a state, or what lists offer as `current`, `review` or `all`."""
+        if state == ALL:
+            return self.all()
+        if state == CURRENT:
+            return self.current()
+        if state == REVIEW:
+            return self.to_review()
+        return self.filter(state=state)
 
     def search(self, words: str) -> Self:
         """Return the decisions in which all the words stand, or the one that is cited as `D-17`.
@@ -281,7 +286,9 @@ class Decision(models.Model):
         if len(asked) != 1:
             return ""
         whole = " ".join(asked[0].split())
-        return whole if len(whole) <= MAX_ASKED else " ".join(parts_of_question(asked[0]).asked.split())
+        if len(whole) <= MAX_ASKED:
+            return whole
+        return " ".join(parts_of_question(asked[0]).asked.split())
 
     @property
     def is_active(self) -> bool:
@@ -303,8 +310,10 @@ class Decision(models.Model):
             return ""
         if self.review_reason:
             label = str(ReviewReason(self.review_reason).label)
-            return f"{label}: {self.review_note}" if self.review_note else label
-        return f"it was to be reviewed after {self.review_after:%Y-%m-%d}" if self.is_due else ""
+            return ": ".join(filter(None, [label, self.review_note]))
+        if self.is_due:
+            return f"it was to be reviewed after {self.review_after:%Y-%m-%d}"
+        return ""
 
     @property
     def doubt(self) -> str:
@@ -319,7 +328,9 @@ class Decision(models.Model):
         """Where it holds: “src/**, docs/**”, “step plan” or “whole project”."""
         if self.scope == DecisionScope.PATHS:
             return ", ".join(self.paths)
-        return f"step {self.step}" if self.scope == DecisionScope.STEP else "whole project"
+        if self.scope == DecisionScope.STEP:
+            return f"step {self.step}"
+        return "whole project"
 
 
 class DecisionEventQuerySet(models.QuerySet["DecisionEvent"]):

@@ -104,7 +104,9 @@ def repositories() -> list[Path]:
 def portal_of_worker_host() -> Portal | None:
     """Return the portal to which this worker host belongs; None on the portal's own host."""
     environment = settings.ENVIRONMENT
-    return Portal(environment.address, environment.worker_token) if environment.worker_token else None
+    if not environment.worker_token:
+        return None
+    return Portal(environment.address, environment.worker_token)
 
 
 def worker_data_dir_id() -> UUID | None:
@@ -112,7 +114,9 @@ def worker_data_dir_id() -> UUID | None:
 
     A worker host may lose its disk and begin anew: then its runs have another id, and no workspace counts.
     """
-    return stored_id(data_dir()) if settings.ENVIRONMENT.worker_token else None
+    if not settings.ENVIRONMENT.worker_token:
+        return None
+    return stored_id(data_dir())
 
 
 def setup_caches() -> Path:
@@ -135,7 +139,9 @@ def task_dir(task: Task) -> Path:
 
 def shared_dir(task: Task) -> Path:
     """Return the directory that the tasks of a sequence share; without a sequence, the task's own."""
-    return data_dir() / "sequences" / _folder_name(task.sequence) if task.sequence else task_dir(task)
+    if task.sequence is None:
+        return task_dir(task)
+    return data_dir() / "sequences" / _folder_name(task.sequence)
 
 
 def _folder_name(row: _Row) -> str:
@@ -143,7 +149,9 @@ def _folder_name(row: _Row) -> str:
 
     Old rows without a key keep their path, because the agent's session is stored under it.
     """
-    return f"{row.pk}-{row.folder_key}" if row.folder_key else str(row.pk)
+    if not row.folder_key:
+        return str(row.pk)
+    return f"{row.pk}-{row.folder_key}"
 
 
 def without_rows() -> list[Path]:

@@ -44,11 +44,15 @@ class Phased(models.Model):
 
     @property
     def shown_phase(self) -> Phase:
-        return Phase.PENDING if self.lost_its_worker else Phase(self.phase)
+        if self.lost_its_worker:
+            return Phase.PENDING
+        return Phase(self.phase)
 
     @property
     def phase_display(self) -> PhaseDisplay:
-        return WORKER_LOST if self.lost_its_worker else PHASE_DISPLAYS[Phase(self.phase)]
+        if self.lost_its_worker:
+            return WORKER_LOST
+        return PHASE_DISPLAYS[Phase(self.phase)]
 
     @property
     def failure_line(self) -> str:

@@ -162,16 +162,16 @@ class Publication(models.Model):
     @property
     def asked_by(self) -> str:
         """Return who asked for it, in words; "" if nobody is known."""
+        pipeline = f"the pipeline {self.task.publishing_pipeline}" if self.by_pipeline else ""
         name = self.by.shown_name if self.by else ""
-        if not self.by_pipeline:
-            return name
-        pipeline = f"the pipeline {self.task.publishing_pipeline}"
-        return f"{pipeline} on behalf of {name}" if name else pipeline
+        return " on behalf of ".join(filter(None, [pipeline, name]))
 
     @property
     def actor(self) -> User | None:
         """Return the user who asked for it; None for a pipeline, which acts on behalf of one."""
-        return None if self.by_pipeline else self.by
+        if self.by_pipeline:
+            return None
+        return self.by
 
     @property
     def is_pending(self) -> bool:
@@ -282,8 +282,10 @@ class PullRequest(models.Model):
         """Return how it ended, such as “Merged by ann on GitHub”; "" while it is open."""
         if self.is_open:
             return ""
-        by = f" by {self.ended_by}" if self.ended_by else ""
-        return f"{self.state.capitalize()}{by} on {self.forge_label}"
+        ended = self.state.capitalize()
+        if self.ended_by:
+            ended += f" by {self.ended_by}"
+        return f"{ended} on {self.forge_label}"
 
     @property
     def reason_to_cancel(self) -> str:

@@ -298,7 +298,9 @@ class Question(models.Model):
 
     @property
     def headline(self) -> str:
-        return str(self.items[0]["question"]) if self.items else ""
+        if not self.items:
+            return ""
+        return str(self.items[0]["question"])
 
     @property
     def title(self) -> Title:
@@ -329,7 +331,9 @@ class Question(models.Model):
         """The whole command of an approval if the headline has only a part of it; else ""."""
         commands = (str(piece["text"]) for piece in self.evidence if piece.get("kind") == "command")
         command = next(commands, "")
-        return "" if f"`{command}`" in self.headline else command
+        if f"`{command}`" in self.headline:
+            return ""
+        return command
 
     @property
     def headline_by_evidence(self) -> str:
@@ -354,7 +358,9 @@ class Question(models.Model):
             return ""
         if self.finishes:
             return "finish"
-        return "stop" if self.allowed_usd is None else "raise"
+        if self.allowed_usd is None:
+            return "stop"
+        return "raise"
 
     @property
     def ends_task(self) -> bool:
@@ -414,9 +420,9 @@ class Question(models.Model):
         """One or two words that precede “by NAME”, such as “Approved”; empty while it is open."""
         if not self.is_settled:
             return ""
-        return str(
-            Verdict(self.verdict).label if self.verdict else QuestionState(self.state).label.capitalize()
-        )
+        if self.verdict:
+            return str(Verdict(self.verdict).label)
+        return str(QuestionState(self.state).label.capitalize())
 
     @property
     def asked_and_answered(self) -> list[tuple[str, str]]:
@@ -435,9 +441,13 @@ class Question(models.Model):
     @property
     def notes_label(self) -> str:
         """What the notes are called, with the questions that they belong to."""
-        if self.is_turned_down:
-            return "Reason" if self.verdict == Verdict.DENIED else "Comments"
-        return "Notes on all of these questions" if len(self.items) > 1 else "Notes"
+        if self.verdict == Verdict.DENIED:
+            return "Reason"
+        if self.verdict == Verdict.SENT_BACK:
+            return "Comments"
+        if len(self.items) > 1:
+            return "Notes on all of these questions"
+        return "Notes"
 
     @property
     def answer_text(self) -> str:
@@ -448,12 +458,14 @@ class Question(models.Model):
         if self.is_dismissed:
             return self.notes
         if self.verdict:
-            return f"{self.outcome}: {self.notes}" if self.notes else self.outcome
+            return ": ".join(filter(None, [self.outcome, self.notes]))
         if len(self.items) <= 1:
             text = "".join(self.answers.values())
         else:
             text = "\n".join(f"{question}: {answer}" for question, answer in self.answers_in_order.items())
-        return f"{text}\n\n{self.notes_label}: {self.notes}" if self.notes else text
+        if self.notes:
+            text += f"\n\n{self.notes_label}: {self.notes}"
+        return text
 
 
 # What is compared of answered questions, so that similar ones are found.

@@ -214,8 +214,9 @@ class ReviewThread(models.Model):
         """Where it was opened, such as `app/billing.py:12` or `app/billing.py:8-12`; empty for the whole."""
         if not self.line:
             return self.path
-        lines = f"{self.first_line}-{self.line}" if self.first_line else str(self.line)
-        return f"{self.path}:{lines}"
+        if not self.first_line:
+            return f"{self.path}:{self.line}"
+        return f"{self.path}:{self.first_line}-{self.line}"
 
     @property
     def is_resolved(self) -> bool:
@@ -285,9 +286,9 @@ class ThreadComment(models.Model):
         if self.forge_author:
             kind = self.thread.pull_request.forge_label if self.thread.pull_request else "the forge"
             return f"{self.forge_author} on {kind}"
-        return (
-            self.author.shown_name if self.author else f"agent of {self.run.step.name if self.run else '?'}"
-        )
+        if self.author:
+            return self.author.shown_name
+        return f"agent of {self.run.step.name}" if self.run else "agent"
 
 
 class ViewedFile(models.Model):

@@ -169,7 +169,9 @@ class Run(models.Model):
         last: int | None = self.events.aggregate(last=Max("seq"))["last"]
         if last is None:
             last = self.event_blocks.aggregate(last=Max("last_seq"))["last"]
-        return 0 if last is None else last + 1
+        if last is None:
+            return 0
+        return last + 1
 
 
 class EventKind(models.TextChoices):
@@ -310,7 +312,9 @@ class Setup(models.Model):
 
     @property
     def seconds(self) -> float | None:
-        return None if self.ended_at is None else (self.ended_at - self.started_at).total_seconds()
+        if self.ended_at is None:
+            return None
+        return (self.ended_at - self.started_at).total_seconds()
 
 
 # Events of ended runs, compressed.

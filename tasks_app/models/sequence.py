@@ -66,7 +66,9 @@ class Sequence(Phased):
 
     @property
     def phase_display(self) -> PhaseDisplay:
-        return ALL_TASKS_DONE if self.phase == Phase.DONE else super().phase_display
+        if self.phase == Phase.DONE:
+            return ALL_TASKS_DONE
+        return super().phase_display
 
     @property
     def lost_its_worker(self) -> bool:

@@ -82,9 +82,9 @@ class WorkerBeatQuerySet(models.QuerySet["WorkerBeat"]):
             "seen_at": Now(),
         }
         fresh = {**values, "started_at": Now(), "draining": False}
-        row, _ = self.update_or_create(
-            host=host, pid=pid, defaults=fresh if started else values, create_defaults=fresh
-        )
+        if started:
+            values = fresh
+        row, _ = self.update_or_create(host=host, pid=pid, defaults=values, create_defaults=fresh)
         return row.draining
 
     def prune(self) -> int:

@@ -101,7 +101,9 @@ def make_block(run: Run, events: Iterable[Event]) -> EventBlock | None:
     lines: list[str] = []
     size = 0
     for event in islice(events, MOST_EVENTS):
-        payload, raw = _json(event.payload), "" if event.raw is None else _json(event.raw)
+        payload, raw = _json(event.payload), ""
+        if event.raw is not None:
+            raw = _json(event.raw)
         lines += [payload, raw]
         event.raw = None  # they may be large
         taken.append(event)

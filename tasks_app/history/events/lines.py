@@ -43,8 +43,9 @@ def _format_text(payload: Payload) -> str:
 def _format_tool_use(payload: Payload) -> str:
     call = tool_input(payload)
     more = len(call) - MAX_INPUT
-    shown = call if more <= 0 else f"{call[:MAX_INPUT]}… {more:,} more characters"
-    return f"{payload.get('name', '')}({shown})"
+    if more > 0:
+        call = f"{call[:MAX_INPUT]}… {more:,} more characters"
+    return f"{payload.get('name', '')}({call})"
 
 
 def tool_input(payload: Payload) -> str:
@@ -53,8 +54,9 @@ def tool_input(payload: Payload) -> str:
 
 
 def _format_tool_result(payload: Payload) -> str:
-    failed = payload.get("is_error") and not payload.get("turned_down")
-    return f"{'error: ' if failed else ''}{_format_text(payload)}"
+    if payload.get("is_error") and not payload.get("turned_down"):
+        return f"error: {_format_text(payload)}"
+    return _format_text(payload)
 
 
 def question_text(payload: Payload) -> str:
@@ -80,13 +82,11 @@ def _format_question(payload: Payload) -> str:
 
 
 def _format_item(item: Payload) -> str:
-    options = (f"\n- {_format_option(option)}" for option in item.get("options") or ())
-    return f"{item.get('question', '')}{''.join(options)}"
-
-
-def _format_option(option: Payload) -> str:
-    label, description = option.get("label", ""), option.get("description")
-    return f"{label}: {description}" if description else str(label)
+    lines = [str(item.get("question", ""))]
+    for option in item.get("options") or ():
+        label, description = option.get("label", ""), option.get("description")
+        lines.append(f"- {label}: {description}" if description else f"- {label}")
+    return "\n".join(lines)
 
 
 def _format_answer(payload: Payload) -> str:
@@ -96,20 +96,23 @@ def _format_answer(payload: Payload) -> str:
         return f'Answered by {payload.get("by", "")}: "{_format_text(payload)}"'
     if outcome == "Answered":
         return f'User answered: "{_format_text(payload)}"'
-    notes = payload.get("notes")
-    return f"{outcome} by {payload.get('by', '')}" + (f': "{notes}"' if notes else "")
+    said = f"{outcome} by {payload.get('by', '')}"
+    if notes := payload.get("notes"):
+        said += f': "{notes}"'
+    return said
 
 
 def _format_check(payload: Payload) -> str:
     verdict = "passed" if payload.get("passed") else "failed"
     text = payload.get("problem") or f"{payload.get('check', '')} {verdict}"
-    output = payload.get("output")
-    return f"{text}" + (f"\n{output}" if output else "")
+    return "\n".join(map(str, filter(None, [text, payload.get("output")])))
 
 
 def _format_result(payload: Payload) -> str:
-    error = f": {_format_text(payload)}" if payload.get("is_error") else ""
-    return f"{payload.get('subtype', '')}{error}"
+    subtype = str(payload.get("subtype", ""))
+    if payload.get("is_error"):
+        return f"{subtype}: {_format_text(payload)}"
+    return subtype
 
 
 _FORMATS: dict[EventKind, tuple[str, Callable[[Payload], str]]] = {
@@ -142,40 +145,42 @@ def summarise(name: str, given: Mapping[str, Any]) -> str:
     if name == "Bash":
         return _shorten(f"$ {given.get('command', '')}")
     if name in ("Grep", "Glob"):
-        folder = short_path(given.get("path") or "")
-        return _shorten(f"{name} “{given.get('pattern', '')}”" + (f" in {folder}" if folder else ""))
+        call = f"{name} “{given.get('pattern', '')}”"
+        if folder := short_path(given.get("path") or ""):
+            call += f" in {folder}"
+        return _shorten(call)
     if name == "TodoWrite":
         return _todo_line(given.get("todos"))
     if name == "ExitPlanMode":
         return "Shows its plan"
     if name == "AskUserQuestion":
-        return _shorten(f"Question {_first_question(given.get('questions'))}".strip())
+        match given.get("questions"):
+            case [{"question": question}, *_]:
+                return _shorten(f"Question “{question}”")
+        return "Question"
     if path := next((given[key] for key in _PATH_KEYS if given.get(key)), None):
         return _shorten(f"{name} {short_path(path)}")
-    return _shorten(f"{name} {_first_text(given)}".strip())
+    preferred = (given.get(key) for key in ("description", "query", "url", "prompt"))
+    texts = (value for value in (*preferred, *given.values()) if isinstance(value, str) and value.strip())
+    return _shorten(f"{name} {next(texts, '')}".strip())
 
 
 def short_path(path: Any) -> str:
     """Return the path relative to the workspace, if it is in one; the file of a plan is “its plan”."""
-    return "its plan" if _PLAN.search(str(path)) else _WORKSPACE.sub("", str(path))
+    if _PLAN.search(str(path)):
+        return "its plan"
+    return _WORKSPACE.sub("", str(path))
 
 
 def _todo_line(todos: Any) -> str:
-    items = [item for item in todos if isinstance(item, dict)] if isinstance(todos, list) else []
+    if not isinstance(todos, list):
+        todos = []
+    items = [item for item in todos if isinstance(item, dict)]
     done = sum(item.get("status") == "completed" for item in items)
-    current = next((item.get("content", "") for item in items if item.get("status") == "in_progress"), "")
-    return _shorten(f"To do: {done} of {len(items)} done" + (f", now: {current}" if current else ""))
-
-
-def _first_question(questions: Any) -> str:
-    first = questions[0] if isinstance(questions, list) and questions else {}
-    return f"“{first.get('question', '')}”" if isinstance(first, dict) and first else ""
-
-
-def _first_text(given: Mapping[str, Any]) -> str:
-    preferred = (given.get(key) for key in ("description", "query", "url", "prompt"))
-    texts = (value for value in (*preferred, *given.values()) if isinstance(value, str) and value.strip())
-    return next(texts, "")
+    line = f"To do: {done} of {len(items)} done"
+    if current := next((one.get("content") for one in items if one.get("status") == "in_progress"), ""):
+        line += f", now: {current}"
+    return _shorten(line)
 
 
 def _shorten(text: str) -> str:
@@ -186,4 +191,6 @@ def _shorten(text: str) -> str:
     if len(first) > _LENGTH:
         at = first.rfind(" ", _LENGTH // 2, _LENGTH + 1)  # not inside a word, unless it is a very long one
         cut = first[: at if at > 0 else _LENGTH].rstrip()
-    return cut if cut == text else f"{cut} …"
+    if cut != text:
+        cut += " …"
+    return cut

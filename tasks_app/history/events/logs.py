@@ -73,7 +73,11 @@ def render_log(step: Step, kind: LogKind) -> Iterator[str]:
     if kind is not LogKind.RAW:
         yield from _note_of_removal(step.task)
     for run in Run.objects.filter(step=step).order_by("number"):
-        yield from _render_raw(run) if kind is LogKind.RAW else _render_readable(run, step, kind)
+        if kind is LogKind.RAW:
+            for event in _events(Q(run=run), LogKind.RAW).of_run(run):
+                yield raw_line(event, run=run.number)
+        else:
+            yield from _render_readable(run, step, kind)
 
 
 def follow_log(
@@ -84,7 +88,9 @@ def follow_log(
     `pause` is called between two readings of the rows. It makes no difference which worker writes them, or
     whether one dies.
     """
-    runs = Q(run__step__task=task) if step is None else Q(run__step=step)
+    runs = Q(run__step__task=task)
+    if step is not None:
+        runs = Q(run__step=step)
     events = _events(runs, kind)
     last, run = 0, None
     if kind is not LogKind.RAW:
@@ -127,11 +133,6 @@ def _run_boundary(before: Run | None, after: Run | None, kind: LogKind) -> Itera
         yield from _render_requests(after)
 
 
-def _render_raw(run: Run) -> Iterator[str]:
-    for event in _events(Q(run=run), LogKind.RAW).of_run(run):
-        yield raw_line(event, run=run.number)
-
-
 def raw_line(event: Event, *, run: int) -> str:
     """Return the agent's message of an event as one line of JSON; `run` is the number of its run."""
     entry = {"run": run, "seq": event.seq, "at": event.at.isoformat(), "kind": event.kind, "raw": event.raw}
@@ -161,7 +162,7 @@ def _render_header(run: Run, step: Step) -> str:
         "Threshold": str(task.threshold),
         "Settings": json.dumps(settings, ensure_ascii=False, sort_keys=True),
         "Sandboxed": "yes" if run.sandboxed else "no",
-        **({"Network": run.network} if run.network else {}),
+        "Network": run.network,
         "Started": f"{format_time(run.started_at)} (all times are UTC)",
     }
     return f"{'=' * 72}\n{_format_fields(fields)}{'-' * 72}\n"
@@ -190,14 +191,20 @@ def _render_remark(kind: str, at: datetime | None, lines: list[str]) -> str:
 
 
 def _render_footer(run: Run) -> str:
+    kind_asked = ""
+    if run.outcome == Outcome.ASKED and (asked := Question.objects.of_agents().filter(run=run).first()):
+        kind_asked = asked.kind
+    cost = dollars(run.cost_usd)
+    if run.agent_reports_other_cost:
+        cost += f" (the agent reported {dollars(run.reported_cost_usd or 0)})"
     fields = {
         "Ended": format_time(run.ended_at) if run.ended_at else "not yet",
         "Exit code": "none" if run.exit_code is None else str(run.exit_code),
-        "Outcome": _ending(run) or "none yet",
-        **({"Error": run.error} if run.error else {}),
+        "Outcome": ending_of(run, kind_asked) or "none yet",
+        "Error": run.error,
         "Duration": f"{run.seconds:.1f} s" if run.ended_at else "not ended",
         "Tokens": _format_tokens(run),
-        "Cost": _format_cost(run),
+        "Cost": cost,
     }
     return f"{'-' * 72}\n{_format_fields(fields)}\n"
 
@@ -209,23 +216,13 @@ def ending_of(run: Run, kind_asked: str) -> str:
     return _ASKED.get(kind_asked, "its calls were set aside")
 
 
-def _ending(run: Run) -> str:
-    asked = Question.objects.of_agents().filter(run=run).first() if run.outcome == Outcome.ASKED else None
-    return ending_of(run, asked.kind if asked else "")
-
-
 def _format_fields(fields: dict[str, str]) -> str:
+    """Format the fields that have a value, one on a line."""
     return "".join(
         f"{name + ':':<12}{strip_controls(value).rstrip().replace(chr(10), chr(10) + ' ' * 12)}\n"
         for name, value in fields.items()
+        if value
     )
-
-
-def _format_cost(run: Run) -> str:
-    reported = (
-        f" (the agent reported {dollars(run.reported_cost_usd or 0)})" if run.agent_reports_other_cost else ""
-    )
-    return dollars(run.cost_usd) + reported
 
 
 def _format_tokens(run: Run) -> str:
@@ -245,7 +242,9 @@ def render_setup_log(task: Task) -> Iterator[str]:
         for report in setup.reports:
             output = strip_controls(str(report["output"])).rstrip("\n")
             ended = report["problem"] or f"Succeeded in {report['seconds']:.1f} s."
-            yield strip_controls(f"$ {report['command']}\n") + (f"{output}\n" if output else "")
+            yield strip_controls(f"$ {report['command']}\n")
+            if output:
+                yield f"{output}\n"
             yield strip_controls(f"{ended}\n\n")
         yield _setup_footer(setup)
 
@@ -253,6 +252,7 @@ def render_setup_log(task: Task) -> Iterator[str]:
 def _setup_footer(setup: Setup) -> str:
     if setup.ended_at is None:
         return strip_controls(f"$ {setup.current}\nNot ended yet.\n\n")
-    outcome = SetupOutcome(setup.outcome).label
-    why = f": {setup.problem}" if setup.problem and not any(one["problem"] for one in setup.reports) else ""
-    return strip_controls(f"Ended {format_time(setup.ended_at)}, {outcome}{why}\n\n")
+    ended = f"Ended {format_time(setup.ended_at)}, {SetupOutcome(setup.outcome).label}"
+    if setup.problem and not any(one["problem"] for one in setup.reports):
+        ended += f": {setup.problem}"
+    return strip_controls(f"{ended}\n\n")

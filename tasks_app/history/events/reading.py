@@ -67,16 +67,22 @@ class Events:
         return self.only(Selection.of(kinds))
 
     def after(self, event_id: int, most: int) -> list[Event]:
-        """Return the first events after this id, at most so many."""
+        """Return at most `most` of the first events after this id."""
         rows = list(self.rows().filter(pk__gt=event_id).order_by("pk")[:most])
-        upto = rows[-1].pk + 1 if len(rows) == most else None
+        upto = None
+        if len(rows) == most:
+            upto = rows[-1].pk + 1
         return self._joined(rows, self._from_blocks(after=event_id, before=upto), most, newest_first=False)
 
     def before(self, event_id: int | None, most: int) -> list[Event]:
-        """Return the last events before this id, or the last of all, newest first, at most so many."""
-        rows_before = self.rows() if event_id is None else self.rows().filter(pk__lt=event_id)
+        """Return at most `most` of the last events before this id, or of all, newest first."""
+        rows_before = self.rows()
+        if event_id is not None:
+            rows_before = rows_before.filter(pk__lt=event_id)
         rows = list(rows_before.order_by("-pk")[:most])
-        after = rows[-1].pk - 1 if len(rows) == most else 0
+        after = 0
+        if len(rows) == most:
+            after = rows[-1].pk - 1
         found = self._from_blocks(after=after, before=event_id, newest_first=True)
         return self._joined(rows, found, most, newest_first=True)
 
@@ -134,10 +140,13 @@ class Events:
 
     def of_run(self, run: Run) -> Iterator[Event]:
         """Yield the selected events of one run by their numbers; `runs` does not matter here."""
+        rows = run.events.filter(self.selection.rows).order_by("seq")
+        if not self.raw:
+            rows = rows.defer("raw")
         last = -1
         while True:
-            page = list(self._rows_of(run).filter(seq__gt=last)[:PAGE_SIZE])
-            block = self._block_of(run, after=last, before=page[0].seq if page else None)
+            page = list(rows.filter(seq__gt=last)[:PAGE_SIZE])
+            block = self._block_of(run, after=last, page=page)
             if block is not None:
                 block.run = run
                 opened = OpenBlock(block)
@@ -154,17 +163,18 @@ class Events:
     def rows(self) -> QuerySet[Event]:
         """Return the selected events that are rows."""
         rows = Event.objects.filter(self.runs, self.selection.rows).select_related(self.related)
-        return rows.defer("run__prompt") if self.raw else rows.defer("raw", "run__prompt")
+        if not self.raw:
+            rows = rows.defer("raw")
+        return rows.defer("run__prompt")
 
-    def _rows_of(self, run: Run) -> QuerySet[Event]:
-        rows = run.events.filter(self.selection.rows).order_by("seq")
-        return rows if self.raw else rows.defer("raw")
-
-    def _block_of(self, run: Run, *, after: int, before: int | None) -> EventBlock | None:
+    def _block_of(self, run: Run, *, after: int, page: list[Event]) -> EventBlock | None:
+        """Return the next block of the run, if it comes before the page of rows."""
         if not self.blocks or run.ended_at is None:
             return None
         found = EventBlock.objects.filter(run=run, last_seq__gt=after).order_by("first_seq")
-        return (found if before is None else found.filter(first_seq__lt=before)).first()
+        if page:
+            found = found.filter(first_seq__lt=page[0].seq)
+        return found.first()
 
     def _joined(
         self, rows: list[Event], found: Iterator[Event], most: int, *, newest_first: bool
@@ -216,10 +226,10 @@ class Events:
         blocks = EventBlock.objects.filter(self.runs, self.selection.blocks, last_id__gt=after)
         if before is not None:
             blocks = blocks.filter(first_id__lt=before)
-        edge, sign, next_ones = (
-            ("last_id", -1, "last_id__lt") if newest_first else ("first_id", 1, "first_id__gt")
-        )
-        ordered = blocks.order_by("-last_id" if newest_first else "first_id").values_list("pk", edge)
+        edge, order, sign, next_ones = "first_id", "first_id", 1, "first_id__gt"
+        if newest_first:
+            edge, order, sign, next_ones = "last_id", "-last_id", -1, "last_id__lt"
+        ordered = blocks.order_by(order).values_list("pk", edge)
         found = list(ordered[:_PLACES_AT_ONCE])
         while found:
             yield from ((pk, sign * value) for pk, value in found)
@@ -301,13 +311,15 @@ def _without_taken_back(events: list[tuple[str, object]]) -> list[tuple[str, obj
     kept: list[tuple[str, object]] = []
     taken_back: set[object] = set()
     for kind, payload in reversed(events):
-        fields = payload if isinstance(payload, dict) else {}
-        if kind == EventKind.NOTE:
-            taken_back.add(fields.get("taken_back"))
-        elif kind == EventKind.ANSWER and fields.get("number") in taken_back - {None}:
-            taken_back.discard(fields["number"])
-        else:
-            kept.append((kind, payload))
+        match kind, payload:
+            case EventKind.NOTE, {"taken_back": number}:
+                taken_back.add(number)
+            case EventKind.NOTE, _:
+                pass
+            case EventKind.ANSWER, {"number": number} if number in taken_back:
+                taken_back.discard(number)
+            case _:
+                kept.append((kind, payload))
     return kept[::-1]
 
 
@@ -323,13 +335,20 @@ def _to_action(kind: str, payload: object, calls: dict[str, tuple[str, str]]) ->
     match EventKind(kind):
         case EventKind.TOOL_USE:
             tool, given = str(payload.get("name", "")), payload.get("input")
-            calls[str(payload.get("id"))] = tool, summarise(tool, given if isinstance(given, dict) else {})
-            return None if tool == _ASK_TOOL else PastAction("tool", tool_input(payload), tool)
+            if not isinstance(given, dict):
+                given = {}
+            calls[str(payload.get("id"))] = tool, summarise(tool, given)
+            if tool == _ASK_TOOL:
+                return None
+            return PastAction("tool", tool_input(payload), tool)
         case EventKind.TOOL_RESULT:
             call = str(payload.get("tool_use_id"))
             tool, line = calls.get(call, ("", ""))
-            named = tool if not line or call == next(reversed(calls)) else f"{tool}: {line}"
-            return None if tool == _ASK_TOOL else PastAction("tool", text, f"result of {named}".rstrip())
+            if tool == _ASK_TOOL:
+                return None
+            if line and call != next(reversed(calls)):
+                tool = f"{tool}: {line}"
+            return PastAction("tool", text, f"result of {tool}".rstrip())
         case EventKind.QUESTION:
             return PastAction("tool", question_text(payload), "question")
         case EventKind.ANSWER:
@@ -339,11 +358,10 @@ def _to_action(kind: str, payload: object, calls: dict[str, tuple[str, str]]) ->
 
 def _human_action(payload: dict[str, object], text: str) -> PastAction:
     outcome = str(payload.get("outcome") or "Answered")
+    if payload.get("via") == Channel.DECISION and outcome == "Answered":
+        return PastAction("tool", text, f"answer of {payload.get('by')}")
     if outcome == "Answered":
-        by_decision = payload.get("via") == Channel.DECISION
-        return PastAction(
-            "tool", text, f"answer of {payload.get('by')}" if by_decision else "answer of a human"
-        )
+        return PastAction("tool", text, "answer of a human")
     return PastAction("tool", f"{outcome}. {payload.get('notes') or ''}".strip(), "decision of a human")
 
 
@@ -380,10 +398,9 @@ def last_event_with(events: Events, words: str, *, after: int, before: int | Non
 
 def _both(rows: Iterator[int], blocks: Iterator[int]) -> Iterator[int]:
     """Yield the ids of both in order, each once. Rows are read first (see `reading.py`)."""
-    first = next(rows, None)
-    known = [first] if first is not None else []
+    first = list(islice(rows, 1))
     last = 0
-    for event in merge(chain(known, rows), blocks):
+    for event in merge(chain(first, rows), blocks):
         if event != last:
             yield event
             last = event

@@ -19,16 +19,15 @@ _FAILED_ROWS = (
 
 def is_failure(kind: str, payload: object) -> bool:
     """Return what `_FAILED_ROWS` asks the database."""
-    fields = payload if isinstance(payload, dict) else {}
-    match kind:
-        case EventKind.ERROR:
+    match kind, payload:
+        case EventKind.ERROR, _:
             return True
-        case EventKind.CHECK:
-            return fields.get("passed") is False
-        case EventKind.RESULT:
-            return fields.get("is_error") is True
-        case EventKind.TOOL_RESULT:
-            return fields.get("is_error") is True and "turned_down" not in fields
+        case EventKind.CHECK, {"passed": False}:
+            return True
+        case EventKind.TOOL_RESULT, {"is_error": True, "turned_down": _}:
+            return False
+        case EventKind.RESULT | EventKind.TOOL_RESULT, {"is_error": True}:
+            return True
     return False
 
 
@@ -47,16 +46,24 @@ class Selection:
     @property
     def rows(self) -> Q:
         """The condition for rows of events."""
-        found = Q() if self.kinds is None else Q(kind__in=self.kinds)
+        found = Q()
+        if self.kinds is not None:
+            found &= Q(kind__in=self.kinds)
         if self.failures:
             found &= _FAILED_ROWS
-        return found & Q(raw__isnull=False) if self.from_agent else found
+        if self.from_agent:
+            found &= Q(raw__isnull=False)
+        return found
 
     @property
     def blocks(self) -> Q:
         """The condition for blocks that may contain such events."""
-        found = Q() if self.kinds is None else blocks_with(self.kinds)
-        return found & Q(failures__gt=0) if self.failures else found
+        found = Q()
+        if self.kinds is not None:
+            found &= blocks_with(self.kinds)
+        if self.failures:
+            found &= Q(failures__gt=0)
+        return found
 
     def has_kind(self, kind: str) -> bool:
         return self.kinds is None or kind in self.kinds
@@ -64,7 +71,9 @@ class Selection:
 
 def blocks_with(kinds: Collection[str]) -> Q:
     """Return the condition for blocks with events of these kinds. Django writes no valid SQL for no key."""
-    return Q(kinds__has_any_keys=sorted(kinds)) if kinds else Q(pk__in=[])
+    if not kinds:
+        return Q(pk__in=[])
+    return Q(kinds__has_any_keys=sorted(kinds))
 
 
 EVERYTHING = Selection()

@@ -134,13 +134,6 @@ class PreparedItem:
     cites_kept: Mapping[int, list[Citation]]
 
 
-@dataclass(frozen=True)
-class PreparedDecisions:
-    """What is written with the answer; made before the transaction, because it runs git."""
-
-    items: Sequence[PreparedItem]
-
-
 def statement_for(item: Item, answer: str, *, of_several: bool) -> str:
     """Return the statement that an answer makes, to be edited: the chosen option with its description.
 
@@ -148,18 +141,20 @@ def statement_for(item: Item, answer: str, *, of_several: bool) -> str:
     on a card, which were read together, each statement begins with its header.
     """
     said = answer_in_full(item, " ".join(answer.split()))
-    header = " ".join(str(item.get("header") or "").split()) if of_several and said else ""
-    return ": ".join(filter(None, [header, said]))[:MAX_STATEMENT]
+    header = " ".join(str(item.get("header") or "").split())
+    if said and header and of_several:
+        said = f"{header}: {said}"
+    return said[:MAX_STATEMENT]
 
 
-def prepare(question: Question, answers: Mapping[str, str], given: DecisionInput) -> PreparedDecisions:
-    """Check what a human says about decisions, and read what they cite.
+def prepare(question: Question, answers: Mapping[str, str], given: DecisionInput) -> list[PreparedItem]:
+    """Check what a human says about decisions, and read what they cite, for each item of the question.
 
-    Raises BadInput that names the field.
+    Call it before the transaction of the answer: it runs git. Raises BadInput that names the field.
     """
     _require_known_items(question, given)
     taken = _stances(related_decisions(question), answers, given.stances)
-    return PreparedDecisions([_prepared(question, item, answers, given, taken) for item in question.items])
+    return [_prepared(question, item, answers, given, taken) for item in question.items]
 
 
 def _require_known_items(question: Question, given: DecisionInput) -> None:
@@ -282,12 +277,12 @@ def _content(
         raise BadInput(error.message, where=f"remember.{error.where}") from None
 
 
-def store_with_answer(question: Question, prepared: PreparedDecisions, *, by: User) -> list[Decision]:
+def store_with_answer(question: Question, prepared: Sequence[PreparedItem], *, by: User) -> list[Decision]:
     """Store what was prepared, and return the new decisions. Call it in the transaction of the answer.
 
     Raises BadInput if a decision that the answer is about was replaced or retired meanwhile.
     """
-    now = _lock_decisions(decision for item in prepared.items for decision, _ in item.stances)
+    now = _lock_decisions(decision for item in prepared for decision, _ in item.stances)
     for decision in now.values():
         if not decision.is_active:
             raise BadInput(
@@ -295,7 +290,7 @@ def store_with_answer(question: Question, prepared: PreparedDecisions, *, by: Us
                 where="decisions",
             )
     made = []
-    for item in prepared.items:
+    for item in prepared:
         writing = _AnswerRecorder(question, item, by)
         for decision, said in item.stances:
             writing.apply_stance(Stance(said.stance), now[decision.pk], said.paths)
@@ -304,7 +299,7 @@ def store_with_answer(question: Question, prepared: PreparedDecisions, *, by: Us
 
 
 def _lock_decisions(decisions: Iterable[Decision]) -> dict[int, Decision]:
-    """Lock the decisions, by their ids, always in the same order: else two answers wait for each other."""
+    """Lock the decisions in the order of their ids, so that two answers cannot wait for each other."""
     by_id = {one.pk: one for one in decisions}
     return {pk: lock_decision(by_id[pk]) for pk in sorted(by_id)}
 

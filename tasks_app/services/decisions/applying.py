@@ -1,7 +1,7 @@
 """Decisions that answer questions: at once, and later if a worker died after its agent had asked (D5).
 
-Each condition is a small function that returns what is in the way, or "". Those that only read rows are
-checked again in the transaction that stores the answer; those that run git come before it.
+Conditions that only read rows are checked again in the transaction that stores the answer; those that run git
+come before it.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,8 +53,7 @@ from tasks_app.services.questions.question_outcomes import store_outcome
 #: How many people must have confirmed a decision, the one who decided among them.
 CONFIRMERS = 2
 
-#: Returns what keeps the decision from answering the question; "" if nothing does.
-Condition = Callable[[Decision, Question], str]
+_NUMBERS = {1: "one more person", 2: "two people"}
 
 
 @dataclass(frozen=True)
@@ -70,13 +69,20 @@ def find_match(question: Question) -> DecisionMatch | None:
     decision = _same_decision(question)
     if decision is None:
         return None
-    return DecisionMatch(decision, _blocker(decision, question, (*_IN_ROWS, *_IN_REPOSITORY)))
+    blocker = (
+        _blocker_in_rows(decision, question)
+        or _blocker_in_paths(decision, question)
+        or _blocker_in_code(decision, question)
+    )
+    return DecisionMatch(decision, blocker)
 
 
 def applicable(question: Question) -> Decision | None:
     """Return the decision that answers the question without a human; None if a human must. Runs git."""
     found = find_match(question)
-    return found.decision if found and not found.blocker else None
+    if found is None or found.blocker:
+        return None
+    return found.decision
 
 
 def apply_decision(question: Question) -> bool:
@@ -99,7 +105,7 @@ def _store_if_it_still_holds(question: Question, decision: Decision) -> bool:
     Task.objects.select_for_update().get(pk=question.task_id)
     decision = lock_decision(decision)
     decision.project = Project.objects.select_for_update(no_key=True).get(pk=decision.project_id)
-    if _same_decision(question) != decision or _blocker(decision, question, _IN_ROWS):
+    if _same_decision(question) != decision or _blocker_in_rows(decision, question):
         return False
     outcome = {
         "state": QuestionState.ANSWERED,
@@ -128,65 +134,47 @@ def _same_decision(question: Question) -> Decision | None:
         return None
     decision = related[0].decision
     # Of a decision that it names and that does not hold any more, the answer may be out of date.
-    return decision if decisions_named_in_question(question) <= {decision.number} else None
+    if decisions_named_in_question(question) <= {decision.number}:
+        return decision
+    return None
 
 
-def _blocker(decision: Decision, question: Question, conditions: Sequence[Condition]) -> str:
-    return next(filter(None, (condition(decision, question) for condition in conditions)), "")
-
-
-def _project_allows(decision: Decision, question: Question) -> str:
-    return "" if decision.project.overrides.get("apply_decisions") else "the project does not allow it"
-
-
-def _is_no_exception(decision: Decision, question: Question) -> str:
-    return "it is an exception to another decision" if decision.exception_to_id else ""
-
-
-def _has_no_exceptions(decision: Decision, question: Question) -> str:
-    return "there are exceptions to it" if decision.exceptions.active().exists() else ""
-
-
-def _answers_every_item(decision: Decision, question: Question) -> str:
+def _blocker_in_rows(decision: Decision, question: Question) -> str:
+    """Return why the decision must not answer the question by what rows say; "" if it may."""
+    if not decision.project.overrides.get("apply_decisions"):
+        return "the project does not allow it"
+    if decision.exception_to_id:
+        return "it is an exception to another decision"
+    if decision.exceptions.active().exists():
+        return "there are exceptions to it"
     asked = {str(item["question"]) for item in question.items}
-    answered = asked and asked == answers_of(decision, question).keys()
-    return "" if answered else "it has no answer to a part of the question"
+    if not asked or asked != answers_of(decision, question).keys():
+        return "it has no answer to a part of the question"
+    if decision.why_review:
+        return "it is to be reviewed"
+    if decision.events.filter(kind=DecisionEventKind.TAKEN_BACK, task=question.task_id).exists():
+        return "its answer was taken back in this task"
+    if decision.scope == DecisionScope.STEP and decision.step != question.step.name:
+        return f"it holds for step {decision.step} only"
+    confirmers = decision.events.filter(counted_confirmations()).order_by().values("user").distinct()
+    if missing := max(CONFIRMERS - confirmers.count(), 0):
+        return f"it needs {_NUMBERS[missing]} to confirm it"
+    return ""
 
 
-def _is_confirmed(decision: Decision, question: Question) -> str:
-    confirmations = decision.events.filter(counted_confirmations())
-    missing = CONFIRMERS - confirmations.order_by().values("user").distinct().count()
-    return f"it needs {_NUMBERS[missing]} to confirm it" if missing > 0 else ""
-
-
-_NUMBERS = {1: "one more person", 2: "two people"}
-
-
-def _needs_no_review(decision: Decision, question: Question) -> str:
-    return "it is to be reviewed" if decision.why_review else ""
-
-
-def _was_not_taken_back(decision: Decision, question: Question) -> str:
-    taken_back = decision.events.filter(kind=DecisionEventKind.TAKEN_BACK, task=question.task_id)
-    return "its answer was taken back in this task" if taken_back.exists() else ""
-
-
-def _holds_for_step(decision: Decision, question: Question) -> str:
-    other = decision.scope == DecisionScope.STEP and decision.step != question.step.name
-    return f"it holds for step {decision.step} only" if other else ""
-
-
-def _holds_for_files(decision: Decision, question: Question) -> str:
-    """Require that all files concerned, at least one, are within the decision's paths."""
+def _blocker_in_paths(decision: Decision, question: Question) -> str:
+    """Return why a decision for paths does not hold here: at least one file is concerned, all are in it."""
     if decision.scope != DecisionScope.PATHS:
         return ""
     files = _files_concerned(question)
     if files is None:
         return "the files of the task cannot be read"
+    if not files:
+        return "no file shows whether it holds here"
     outside = next((file for file in files if not allowed(file, decision.paths)), None)
     if outside is not None:
         return f"it does not hold for {outside}"
-    return "" if files else "no file shows whether it holds here"
+    return ""
 
 
 def _files_concerned(question: Question) -> list[str] | None:
@@ -195,27 +183,29 @@ def _files_concerned(question: Question) -> list[str] | None:
     base = base_of(task)
     try:
         named = _in_tree(paths_named_in(texts_of(question)), repository, task.head_commit or base)
-        changed = changed_files(repository, base=base, head=task.head_commit) if task.head_commit else []
+        changed = changed_files(repository, base=base, head=task.head_commit or base)
     except WorkspaceError:
         return None
     return [*named, *(name for one in changed for name in (one.path, one.old_path) if name)]
 
 
 def _in_tree(named: Collection[str], repository: Repository, commit: str) -> list[str]:
-    """Return the names that may mean something in a commit: “and/or” and “HTTP/2” are words as well.
+    """Return the names that may mean files of a commit: “and/or” and “HTTP/2” are words as well.
 
-    A name with folders needs the first of them, so that a new file counts. One without stands for each file
-    of that name, in whatever folder.
+    Of a name with folders the first must exist, so that a new file counts. A name without folders stands for
+    each file of that name in any folder.
     """
     roots = root_names(repository, commit=commit)
     with_folder = [name for name in named if name.partition("/")[0] in roots and "/" in name]
     alone = {name for name in named if "/" not in name}
-    files = [file.path for file in committed_tree(repository, commit=commit)] if alone else []
+    if not alone:
+        return with_folder
+    files = (file.path for file in committed_tree(repository, commit=commit))
     return [*with_folder, *(file for file in files if file.rpartition("/")[2] in alone)]
 
 
-def _code_is_unchanged(decision: Decision, question: Question) -> str:
-    """Require the cited files as they were, on the project's branch and in the task's result so far."""
+def _blocker_in_code(decision: Decision, question: Question) -> str:
+    """Return whether cited files changed, on the project's branch or in the task's result so far; or ""."""
     if not decision.cites:
         return ""
     task, project = question.task, question.task.project
@@ -227,20 +217,9 @@ def _code_is_unchanged(decision: Decision, question: Question) -> str:
         unchanged = all(heads) and all(blobs_at(project, head, cited) == cited for head in heads)
     except WorkspaceError:
         return "the code that it cites cannot be read"
-    return "" if unchanged else "the code that it cites has changed"
-
-
-_IN_ROWS: tuple[Condition, ...] = (
-    _project_allows,
-    _is_no_exception,
-    _has_no_exceptions,
-    _answers_every_item,
-    _needs_no_review,
-    _was_not_taken_back,
-    _holds_for_step,
-    _is_confirmed,
-)
-_IN_REPOSITORY: tuple[Condition, ...] = (_holds_for_files, _code_is_unchanged)
+    if not unchanged:
+        return "the code that it cites has changed"
+    return ""
 
 
 def answers_of(decision: Decision, question: Question) -> Mapping[str, str]:
@@ -263,7 +242,7 @@ LOOK_AGAIN = 600.0
 
 
 def apply_missed_decisions() -> None:
-    """Have decisions answer for tasks on which no worker works: theirs may have died after it had asked.
+    """Have decisions answer for tasks without a worker, which may have died after its agent had asked.
 
     Each worker calls this every few seconds, so it is cheap: one query if no question waits in a project that
     has decisions to apply, two if none of these decisions answered such a question before. A question for

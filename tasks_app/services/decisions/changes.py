@@ -294,9 +294,10 @@ def require_active(decision: Decision) -> None:
 
 
 def _not_current(decision: Decision) -> DecisionChanged:
-    new = decision.replaced_by.first()
-    follows = f" {new.label} replaces it." if new else ""
-    return DecisionChanged(f"{decision.label} is {decision.get_state_display()}.{follows}")
+    said = f"{decision.label} is {decision.get_state_display()}."
+    if new := decision.replaced_by.first():
+        said += f" {new.label} replaces it."
+    return DecisionChanged(said)
 
 
 def subject_of(decision: Decision) -> str:

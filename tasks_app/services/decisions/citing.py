@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
-from functools import cache, cached_property, partial
+from functools import cache, cached_property
 from typing import Any
 
 from django.db import transaction
@@ -40,16 +40,12 @@ MAX_TOTAL_BYTES = 5_000_000
 
 def first_files(files: Sequence[TreeFile], *, most: int) -> list[TreeFile]:
     """Return the first files that together keep within `most` and MAX_TOTAL_BYTES."""
-    return list(_first(files[:most]))
-
-
-def _first(files: Iterable[TreeFile]) -> Iterator[TreeFile]:
     total = 0
-    for file in files:
+    for number, file in enumerate(files[:most]):
         total += file.size
         if total > MAX_TOTAL_BYTES:
-            return
-        yield file
+            return list(files[:number])
+    return list(files[:most])
 
 
 def left_out_note(read: int, of: int, *, most: int) -> str:
@@ -97,9 +93,9 @@ def _files_of(content: DecisionContent) -> list[str]:
 
 
 def citations_now(decision: Decision) -> list[Citation]:
-    """Return the decision's citations as the project's branch has them now, without what is gone.
+    """Return the decision's citations as the project's branch has them now.
 
-    That are files, and files that do not state any more what was imported from them.
+    Left out are files that are gone or no longer state what was imported from them.
     """
     found = _citations(decision.project, _head(decision.project), [one["path"] for one in decision.cites])
     blobs, passages = {one["path"]: one["blob"] for one in found}, StatementIndex(decision.project)
@@ -130,11 +126,11 @@ class CitedFile:
 def cited_files(decision: Decision) -> list[CitedFile] | None:
     """Return the files that the decision cites; None if the repository cannot be read. Runs git."""
     head = _head(decision.project)
+    if not head:
+        return None
     try:
-        blobs = blobs_at(decision.project, head, [one["path"] for one in decision.cites]) if head else None
+        blobs = blobs_at(decision.project, head, [one["path"] for one in decision.cites])
     except WorkspaceError:
-        blobs = None
-    if blobs is None:
         return None
     return [CitedFile(one["path"], one["blob"], blobs.get(one["path"], "")) for one in decision.cites]
 
@@ -168,7 +164,10 @@ def _mark_if_stale(decision: Decision, blobs: Mapping[str, str], passages: State
     unexpected = changed - expected
     unexpected -= _changed_by_its_task(decision, unexpected, blobs)
     names = ", ".join(sorted(unexpected or changed))
-    return _ask_for_review(decision, names) if unexpected else _cite_anew(decision, blobs, names)
+    if unexpected:
+        return _ask_for_review(decision, names)
+    _cite_anew(decision, blobs, names)
+    return 0
 
 
 def _changed_by_its_task(
@@ -194,16 +193,19 @@ def _changed_by_its_task(
 def _results_of_its_task(decision: Decision) -> list[str]:
     """Return the commits that the task which asked for the decision has recorded, the newest first.
 
-    A task of a sequence builds on what those before it left, which is on the project's branch only once it is
+    A task of a sequence builds on what earlier tasks left, which is on the project's branch only once it is
     published: the results of its sequence count, and where the sequence began.
     """
-    task = decision.question.task if decision.question else None
-    if task is None or not task.head_commit:
+    if decision.question is None or not decision.question.task.head_commit:
         return []
-    tasks = Q(step__task__sequence=task.sequence_id) if task.sequence_id else Q(step__task=task)
-    runs = Run.objects.filter(tasks).exclude(head_commit="").order_by("-pk")
-    began = [base_of_sequence(task.sequence)] if task.sequence else []
-    return list(dict.fromkeys([task.head_commit, *began, *runs.values_list("head_commit", flat=True)]))
+    task = decision.question.task
+    commits = [task.head_commit]
+    runs = Run.objects.filter(step__task=task)
+    if task.sequence:
+        commits.append(base_of_sequence(task.sequence))
+        runs = Run.objects.filter(step__task__sequence=task.sequence)
+    recorded = runs.exclude(head_commit="").order_by("-pk").values_list("head_commit", flat=True)
+    return list(dict.fromkeys([*commits, *recorded]))
 
 
 def _is_expected(cited: Citation, blobs: Mapping[str, str], passages: StatementIndex) -> bool:
@@ -232,13 +234,12 @@ def _ask_for_review(decision: Decision, note: str) -> int:
     return 0
 
 
-def _cite_anew(decision: Decision, blobs: Mapping[str, str], note: str) -> int:
-    """Cite the files as they are now: nobody needs to look at the change. Return 0: nobody is asked."""
+def _cite_anew(decision: Decision, blobs: Mapping[str, str], note: str) -> None:
+    """Cite the files as they are now: nobody needs to look at the change."""
     now = [_as_now(one, blobs) for one in decision.cites if one["path"] in blobs]
     with transaction.atomic():
         if Decision.objects.active().filter(pk=decision.pk, review_reason="").update(cites=now):
             DecisionEvent.objects.create(decision=decision, kind=DecisionEventKind.CITED_ANEW, note=note)
-    return 0
 
 
 def blobs_at(project: Project, commit: str, names: Collection[str]) -> dict[str, str]:
@@ -257,13 +258,12 @@ def _citations(project: Project, commit: str, named: Collection[str]) -> list[Ci
     If the commit cannot be read, the names are cited as UNREAD: an answer must not fail for it, and such a
     decision must not pass for one that cites nothing.
     """
+    blobs = dict.fromkeys(named, UNREAD)
     try:
-        blobs = blobs_at(project, commit, named) if commit or not named else None
+        if commit:
+            blobs = blobs_at(project, commit, named)
     except WorkspaceError as error:
         logger.warning("project %s: what a decision cites was not read: %s", project, error)
-        blobs = None
-    if blobs is None:
-        blobs = dict.fromkeys(named, UNREAD)
     each_once = dict.fromkeys(named)
     return [Citation(path=path, blob=blobs[path]) for path in each_once if path in blobs][:MAX_CITED]
 
@@ -297,12 +297,15 @@ class RelatedDecision:
         """Return whether the answers equal those of the decision; None if they cannot be compared."""
         if not self.is_comparable:
             return None
-        said = [self._agrees_on_item(item, answers.get(str(item["question"]), "")) for item in self.items]
-        return False if False in said else None if None in said else True
-
-    def _agrees_on_item(self, item: Item, answer: str) -> bool | None:
-        decided = _decided_answer(item, self.decision)
-        return says_same(item, decided, answer) if decided and answer else None
+        decisions = {same_text(asked): answer for asked, answer in self.decision.answers.items()}
+        said = set()
+        for item in self.items:
+            asked = str(item["question"])
+            decided, answer = decisions.get(same_text(asked), "").strip(), answers.get(asked, "")
+            said.add(says_same(item, decided, answer) if decided and answer else None)
+        if False in said:
+            return False
+        return None if None in said else True
 
     @property
     def is_comparable(self) -> bool:
@@ -327,12 +330,6 @@ class RelatedDecision:
         if self.decision.scope == DecisionScope.PATHS:
             return any(allowed(file, self.decision.paths) for file in self.find_files())
         return True
-
-
-def _decided_answer(item: Item, decision: Decision) -> str:
-    """Return the decision's answer to an item; "" without one."""
-    known = {same_text(asked): answer for asked, answer in decision.answers.items()}
-    return known.get(same_text(str(item["question"])), "").strip()
 
 
 def related_decisions(question: Question) -> list[RelatedDecision]:
@@ -375,12 +372,13 @@ class _Asked:
         for item in items:
             for number in _decisions_named_in_item(item):
                 by_number.setdefault(number, []).append(item)
-        return cls(question, by_key, by_number, cache(partial(_files_of_question, question)))
+        named = set(paths_named_in(texts_of(question)))
+        return cls(question, by_key, by_number, cache(lambda: files_of(question.task) | named))
 
     def related(self, decision: Decision) -> RelatedDecision | None:
         if decision.project_id != self.question.task.project_id:
             return None
-        same = self.items_by_key.get(decision.question_key) if decision.question_key else None
+        same = self.items_by_key.get(decision.question_key)
         named = self.items_by_number.get(decision.number)
         items = same or named
         if not items:
@@ -397,10 +395,6 @@ def _decisions_named_in_item(item: Item) -> set[int]:
     texts = [str(item["question"])]
     texts += [f"{one.get('label')} {one.get('description')}" for one in item.get("options") or []]
     return set().union(*map(decisions_named_in, texts))
-
-
-def _files_of_question(question: Question) -> frozenset[str]:
-    return files_of(question.task) | set(paths_named_in(texts_of(question)))
 
 
 def only(question: Question, item: Item) -> Question:

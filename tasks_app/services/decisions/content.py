@@ -49,7 +49,9 @@ class StatementIndex:
             found = read_decision(path, content)
         except (ValueError, WorkspaceError):  # it states nothing any more, or is lost
             return frozenset()
-        return frozenset() if found.ended else frozenset({same_text(found.statement)})
+        if found.ended:
+            return frozenset()
+        return frozenset({same_text(found.statement)})
 
 
 #: Tokens of all decisions in one prompt, about.
@@ -86,8 +88,9 @@ def decisions_for(step: Step) -> list[Decision]:
 
 def _ranked(decisions: Sequence[Decision], task: Task) -> list[Decision]:
     """Return them with the most specific first, otherwise in their order."""
-    has_paths = any(one.scope == DecisionScope.PATHS for one in decisions)
-    files = sorted(files_of(task), key=lambda path: ("/" in path, path))[:_MAX_FILES] if has_paths else []
+    files: list[str] = []
+    if any(one.scope == DecisionScope.PATHS for one in decisions):
+        files = sorted(files_of(task), key=lambda path: ("/" in path, path))[:_MAX_FILES]
 
     @cache
     def concerns_task(glob: str) -> bool:
@@ -172,12 +175,16 @@ class DecisionContent:
         """Return it normalised. Raises BadInput, whose `where` is the field."""
         if self.scope not in DecisionScope.values:
             raise BadInput(f"must be one of {', '.join(DecisionScope.values)}", where="scope")
-        paths = paths_from(self.paths) if self.scope == DecisionScope.PATHS else ()
-        if self.scope == DecisionScope.PATHS and not paths:
-            raise BadInput("name at least one path, such as src/billing/**", where="paths")
-        step = normalise(self.step).strip() if self.scope == DecisionScope.STEP else ""
-        if self.scope == DecisionScope.STEP and not 0 < len(step) <= 100:
-            raise BadInput("name the step for which it holds", where="step")
+        paths: tuple[str, ...] = ()
+        step = ""
+        if self.scope == DecisionScope.PATHS:
+            paths = paths_from(self.paths)
+            if not paths:
+                raise BadInput("name at least one path, such as src/billing/**", where="paths")
+        if self.scope == DecisionScope.STEP:
+            step = normalise(self.step).strip()
+            if not 0 < len(step) <= 100:
+                raise BadInput("name the step for which it holds", where="step")
         if self.review_after is not None and self.review_after <= timezone.localdate():
             raise BadInput("must be a day after today", where="review_after")
         return replace(

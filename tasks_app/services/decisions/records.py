@@ -106,7 +106,9 @@ def preview_import(project: Project, only: Collection[str] = ()) -> ImportPrevie
             what = "a link" if any(one.path == name for one in tree) else "no file"
             raise BadInput(f"{name[:200]} is {what} on the branch {project.branch}", where="paths")
     names = list(dict.fromkeys(only)) or decision_files(files)
-    chosen = first_files([_with_size_read(files[name]) for name in names], most=MAX_FILES)
+    # Of a large file only the beginning is read.
+    read = [replace(files[name], size=min(files[name].size, MAX_BYTES + 1)) for name in names]
+    chosen = first_files(read, most=MAX_FILES)
     preview = ImportPreview()
     if len(chosen) < len(names):
         note = left_out_note(len(chosen), len(names), most=MAX_FILES)
@@ -124,11 +126,6 @@ def preview_import(project: Project, only: Collection[str] = ()) -> ImportPrevie
         preview.faults.append(f"Only the first {MAX_AT_ONCE} decisions are shown. Name some files.")
         del preview.decisions[MAX_AT_ONCE:]
     return preview
-
-
-def _with_size_read(file: TreeFile) -> TreeFile:
-    """Return the file with the size that is read of it."""
-    return replace(file, size=min(file.size, MAX_BYTES + 1))
 
 
 def _read_file(preview: ImportPreview, project: Project, file: TreeFile, known: _ImportedDecisions) -> None:
@@ -158,8 +155,9 @@ class _ImportedDecisions:
     def label_of(self, found: FoundDecision) -> str:
         """Return the decision that was imported from there, or exported to there; "" if there is none."""
         statement = same_text(found.statement)
-        exported = self._stated.get(statement, "") if found.label else ""
-        return self._imported.get((found.path, statement), "") or exported
+        if label := self._imported.get((found.path, statement)):
+            return label
+        return self._stated.get(statement, "") if found.label else ""
 
 
 def select_for_import(
@@ -299,8 +297,9 @@ def _same_export(project: Project, base: str, contents: Mapping[str, bytes]) -> 
     )
     made = committed_blobs(repository, commit=task.head_commit, paths=list(contents))
     texts = blob_contents(repository, made.values())
-    is_same = before == now and {path: texts[blob] for path, blob in made.items()} == contents
-    return task if is_same else None
+    if before == now and {path: texts[blob] for path, blob in made.items()} == contents:
+        return task
+    return None
 
 
 def _described(files: DecisionFiles) -> str:
@@ -308,9 +307,10 @@ def _described(files: DecisionFiles) -> str:
     parts = ["The portal wrote the decisions of the project as files, for a review. No agent worked."]
     for title, written in (("New", files.new), ("Changed, because the decision has", files.changed)):
         if written:
-            names = "\n".join(f"- `{path}`" for path in list(written)[:_NAMED])
-            more = f"\n- and {len(written) - _NAMED} more" if len(written) > _NAMED else ""
-            parts.append(f"{title}:\n\n{names}{more}")
+            lines = [f"- `{path}`" for path in list(written)[:_NAMED]]
+            if len(written) > _NAMED:
+                lines.append(f"- and {len(written) - _NAMED} more")
+            parts.append(f"{title}:\n\n" + "\n".join(lines))
     parts += files.notes
     return "\n\n".join(parts) + "\n"
 
@@ -364,10 +364,11 @@ def _record_of(decision: Decision) -> DecisionRecord:
 def _status(decision: Decision) -> str:
     if decision.is_active:
         return "accepted"
-    new = sorted(one.number for one in decision.replaced_by.all())
-    if decision.state == DecisionState.SUPERSEDED and new:
-        return f"superseded by D-{new[-1]}"
-    return "superseded" if decision.state == DecisionState.SUPERSEDED else "deprecated"
+    if decision.state != DecisionState.SUPERSEDED:
+        return "deprecated"
+    if new := [one.number for one in decision.replaced_by.all()]:
+        return f"superseded by D-{max(new)}"
+    return "superseded"
 
 
 @dataclass(frozen=True)
@@ -389,8 +390,7 @@ class _Records:
         self._stated = {(found.path, same_text(found.statement)) for found, _ in read}
         folders = [found.path.rpartition("/")[0] for found, _ in read]
         own = [one.found.path.rpartition("/")[0] for one in self.exported.values()]
-        common = Counter(own or folders).most_common(1)
-        self.folder = common[0][0] if common else DEFAULT_FOLDER
+        self.folder = Counter(own or folders or [DEFAULT_FOLDER]).most_common(1)[0][0]
 
     def _read(self, project: Project) -> Iterator[tuple[FoundDecision, str]]:
         records: list[TreeFile] = [
@@ -420,5 +420,5 @@ class _Records:
         """Return an unused path for a new file."""
         words = slugify(said.title)[:60].strip("-")
         stem = f"{self.folder}/{said.label.lower()}" + (f"-{words}" if words else "")
-        names = (stem + (f"-{number}" if number > 1 else "") + ".md" for number in range(1, 1000))
+        names = (f"{stem}.md", *(f"{stem}-{number}.md" for number in range(2, 1000)))
         return next(name for name in names if name not in self._tree)

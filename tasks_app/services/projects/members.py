@@ -170,7 +170,7 @@ def mail_invitation(invitation: Invitation, link: str) -> bool:
 
 
 def withdraw_invitation(invitation: Invitation, *, by: Principal) -> None:
-    """Its link stops working. Raises BadInput if it was used or withdrawn already."""
+    """Withdraw the invitation; its link stops working. Raises BadInput if it was used or withdrawn."""
     require_maintainer(by, invitation.project, MANAGE_MEMBERS)
     with transaction.atomic():
         invitation = _lock_pending(invitation)
@@ -188,13 +188,15 @@ def _lock_pending(invitation: Invitation) -> Invitation:
 
 
 def state_of(invitation: Invitation) -> InvitationState:
-    """As `Invitation.state`, and withdrawn once who invited may not do so any more."""
+    """Return `Invitation.state`, or withdrawn once the inviter may no longer invite."""
     state = invitation.state
-    return "withdrawn" if state == "open" and not _inviter_may_still_invite(invitation) else state
+    if state == "open" and not _inviter_may_still_invite(invitation):
+        return "withdrawn"
+    return state
 
 
 def _inviter_may_still_invite(invitation: Invitation) -> bool:
-    """Otherwise a deactivated or removed maintainer could return through a link that they made."""
+    """Return whether the inviter is a maintainer: a removed one must not return through their own link."""
     by = invitation.invited_by
     return by is not None and by.is_active and may_maintain(Principal.unrestricted(by), invitation.project)
 
@@ -205,9 +207,9 @@ def find_invitation(token: str) -> Invitation | None:
 
 
 def address_is_taken(invitation: Invitation) -> bool:
-    """Whether somebody here has its address, so that nobody else may come with it.
+    """Return whether a user of this portal has its address, so that nobody else may join with it.
 
-    Who follows a mailed link reads that mailbox: against that a claim that nobody confirmed does not count.
+    Whoever follows a mailed link reads that mailbox, so an unconfirmed claim to the address does not count.
     """
     return bool(_owners(invitation.email, confirmed=invitation.mailed))
 

@@ -94,11 +94,12 @@ def change_source(project: Project, source: str, *, by: Principal, patience: flo
     """
     require_site_admin(by, "say where a project's repository is")
     inspected = inspect_source(source, seconds=INSPECTING_SECONDS)
-    stays = has_branch(inspected.source, project.branch, seconds=INSPECTING_SECONDS)
     before = {"source": project.source, "branch": project.branch, "fetch_fault": project.fetch_fault}
-    after = {"source": inspected.source, "branch": project.branch if stays else inspected.head_branch}
+    after = {"source": inspected.source, "branch": project.branch}
     if after["source"] == before["source"]:
         return
+    if not has_branch(inspected.source, project.branch, seconds=INSPECTING_SECONDS):
+        after["branch"] = inspected.head_branch
     _move_source(project, after, by=by.user)
     if fetch_meanwhile(project, by=by, patience=patience):
         project.refresh_from_db()
@@ -183,7 +184,7 @@ def fetch(project: Project, *, thorough: bool = False) -> list[str]:
     """
     try:
         fetched = paths.repository(project).fetch(thorough=thorough)
-        repaired = _restore_references(project, fetched) if fetched.repaired else []
+        repaired = _restore_references(project, fetched)
         _require_branch(project)
         mark_stale(project)
     except Exception as error:
@@ -216,7 +217,9 @@ def repair_repository(project: Project) -> list[str]:
 
 
 def _restore_references(project: Project, fetched: Fetched) -> list[str]:
-    """Restore the references of tasks and return sentences, also on recorded work that is lost."""
+    """Restore the references of tasks after a repair; return sentences, also on recorded work that is lost."""
+    if not fetched.repaired:
+        return []
     wanted = {ref: commit for task in project.tasks.order_by("pk") for ref, commit in _refs_of(task).items()}
     lost = paths.repository(project).restore_refs(wanted)
     done = []
@@ -250,7 +253,9 @@ def fetch_meanwhile(project: Project, *, by: Principal, patience: float = PATIEN
     Does nothing while another fetch runs. Raises NotAllowed for viewers.
     """
     require_actor(by, project)
-    if not _claim_fetch(project):
+    now = timezone.now()
+    free = Q(fetching_since=None) | Q(fetching_since__lt=now - MAX_FETCH_TIME)
+    if not Project.objects.filter(free, pk=project.pk).update(fetching_since=now):
         return False
     record_once_an_hour(Action.FETCHED, by=by.user, subject=project.name, project=project)
     thread = threading.Thread(
@@ -259,12 +264,6 @@ def fetch_meanwhile(project: Project, *, by: Principal, patience: float = PATIEN
     thread.start()
     thread.join(patience)
     return not thread.is_alive()
-
-
-def _claim_fetch(project: Project) -> bool:
-    now = timezone.now()
-    free = Q(fetching_since=None) | Q(fetching_since__lt=now - MAX_FETCH_TIME)
-    return bool(Project.objects.filter(free, pk=project.pk).update(fetching_since=now))
 
 
 def _fetch_in_thread(project: Project) -> None:

@@ -70,22 +70,22 @@ def settings_in_effect(project: Project, text: str | None) -> list[SettingInEffe
     Raise BadInput (ConfigInvalid) if the file has errors.
     """
     config = load_project_config(text, where=CONFIG_FILE)
-    lines = {} if text is None else read_yaml(text, where=CONFIG_FILE).lines
+    lines = read_yaml(text or "", where=CONFIG_FILE).lines
     overrides = overrides_of(project)
-    return [
-        _in_effect(setting, config, getattr(overrides, name), lines.get(key) if key else None)
-        for name, setting in SETTINGS.items()
-        for key in [file_key(setting)]
-    ]
+    found = []
+    for name, setting in SETTINGS.items():
+        line = lines.get(file_key(setting) or ())
+        found.append(_in_effect(setting, config, getattr(overrides, name), line))
+    return found
 
 
 def _in_effect(setting: Setting, config: ProjectConfig, override: Any, line: int | None) -> SettingInEffect:
     in_words = setting.kind.in_words
-    in_file = value_in_file(setting, config)
+    value = in_file = value_in_file(setting, config)
     if setting.in_effect:
         value = setting.in_effect(override, in_file, settings.ENVIRONMENT)
-    else:
-        value = override if is_set(override) else in_file
+    elif is_set(override):
+        value = override
     return SettingInEffect(
         setting=setting,
         in_file=in_words(in_file) if line else "",
@@ -135,7 +135,9 @@ def change_branch(project: Project, branch: str, *, by: Principal) -> None:
     """
     require_maintainer(by, project, CHANGE_SETTINGS)
     paths.repository(project).head(branch)
-    changed = {"branch": [project.branch, branch]} if branch != project.branch else {}
+    changed = {}
+    if branch != project.branch:
+        changed = {"branch": [project.branch, branch]}
     save_settings(project, {"branch": branch}, by=by, changed=changed)
 
 

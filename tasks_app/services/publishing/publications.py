@@ -98,19 +98,22 @@ def has_changes(task: Task, commit: str) -> bool:
 
     That is where the task or its sequence began, or what its agent has merged since.
     """
-    start = base_of_sequence(task.sequence) if task.sequence else base_of(task)
-    return bool(commit) and commit != start
+    if task.sequence:
+        return commit not in ("", base_of_sequence(task.sequence))
+    return commit not in ("", base_of(task))
 
 
 def missing_approvals(task: Task, commit: str) -> str:
     """Return how many approvals of the commit are missing, or ""."""
     required = task.project.required_approvals
-    approved = counted_approvals(task) if required and commit == task.head_commit else 0
+    approved = 0
+    if required and commit == task.head_commit:
+        approved = counted_approvals(task)
     if approved >= required:
         return ""
     return (
         f"This result has {approved} of {required} required approval{'s' if required > 1 else ''}. "
-        "One by who created the task does not count."
+        "The author's own approval does not count."
     )
 
 
@@ -164,12 +167,14 @@ def publish(
 
 
 def publish_for_pipeline(task: Task, options: PublishOptions, *, refused: str = "") -> Publication:
-    """Ask for a publication on behalf of who created the task; `refused` says why they may not.
+    """Ask for a publication on behalf of the task's author; `refused` says why they may not.
 
     Must be called in a transaction that has locked the task. What must not be published is stored as refused.
     """
     publication = _create_publication(task, options, by=task.created_by, by_pipeline=True)
-    reasons = [refused] if refused else publication_hindrances(task, task.head_commit)
+    reasons = [refused]
+    if not refused:
+        reasons = publication_hindrances(task, task.head_commit)
     if options.pull_request and (hindrance := pull_request_hindrance(task.project)):
         reasons.append(hindrance)
     if reasons:
@@ -268,40 +273,30 @@ def _end_if_claimed(
         for name, value in values.items():
             setattr(publication, name, value)
         Change.objects.create(task=publication.task, kind=ChangeKind.TASK)
-        if state == PublicationState.PUSHED and not fault:
-            _mark_failures_read(publication.task)
+        earlier = Notice.objects.filter(publication__task=publication.task, read_at=None)
+        if state == PublicationState.PUSHED and not fault and earlier.update(read_at=timezone.now()):
+            Change.objects.create(task=publication.task, kind=ChangeKind.NOTICE)
         _record_action(action, publication, published_commit=commit, answer=values["answer"])
 
 
-def _mark_failures_read(task: Task) -> None:
-    """Mark what was told of earlier failures as read: the result is there now."""
-    if Notice.objects.filter(publication__task=task, read_at=None).update(read_at=timezone.now()):
-        Change.objects.create(task=task, kind=ChangeKind.NOTICE)
-
-
 def _record_action(action: Action, publication: Publication, **details: Any) -> None:
-    """Record an action; one of a pipeline as done by it, and not by who created the task."""
-    by, name = publication.actor, publication.asked_by
-    record(action, by=by, actor_name=name, task=publication.task, **_audit_details(publication), **details)
-
-
-def _audit_details(publication: Publication) -> dict[str, Any]:
-    return {
-        "commit": publication.commit,
-        "squash": publication.squash,
-        "update": publication.update,
-        **({"pull_request": True} if publication.pull_request else {}),
-        "url": publication.url,
-        "branch": publication.branch,
-    }
+    """Record an action; the action of a pipeline is recorded as done by it, not by the task's author."""
+    if publication.pull_request:
+        details["pull_request"] = True
+    record(
+        action, by=publication.actor, actor_name=publication.asked_by, task=publication.task,
+        commit=publication.commit, squash=publication.squash, update=publication.update,
+        url=publication.url, branch=publication.branch, **details,
+    )  # fmt: skip
 
 
 def refuse_protected(publication: Publication, default_branch: str) -> None:
     """Raise BadInput for the remote's default branch or a protected name, as the settings are now."""
-    pattern = protecting_pattern(publication.task.project, publication.branch)
-    if publication.branch == default_branch or pattern:
-        reason = f"protected by “{pattern}”" if pattern else "the default branch of the remote"
-        raise BadInput(f"{publication.branch} is {reason}: nothing is published to it.")
+    branch = publication.branch
+    if pattern := protecting_pattern(publication.task.project, branch):
+        raise BadInput(f"{branch} is protected by “{pattern}”: nothing is published to it.")
+    if branch == default_branch:
+        raise BadInput(f"{branch} is the default branch of the remote: nothing is published to it.")
 
 
 def tasks_to_publish() -> TaskQuerySet:
@@ -346,13 +341,13 @@ def publish_due(task_id: int) -> Publication | None:
 
 
 def _rights_missing(task: Task) -> str:
-    """Return why nobody has the right to publish it; "" if who created the task may."""
+    """Return why nobody has the right to publish it; "" if the task's author may."""
     user = task.created_by
     if user is None:
-        return "The pipeline publishes on behalf of who created the task, and nobody is known who did."
+        return "The pipeline publishes on behalf of the task's author, who is not known any more."
     if not user.is_active or not may_act(Principal.unrestricted(user), task.project):
         return (
-            f"The pipeline publishes on behalf of who created the task, and {user.shown_name} may not "
+            f"The pipeline publishes on behalf of the task's author, and {user.shown_name} may not "
             f"publish results of {task.project}."
         )
     return ""

@@ -42,7 +42,9 @@ _CLOSING_WORD = re.compile(
 
 def pull_request_title(task: Task) -> str:
     title = harmless(" ".join(task.title.split()))  # squashed there, it is the message of a commit
-    return title if len(title) <= _LONGEST_TITLE else f"{title[: _LONGEST_TITLE - 1]}…"
+    if len(title) > _LONGEST_TITLE:
+        return f"{title[: _LONGEST_TITLE - 1]}…"
+    return title
 
 
 def pull_request_body(task: Task) -> str:
@@ -57,7 +59,9 @@ def replace_own_part(body: str, own: str) -> str:
     """Return the description with the portal's part written anew; unchanged if somebody removed its marks."""
     before, begin, rest = body.partition(BEGIN)
     _, end, after = rest.partition(END)
-    return f"{before}{own}{after}" if begin and end else body
+    if begin and end:
+        return f"{before}{own}{after}"
+    return body
 
 
 def _sections(task: Task) -> Iterator[tuple[str, str]]:
@@ -127,18 +131,21 @@ def _question_lines(task: Task) -> str:
 
 def _cost(task: Task) -> str:
     metrics = of_task(task)
-    parts = [dollars(metrics.usage.cost_usd)] if metrics.usage.cost_usd else []
+    parts = []
+    if metrics.usage.cost_usd:
+        parts.append(dollars(metrics.usage.cost_usd))
     if metrics.duration.working:
         parts.append(f"{duration_in_words(round(metrics.duration.working))} of work")
     return ", ".join(parts)
 
 
 def _footer(task: Task) -> str:
-    base = settings.ENVIRONMENT.url
-    link = urljoin(str(base), reverse("task", args=[task.pk])) if base else ""
-    named = f"[task {task.pk}]({link})" if link else f"task {task.pk}"
-    pipeline = f", pipeline {_as_code(task.pipeline)}" if task.pipeline else ""
-    return f"---\nMade by Cat Herder in {named}{pipeline}."
+    named = f"task {task.pk}"
+    if base := settings.ENVIRONMENT.url:
+        named = f"[{named}]({urljoin(str(base), reverse('task', args=[task.pk]))})"
+    if task.pipeline:
+        named += f", pipeline {_as_code(task.pipeline)}"
+    return f"---\nMade by Cat Herder in {named}."
 
 
 def _one_line(text: str) -> str:

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cache, partial
-from typing import Any
 
 from django.db import transaction
 from django.utils import timezone
@@ -254,8 +253,9 @@ def _is_by_others(comment: RemoteComment) -> bool:
 
 def _anchor(task: Task, comment: RemoteComment, lines_of: Callable[[str, str], list[str] | None]) -> _Anchor:
     """Return the line as far as the portal has the commit; else the file or the whole."""
-    side = Side.OLD if comment.old_side else Side.NEW
-    commit, wanted = (base_of(task) if comment.old_side else comment.commit), comment.line
+    side, commit, wanted = Side.NEW, comment.commit, comment.line
+    if comment.old_side:
+        side, commit = Side.OLD, base_of(task)
     lines = lines_of(comment.path, commit)
     if lines is None:  # somebody pushed to the branch there: the portal does not have that commit
         commit, wanted = task.head_commit, None
@@ -264,7 +264,9 @@ def _anchor(task: Task, comment: RemoteComment, lines_of: Callable[[str, str], l
         return _Anchor(commit, side=side)
     if not wanted or not 1 <= wanted <= len(lines):
         return _Anchor(commit, comment.path, side)
-    first = comment.first_line if comment.first_line and comment.first_line < wanted else None
+    first = comment.first_line
+    if first and first >= wanted:
+        first = None
     return _Anchor(commit, comment.path, side, wanted, first, lines[wanted - 1][:_LINE_TEXT])
 
 
@@ -330,17 +332,16 @@ def _open_thread(task: Task, row: PullRequest, comment: RemoteComment, anchor: _
 
 def _committed_lines(task: Task, path: str, commit: str) -> list[str] | None:
     """Return the lines of a file in the commit; None if the portal does not have it."""
-    if not is_commit_id(commit) or not _is_inside_repository(path):
+    is_inside = path and "\0" not in path and not path.startswith("/") and ".." not in path.split("/")
+    if not is_commit_id(commit) or not is_inside:
         return None
     try:
         text = committed_text(paths.repository(task.project), commit=commit, path=path)
     except WorkspaceError:
         return None
-    return None if text is None else text.removesuffix("\n").split("\n")
-
-
-def _is_inside_repository(path: str) -> bool:
-    return bool(path) and "\0" not in path and not path.startswith("/") and ".." not in path.split("/")
+    if text is None:
+        return None
+    return text.removesuffix("\n").split("\n")
 
 
 def unposted_replies(row: PullRequest) -> list[ThreadComment]:
@@ -378,7 +379,9 @@ class Merge:
     def of(cls, task: Task) -> Merge | None:
         """Return the last merge of the task that an agent was asked for."""
         stored: Any = task.merge
-        return cls(**stored) if stored else None
+        if not stored:
+            return None
+        return cls(**stored)
 
     @property
     def markers(self) -> tuple[str, str]:
@@ -459,11 +462,8 @@ def _start_merge(task: Task, repository: Repository) -> Merge:
     paths.workspace(task).set_snapshot(started, label=f"{task.pk}-merge-{started[:12]}")
     last = Run.objects.filter(step__task=task).order_by("-pk").values_list("pk", flat=True).first()
     merge = Merge(target, onto, started, files, last_run=last or 0)
-    return replace(merge, unmarked=_files_without_markers(repository, merge))
-
-
-def _files_without_markers(repository: Repository, merge: Merge) -> list[str]:
-    """Return the files in conflict that have no markers, without those whose names are not text."""
-    marked = merge.files_with_markers(repository, merge.started)
-    found = blobs_shown_as(repository, commit=merge.started, names=frozenset(merge.files))
-    return [name for name, _ in found if name not in marked and "\ufffd" not in name]
+    # Files in conflict without markers; names that are not text are left out.
+    marked = merge.files_with_markers(repository, started)
+    found = blobs_shown_as(repository, commit=started, names=frozenset(files))
+    unmarked = [name for name, _ in found if name not in marked and "\ufffd" not in name]
+    return replace(merge, unmarked=unmarked)

@@ -71,7 +71,9 @@ def credential_kind_for(url: str) -> CredentialKind | None:
     """Return the kind of credential that a repository takes; None for a folder, which takes none."""
     if not is_url(url):
         return None
-    return CredentialKind.TOKEN if urlsplit(url).scheme == "https" else CredentialKind.SSH_KEY
+    if urlsplit(url).scheme == "https":
+        return CredentialKind.TOKEN
+    return CredentialKind.SSH_KEY
 
 
 def stored_credential(project: Project) -> PublishCredential | None:
@@ -97,8 +99,9 @@ def remote_of(project: Project) -> Remote:
     """
     if fault := credential_fault(project):
         raise BadInput(fault)
-    stored = stored_credential(project)
-    return Remote(target_of(project), _decrypted(stored, project) if stored else None)
+    if stored := stored_credential(project):
+        return Remote(target_of(project), _decrypted(stored, project))
+    return Remote(target_of(project), None)
 
 
 def _decrypted(stored: PublishCredential, project: Project) -> Credential:
@@ -171,7 +174,9 @@ def _app_token(stored: PublishCredential, private_key: str, project: Project, *,
         raise BadInput("The stored credential is of a GitHub app, and the repository is not at GitHub.")
     key = AppKey(stored.username, private_key)
     listed = settings.ENVIRONMENT.webhook_allow
-    repository = address.fork if to_push and address.fork else address.repository
+    repository = address.repository
+    if to_push and address.fork:
+        repository = address.fork
     return installation_token(address.api_url, repository, key, listed=listed)
 
 
@@ -252,7 +257,8 @@ def store_credential(project: Project, new: NewCredential, *, by: Principal) -> 
     check = {CredentialKind.TOKEN: _checked_token, CredentialKind.GITHUB_APP: _checked_app}
     values = check.get(CredentialKind(new.kind), _checked_key)(new, url)
     for name in ("encrypted_secret", "encrypted_api_token"):
-        values[name] = encrypt(values[name], Purpose.PUBLISHING) if values[name] else ""
+        if values[name]:
+            values[name] = encrypt(values[name], Purpose.PUBLISHING)
     with transaction.atomic():
         stored, _ = PublishCredential.objects.update_or_create(
             project=project, defaults={**values, "url": url, "stored_by": by.user}
@@ -346,8 +352,9 @@ def _checked_key(new: NewCredential, url: str) -> dict[str, str]:
 
 def _fingerprint(key: str) -> str:
     """Return the key's fingerprint as ssh shows it. Raises BadInput if it is not a usable private key."""
-    own_format = "BEGIN OPENSSH PRIVATE KEY" in key
-    load = serialization.load_ssh_private_key if own_format else serialization.load_pem_private_key
+    load: Any = serialization.load_pem_private_key
+    if "BEGIN OPENSSH PRIVATE KEY" in key:
+        load = serialization.load_ssh_private_key
     try:
         public: Any = load(key.encode(), password=None).public_key()
     except TypeError:
@@ -360,9 +367,7 @@ def _fingerprint(key: str) -> str:
 
 def webhook_url(project: Project) -> str:
     """Return what is entered at the forge; without the installation's URL, its path."""
-    path = reverse("forge_webhook", args=[project.pk])
-    base = settings.ENVIRONMENT.url
-    return urljoin(str(base), path) if base else path
+    return urljoin(str(settings.ENVIRONMENT.url or ""), reverse("forge_webhook", args=[project.pk]))
 
 
 def create_webhook_secret(project: Project, *, by: Principal) -> str:
@@ -377,7 +382,7 @@ def create_webhook_secret(project: Project, *, by: Principal) -> str:
 
 
 def remove_webhook_secret(project: Project, *, by: Principal) -> None:
-    """Accept no more calls. Raises NotAllowed for all but maintainers."""
+    """Remove the secret, so that no call is accepted. Raises NotAllowed for all but maintainers."""
     require_maintainer(by, project, MANAGE_PUBLISHING)
     if project.encrypted_webhook_secret:
         _save_secret(project, "", by=by, change="removed")
@@ -426,6 +431,8 @@ def _look_soon(project: Project, affected: AffectedPullRequests) -> None:
     )  # fmt: skip
     now = timezone.now()
     for row in rows:
-        gap = timedelta(seconds=SHORTEST_PAUSE if row.is_looked_at_now else SHORTEST_GAP)
-        at = max(now, row.looked_at + gap) if row.looked_at else now
+        at = now
+        if row.looked_at:
+            gap = SHORTEST_PAUSE if row.is_looked_at_now else SHORTEST_GAP
+            at = max(now, row.looked_at + timedelta(seconds=gap))
         PullRequest.objects.filter(pk=row.pk, next_look_at__gt=at).update(next_look_at=at)

@@ -92,7 +92,9 @@ def undo_until(question: Question) -> datetime | None:
     if task.phase != Phase.WAITING_FOR_INPUT and (task.phase != Phase.PENDING or task.undo_until is None):
         return None
     until = question.answered_at + timedelta(seconds=seconds)
-    return until if until > timezone.now() else None
+    if until <= timezone.now():
+        return None
+    return until
 
 
 def undo_answer(question: Question, *, by: Principal) -> Question:
@@ -128,12 +130,10 @@ def _require_own_outcome(question: Question, by: Principal) -> None:
         raise NotAllowed(f"Only {who} can take this answer back.")
     answered_at = question.answered_at
     seconds = settings.ENVIRONMENT.undo_seconds
+    if not seconds:
+        raise TooLateToUndo("Undo is switched off.")
     if answered_at is None or timezone.now() >= answered_at + timedelta(seconds=seconds):
-        raise TooLateToUndo(
-            f"It is too late: an answer can be taken back for {seconds} seconds."
-            if seconds
-            else "Undo is switched off."
-        )
+        raise TooLateToUndo(f"It is too late: an answer can be taken back for {seconds} seconds.")
 
 
 def _waits_for_other_answers(question: Question, task: Task) -> bool:
@@ -270,8 +270,10 @@ def _check_reply(question: Question, reply: Reply) -> Reply:
     for item in question.items:
         answer = normalise(reply.answers.get(item["question"], ""))
         if not answer.strip():
-            which = "" if len(question.items) == 1 else f" “{item['question']}” has no answer yet."
-            raise AnswerEmpty(f"Choose an option or type an answer.{which}")
+            said = "Choose an option or type an answer."
+            if len(question.items) > 1:
+                said += f" “{item['question']}” has no answer yet."
+            raise AnswerEmpty(said)
         answers[item["question"]] = as_labels(item, answer)
     notes = normalise_notes(reply.notes)
     require_size(*answers.values(), notes)
@@ -293,7 +295,9 @@ _WAY = "portal"
 def reopen(question: Question, task: Task, *, by: Principal) -> None:
     """Open a question again whose answer the agent does not have. The task must be locked."""
     withdraw_with_answer(question, by=by.user)
-    as_before: dict[str, Any] = {"early_end": ""} if question.finishes else {}
+    as_before: dict[str, Any] = {}
+    if question.finishes:
+        as_before["early_end"] = ""
     for name, value in _OPEN.items():
         setattr(question, name, value)
     question.save(update_fields=list(_OPEN))
@@ -331,7 +335,11 @@ def take_back_applied(question: Question, *, by: Principal) -> Question:
         if question.taken_back_at:
             return question.reopened_as.get()
         _require_working(task)
-        _note_taken_back(question, by)
+        if question.applied:
+            record_event(
+                question.applied, DecisionEventKind.TAKEN_BACK, by=by.user, task=question.task,
+                question=question,
+            )  # fmt: skip
         if _agent_may_have_it(question, task):
             return _ask_again(question, task, by=by)
         reopen(question, task, by=by)
@@ -345,13 +353,6 @@ def _require_working(task: Task) -> None:
         raise TooLateToUndo(
             "The task has ended, so its agent cannot be asked any more. Request changes of its result, or "
             "retry it from a step, and say what holds instead."
-        )
-
-
-def _note_taken_back(question: Question, by: Principal) -> None:
-    if question.applied:
-        record_event(
-            question.applied, DecisionEventKind.TAKEN_BACK, by=by.user, task=question.task, question=question
         )
 
 

@@ -141,7 +141,9 @@ def find_by_full_text(question: Question, words: Sequence[str], sample: Sequence
 
     How rare words are is counted in the sample, the same on both databases.
     """
-    pairs = _rare_pairs(words, [one.words for one in sample]) if len(sample) == SAMPLE else []
+    if len(sample) < SAMPLE:
+        return []
+    pairs = _rare_pairs(words, [one.words for one in sample])
     if not pairs:
         return []
     rows = IndexedAnswer.objects.filter(pk__in=_matching(pairs)).exclude(question=question.pk)
@@ -217,8 +219,9 @@ class EarlierAnswer:
     def text(self) -> str:
         """The answer in its own words, with its notes."""
         answer = self.question.answers.get(self.headline, "")
-        notes = self.question.notes
-        return f"{answer}\n\n{self.question.notes_label}: {notes}" if notes else answer
+        if self.question.notes:
+            answer += f"\n\n{self.question.notes_label}: {self.question.notes}"
+        return answer
 
 
 def find_similar_answers(question: Question, *, limit: int = 3) -> list[EarlierAnswer]:
@@ -306,8 +309,10 @@ def _described(question: Question, item: Item, one: _Candidate) -> EarlierAnswer
 
 def _answer_for(item: Item, earlier: Question, their_item: Item) -> dict[str, str]:
     """Return the earlier answer by this item, with its labels; nothing if there was none."""
-    answer = earlier.answers.get(str(their_item["question"]), "")
-    return {str(item["question"]): in_own_labels(item, answer)} if answer else {}
+    answer = earlier.answers.get(str(their_item["question"]))
+    if not answer:
+        return {}
+    return {str(item["question"]): in_own_labels(item, answer)}
 
 
 def answers_for(question: Question, earlier: Question) -> dict[str, str]:
@@ -328,14 +333,17 @@ def find_reused_answer(
         return None
     there = answered_by_people().filter(task__project=question.task.project_id)
     earlier = there.filter(pk=earlier_id).select_related("task").first()
-    theirs = answers_for(question, earlier) if earlier else {}
-    return earlier if any(answers.get(asked) == answer for asked, answer in theirs.items()) else None
+    if earlier and answers.items() & answers_for(question, earlier).items():
+        return earlier
+    return None
 
 
 def _differences(question: Question, item: Item, one: _Candidate) -> list[str]:
     """Return what differs between this item and the earlier one, for people."""
     other = one.question
-    found = [] if one.score == 1.0 else _differing_texts(item, one.item)
+    found = []
+    if one.score < 1.0:
+        found = _differing_texts(item, one.item)
     their_paths = paths_in(texts_of(one.item))
     if paths_in(texts_of(item)) != their_paths:
         found.append(f"other paths: {_named(sorted(their_paths))}" if their_paths else "no paths")
@@ -349,7 +357,9 @@ def _differences(question: Question, item: Item, one: _Candidate) -> list[str]:
 def _differing_texts(item: Item, other: Item) -> list[str]:
     mine, theirs = same_text(str(item["question"])), same_text(str(other["question"]))
     header = same_text(str(other.get("header") or ""))
-    found = ["other wording"] if mine != theirs else []
+    found = []
+    if mine != theirs:
+        found.append("other wording")
     if header != same_text(str(item.get("header") or "")):
         found.append(f"other header: {_named([header])}" if header else "no header")
     return [*found, *_differing_options(item, other)]
@@ -364,17 +374,12 @@ def _differing_options(item: Item, other: Item) -> list[str]:
         found.append(f"options that only it had: {_named(gone)}")
     both = [key for key in mine if key in theirs]
     for name, said in (("description", "described otherwise"), ("preview", "with another preview")):
-        changed = [key for key in both if _differs(mine[key], theirs[key], name)]
-        if changed:
+        texts = {key: [same_text(str(one[key].get(name) or "")) for one in (mine, theirs)] for key in both}
+        if changed := [key for key, (now, then) in texts.items() if now != then]:
             found.append(f"{said}: {_named(changed)}")
-    several = [bool(one.get("multiSelect")) for one in (item, other)]
-    if several[0] != several[1]:
-        found.append("several could be chosen" if several[1] else "only one could be chosen")
+    if bool(item.get("multiSelect")) != bool(other.get("multiSelect")):
+        found.append("several could be chosen" if other.get("multiSelect") else "only one could be chosen")
     return found
-
-
-def _differs(option: Item, other: Item, name: str) -> bool:
-    return same_text(str(option.get(name) or "")) != same_text(str(other.get(name) or ""))
 
 
 def _options_by_label(item: Item) -> dict[str, Item]:
@@ -382,5 +387,7 @@ def _options_by_label(item: Item) -> dict[str, Item]:
 
 
 def _named(shown: list[str]) -> str:
-    more = len(shown) - _NAMED
-    return visible(", ".join(shown[:_NAMED])) + (f" and {more} more" if more > 0 else "")
+    named = visible(", ".join(shown[:_NAMED]))
+    if len(shown) > _NAMED:
+        named += f" and {len(shown) - _NAMED} more"
+    return named

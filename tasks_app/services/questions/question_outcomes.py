@@ -56,11 +56,16 @@ def store_outcome(
     with transaction.atomic():
         task = _lock_task(question)
         if not _store_if_open(question, outcome, by=user, via=via):
-            return _repeated(question, outcome, by=user)
+            is_same = all(getattr(question, name) == value for name, value in outcome.items())
+            if is_same and user and question.answered_by_id == user.pk:
+                return Answered(question, repeated=True)
+            raise NotOpen(why_not_open(question))
         index_answer(question)
-        taken: dict[str, Any] = {"taken_from": question.taken_from_id} if question.taken_from_id else {}
+        taken: dict[str, Any] = {}
         if question.applied:
             taken = {"decision": question.applied.number}
+        elif question.taken_from_id:
+            taken = {"taken_from": question.taken_from_id}
         record(
             action, by=user, actor_name=question.answerer, task=task,
             subject="" if question.kind == QuestionKind.PLAN else question.headline,
@@ -101,28 +106,26 @@ def _store_if_open(question: Question, outcome: Mapping[str, Any], *, by: User |
     return True
 
 
-def _repeated(question: Question, outcome: Mapping[str, Any], *, by: User | None) -> Answered:
-    same = all(getattr(question, name) == value for name, value in outcome.items())
-    if same and by and question.answered_by_id == by.pk:
-        return Answered(question, repeated=True)
-    raise NotOpen(why_not_open(question))
-
-
 def why_not_open(question: Question) -> str:
     """Return who answered the question, when and what, for a message."""
     if not question.is_settled or not question.answered_at:
         return "This question was withdrawn: the task was cancelled."
     who = question.answerer or "somebody"
     when = timezone.localtime(question.answered_at).strftime("%Y-%m-%d %H:%M:%S")
+    said = f"{question.outcome} by {who} at {when}"
     text = question.notes if question.verdict or question.is_dismissed else question.answer_text
-    shown = text if len(text) <= 500 else text[:500] + " …"
-    return f"{question.outcome} by {who} at {when}" + (f": {shown}" if shown else ".")
+    if not text:
+        return f"{said}."
+    if len(text) > 500:
+        text = text[:500] + " …"
+    return f"{said}: {text}"
 
 
 def _payload(question: Question) -> dict[str, object]:
-    applied = {"decision": question.applied.number} if question.applied else {}
-    return {
-        **applied,
+    payload: dict[str, object] = {}
+    if question.applied:
+        payload["decision"] = question.applied.number
+    return payload | {
         "question_id": question.pk,
         "question": question.headline,
         "kind": question.kind,
@@ -142,13 +145,13 @@ def _resume(question: Question, task: Task, *, by: User | None) -> None:
     move(question.step, Phase.PENDING, reason=reason, by=by)
     # The answer of a decision can be taken back later as well, so the agent need not wait for that.
     seconds = settings.ENVIRONMENT.undo_seconds if by else 0
-    undo_until = Now() + timedelta(seconds=seconds) if seconds else None
-    ends: dict[str, Any] = {"early_end": EarlyEnd.ASKED} if question.finishes else {}
     # A temporary fault from before the question must not delay the answer.
-    move(
-        task, Phase.PENDING, reason=reason, by=by, retry_at=None,
-        undo_until=undo_until, **ends,
-    )  # fmt: skip
+    values: dict[str, Any] = {"retry_at": None}
+    if seconds:
+        values["undo_until"] = Now() + timedelta(seconds=seconds)
+    if question.finishes:
+        values["early_end"] = EarlyEnd.ASKED
+    move(task, Phase.PENDING, reason=reason, by=by, **values)
     notify_on_commit(task.pk, seconds=seconds)
 
 
@@ -171,7 +174,8 @@ def normalise(text: str) -> str:
 
 def normalise_notes(text: str) -> str:
     """Return the normalised notes; "" if they are only blanks."""
-    return notes if (notes := normalise(text)).strip() else ""
+    notes = normalise(text)
+    return notes if notes.strip() else ""
 
 
 def require_size(*texts: str) -> None:

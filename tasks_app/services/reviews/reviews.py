@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from django.db import transaction
@@ -90,8 +90,9 @@ def send_review(
             return sent
         commit = _reviewed_commit(task, commit)
         rows = [_anchored_thread(task, thread, commit) for thread in threads]
-        review = _draft_or_new(task, by) if with_draft else Review(task=task, author=by.user)
-        drafted = list(review.threads.all()) if review.pk else []
+        review, drafted = Review(task=task, author=by.user), []
+        if with_draft and (draft := draft_of(task, by)):
+            review, drafted = draft, list(draft.threads.all())
         _require_content(task, verdict, body, has_threads=bool(rows or drafted))
         if why := _why_not(task, verdict, commit):
             raise why
@@ -101,7 +102,9 @@ def send_review(
         review.sent_at = timezone.now()
         review.save()
         _store_threads(review, rows, threads)
-        _number_threads(task, [*drafted, *rows])
+        for thread_number, thread in enumerate([*drafted, *rows], start=next_number(task)):
+            thread.number = thread_number
+            thread.save(update_fields=["number"])
         if verdict == ReviewVerdict.REQUEST_CHANGES:
             resume_for_review(task, review, by=by.user, files=files, notify=notify)
         _tell(task, review, threads=len(drafted) + len(rows))
@@ -141,21 +144,11 @@ def _why_not(task: Task, verdict: ReviewVerdict, commit: str) -> CatHerderError 
     return None
 
 
-def _draft_or_new(task: Task, by: Principal) -> Review:
-    return draft_of(task, by) or Review(task=task, author=by.user)
-
-
 def _store_threads(review: Review, rows: Sequence[ReviewThread], threads: Sequence[NewThread]) -> None:
     for row, thread in zip(rows, threads, strict=True):
         row.review = review
         row.save()
         ThreadComment.objects.create(thread=row, author=review.author, text=normalise(thread.text))
-
-
-def _number_threads(task: Task, threads: Iterable[ReviewThread]) -> None:
-    for number, thread in enumerate(threads, start=next_number(task)):
-        thread.number = number
-        thread.save(update_fields=["number"])
 
 
 def _tell(task: Task, review: Review, *, threads: int) -> None:
@@ -238,7 +231,7 @@ def add_to_draft(task: Task, thread: NewThread, *, by: Principal, commit: str = 
     with transaction.atomic():
         task = locked(task)
         row = _anchored_thread(task, thread, _reviewed_commit(task, commit))
-        review = _draft_or_new(task, by)
+        review = draft_of(task, by) or Review(task=task, author=by.user)
         if review.pk and review.threads.count() >= MOST_THREADS:
             raise BadInput(f"a review has up to {MOST_THREADS} comments; send this one first", where="review")
         review.save()

@@ -88,7 +88,11 @@ def hand_over(
     That step goes on in its session; those after it begin anew, so that no old result counts for new code.
     """
     task = reviews[0].task
-    step = step_for_changes(task, files or _files_of_open_threads(task))
+    if not files:  # the files on which the open threads lie, as they are called in the newest result
+        threads = list(task.threads.open().exclude(path=""))
+        places = places_now(task, threads)
+        files = {place.path if (place := places[thread.pk]) else thread.path for thread in threads}
+    step = step_for_changes(task, files)
     Review.objects.filter(pk__in=[review.pk for review in reviews]).update(step=step)
     Task.objects.filter(pk=task.pk).update(early_end="")  # there is more to do now
     task.questions.forget_ends()
@@ -119,13 +123,6 @@ def step_for_changes(task: Task, files: Collection[str]) -> Step:
         return (len(may_write), wrote_code, bool(written), anywhere, step.position)
 
     return max([step for step in ran if not step.is_clarifying] or ran, key=suits)
-
-
-def _files_of_open_threads(task: Task) -> set[str]:
-    """Return the files on which the open threads lie, as they are called in the newest result."""
-    threads = list(task.threads.open().exclude(path=""))
-    places = places_now(task, threads)
-    return {place.path if (place := places[thread.pk]) else thread.path for thread in threads}
 
 
 def _written_by(step: Step) -> set[str]:

@@ -79,8 +79,10 @@ def resolve(thread: ReviewThread, *, by: Principal, reopen: bool = False) -> Non
             raise BadInput("this comment is not sent yet", where="thread")
         if thread.is_resolved != reopen:
             return
-        set_state(thread, ThreadState.OPEN if reopen else ThreadState.RESOLVED, by=by)
-        action = Action.THREAD_REOPENED if reopen else Action.THREAD_RESOLVED
+        state, action = ThreadState.RESOLVED, Action.THREAD_RESOLVED
+        if reopen:
+            state, action = ThreadState.OPEN, Action.THREAD_REOPENED
+        set_state(thread, state, by=by)
         record(action, by=by.user, task=thread.task, thread=thread.number)
 
 
@@ -109,10 +111,9 @@ def next_number(task: Task) -> int:
 
 def set_state(thread: ReviewThread, state: ThreadState, *, by: Principal | None = None) -> None:
     """Store the state; `by` resolved it. Call it in a transaction that has locked the task."""
-    resolved = state == ThreadState.RESOLVED
-    thread.state = state
-    thread.resolved_by = by.user if by and resolved else None
-    thread.resolved_at = timezone.now() if resolved else None
+    thread.state, thread.resolved_by, thread.resolved_at = state, None, None
+    if state == ThreadState.RESOLVED:
+        thread.resolved_by, thread.resolved_at = by.user if by else None, timezone.now()
     thread.save(update_fields=["state", "resolved_by", "resolved_at"])
     Change.objects.create(task=thread.task, kind=ChangeKind.TASK)
 
@@ -124,7 +125,10 @@ def places_now(task: Task, threads: Collection[ReviewThread]) -> dict[int, Place
     """
     places: dict[int, Place | None] = {}
     heads = {Side.NEW: task.head_commit, Side.OLD: base_of(task)}
-    for (side, commit), group in _by_anchor(threads).items():
+    by_anchor: dict[tuple[str, str], list[ReviewThread]] = {}
+    for thread in threads:
+        by_anchor.setdefault((thread.side, thread.commit), []).append(thread)
+    for (side, commit), group in by_anchor.items():
         try:
             moved = moved_files(
                 paths.repository(task.project),
@@ -141,10 +145,3 @@ def places_now(task: Task, threads: Collection[ReviewThread]) -> dict[int, Place
             is_lost = bool(thread.path) and (file is None or file.path is None or (thread.line and not line))
             places[thread.pk] = None if is_lost else Place((file and file.path) or "", line)
     return places
-
-
-def _by_anchor(threads: Collection[ReviewThread]) -> dict[tuple[str, str], list[ReviewThread]]:
-    groups: dict[tuple[str, str], list[ReviewThread]] = {}
-    for thread in threads:
-        groups.setdefault((thread.side, thread.commit), []).append(thread)
-    return groups

@@ -98,7 +98,9 @@ class HistoryFilters:
             asked = Exists(Question.objects.filter(task=OuterRef("pk")))
             tasks = tasks.filter(asked if self.questions == ANY else ~asked)
         tasks = tasks.filter(self._between("created_at"))
-        return tasks_with(tasks, self.words) if self.q.strip() else tasks
+        if self.q.strip():
+            return tasks_with(tasks, self.words)
+        return tasks
 
     def matching_questions(self, principal: Principal) -> QuerySet[Question]:
         """Return matching questions that the principal may see, unordered; `person` is who answered."""
@@ -111,7 +113,9 @@ class HistoryFilters:
             if value := getattr(self, name):
                 questions = questions.filter(**{lookup: value})
         questions = questions.filter(self._between("asked_at"))
-        return questions_with(questions, self.words) if self.q.strip() else questions
+        if self.q.strip():
+            return questions_with(questions, self.words)
+        return questions
 
     def _in_projects(self, principal: Principal, lookup: str) -> Q:
         """Filter by a list of project ids, which uses an index; a join over memberships does not."""
@@ -139,21 +143,23 @@ def midnight(day: date) -> datetime:
 def _one_of(query: QueryDict, name: str, values: Any, faults: list[str]) -> str:
     """Return one of the values, or an id if `values` is None; append to `faults` otherwise."""
     value = storable_text(query.get(name, ""))[:_MAX_NAME].strip()
-    if not value or (value in values if values else _is_id(value)):
+    if values:
+        is_valid, must = value in values, f"one of {', '.join(values)}"
+    else:
+        is_valid = value.isascii() and value.isdigit() and int(value[:30]) <= _MAX_ID
+        must = "a number"
+    if is_valid or not value:
         return value
-    must = f"one of {', '.join(values)}" if values else "a number"
     faults.append(f"“{name}” must be {must}, not “{value[:40]}”. It was ignored.")
     return ""
 
 
-def _is_id(value: str) -> bool:
-    return value.isascii() and value.isdigit() and int(value[:30]) <= _MAX_ID
-
-
 def _parse_day(query: QueryDict, name: str, faults: list[str]) -> date | None:
     value = query.get(name, "").strip()
+    if not value:
+        return None
     try:
-        return date.fromisoformat(value) if value else None
+        return date.fromisoformat(value)
     except ValueError:
         shown = storable_text(value[:40])
         faults.append(f"“{name}” must be a day such as 2026-03-01, not “{shown}”. It was ignored.")

@@ -72,14 +72,22 @@ class Query:
     def matches(self, word: str) -> bool:
         """Return whether a word of a text is one of the wanted words."""
         word = fold_case(word)
-        return any(_term_matches(term, word) for term in self.wanted)
+        for term in self.wanted:
+            *whole, last = map(fold_case, term.words)
+            if word in whole or word == last or (term.prefix and word.startswith(last)):
+                return True
+        return False
 
 
 def parse_query(text: str) -> Query:
     """Parse a query; it is empty if it has no words."""
     found = list(_TERM.finditer(text[:MAX_LENGTH]))
-    last = len(found) - 1
-    terms = (_parse_term(match, prefix=number == last) for number, match in enumerate(found))
+    terms = []
+    for match in found:
+        wanted, is_phrase = match["minus"] is None, match["phrase"] is not None
+        words = WORD.findall(unicodedata.normalize("NFC", match["phrase"] or match["word"] or ""))
+        prefix = match is found[-1] and wanted and not is_phrase
+        terms.append(Term(tuple(words), prefix=prefix, wanted=wanted))
     return Query(tuple(term for term in terms if term.words)[:MAX_TERMS])
 
 
@@ -88,18 +96,6 @@ def fold_case(text: str) -> str:
     if text.isascii():
         return text.lower()
     return _MARKS.sub("", unicodedata.normalize("NFKD", text)).lower()
-
-
-def _parse_term(match: re.Match[str], *, prefix: bool) -> Term:
-    text = match["word"] if match["phrase"] is None else match["phrase"]
-    words = tuple(WORD.findall(unicodedata.normalize("NFC", text)))
-    wanted = match["minus"] is None
-    return Term(words, prefix=prefix and wanted and match["phrase"] is None, wanted=wanted)
-
-
-def _term_matches(term: Term, word: str) -> bool:
-    *whole, last = map(fold_case, term.words)
-    return word in whole or word == last or (term.prefix and word.startswith(last))
 
 
 #: What separates words on PostgreSQL. The index was made with the same expression (migration 0002_search).
@@ -134,8 +130,9 @@ def questions_with(questions: QuerySet[Question], query: Query) -> QuerySet[Ques
 def _filter_by_search(rows: QuerySet[Any], query: Query, sqlite: str, postgres: str) -> QuerySet[Any]:
     if not query:
         return rows.none()
-    on_sqlite = connection.vendor == "sqlite"
-    sql, words = (sqlite, _fts5_query(query)) if on_sqlite else (postgres, _tsquery(query))
+    sql, words = postgres, _tsquery(query)
+    if connection.vendor == "sqlite":
+        sql, words = sqlite, _fts5_query(query)
     ids = RawSQL(sql, [words] * sql.count("%s"))  # noqa: S611 - user input is a parameter
     return rows.filter(pk__in=ids)
 
@@ -147,20 +144,22 @@ def _fts5_query(query: Query) -> str:
 
 
 def _fts5_term(term: Term) -> str:
-    return f'"{" ".join(term.words)}"{" *" if term.prefix else ""}'
+    quoted = f'"{" ".join(term.words)}"'
+    return f"{quoted} *" if term.prefix else quoted
 
 
 def _tsquery(query: Query) -> str:
-    return " & ".join(f"{'' if term.wanted else '!'}({_tsquery_term(term)})" for term in query.terms)
+    return " & ".join(_tsquery_term(term) for term in query.terms)
 
 
 def _tsquery_term(term: Term) -> str:
-    """Fold the words like the indexed texts: to_tsquery() parses quoted text too."""
+    """Return a term with its words folded like the indexed texts: to_tsquery() parses quoted text too."""
     words = " ".join(_PUNCTUATION.sub(" ", fold_case(word)) for word in term.words).split() or [""]
     quoted = [f"'{word}'" for word in words]
     if term.prefix:
         quoted[-1] += ":*"
-    return " <-> ".join(quoted)
+    consecutive = f"({' <-> '.join(quoted)})"
+    return consecutive if term.wanted else f"!{consecutive}"
 
 
 #: Characters before the first match.
@@ -188,10 +187,15 @@ def snippet(text: str, query: Query, *, length: int = 200) -> list[TextPart]:
     first = _first_match(line, query)
     if first is None:
         return []
-    start = _next_word_start(line, max(0, first - _BEFORE)) if first > _BEFORE else 0
-    cut = line[start : start + length]
-    before, after = "… " if start else "", " …" if start + length < len(line) else ""
-    return [TextPart(before), *_split_at_hits(cut, query), TextPart(after)]
+    start = max(0, first - _BEFORE)
+    if start and (space := line.find(" ", start, start + 20)) >= 0:
+        start = space + 1
+    parts = list(_split_at_hits(line[start : start + length], query))
+    if start:
+        parts.insert(0, TextPart("… "))
+    if start + length < len(line):
+        parts.append(TextPart(" …"))
+    return parts
 
 
 def lines_around_hit(text: str, query: Query) -> str:
@@ -207,12 +211,6 @@ def lines_around_hit(text: str, query: Query) -> str:
 
 def _first_match(text: str, query: Query) -> int | None:
     return next((word.start() for word in WORD.finditer(text) if query.matches(word[0])), None)
-
-
-def _next_word_start(line: str, position: int) -> int:
-    """Return the start of the next word, if one is near."""
-    space = line.find(" ", position, position + 20)
-    return position if space < 0 else space + 1
 
 
 def _split_at_hits(text: str, query: Query) -> Iterator[TextPart]:
@@ -243,7 +241,9 @@ class PageCursor:
     @classmethod
     def of(cls, asked: QueryDict) -> PageCursor:
         after, before = _parse_id(asked.get("after", "")), _parse_id(asked.get("before", ""))
-        return cls(after, None if after is not None else before, asked.get("sort") == "oldest")
+        if after is not None:
+            before = None
+        return cls(after, before, asked.get("sort") == "oldest")
 
 
 @dataclass(frozen=True)
@@ -268,7 +268,9 @@ def page_of_ids(rows: QuerySet[Any], cursor: PageCursor, size: int) -> PageOfIds
         ids.reverse()
     if not ids:
         return PageOfIds([])
-    has_before, has_after = (more, True) if backwards else (start is not None, more)
+    has_before, has_after = start is not None, more
+    if backwards:
+        has_before, has_after = more, True
     return PageOfIds(ids, ids[0] if has_before else None, ids[-1] if has_after else None)
 
 
@@ -280,12 +282,12 @@ def rows_in_order(rows: QuerySet[Row], ids: list[int]) -> list[Row]:
 
 def iterate_ids(rows: QuerySet[Any], size: int) -> Iterator[list[int]]:
     """Yield the ids of all rows, newest first, in batches, without an open database cursor."""
-    cursor: PageCursor | None = PageCursor()
-    while cursor:
-        part = page_of_ids(rows, cursor, size)
-        if part.ids:
-            yield part.ids
-        cursor = PageCursor(after=part.after) if part.after is not None else None
+    part = page_of_ids(rows, PageCursor(), size)
+    while part.ids:
+        yield part.ids
+        if part.after is None:
+            return
+        part = page_of_ids(rows, PageCursor(after=part.after), size)
 
 
 def _parse_id(text: str) -> int | None:
@@ -345,7 +347,9 @@ def _best(rows: QuerySet[Any], text: str, names: tuple[str, ...], *, number: str
     words = words_of(text)
     exact = reduce(and_, (_has(names, word) for word in words), Q())
     similar = reduce(and_, (_resembles(names, word) for word in words), Q())
-    ranks = [When(exact, then=Value(1))] if words else []
+    ranks = []
+    if words:
+        ranks.append(When(exact, then=Value(1)))
     if number and len(words) == 1 and words[0].isdecimal() and len(words[0]) < 19:
         by_number = Q(**{number: int(words[0])})
         similar |= by_number

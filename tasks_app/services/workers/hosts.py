@@ -18,7 +18,7 @@ from typing import Any
 
 from django.conf import settings
 from django.db import IntegrityError, transaction
-from django.db.models import Q, QuerySet
+from django.db.models import QuerySet
 from django.db.models.functions import Now
 
 from tasks_app.config.pipeline import step_from_json
@@ -45,8 +45,7 @@ def follow_portal(told: Mapping[str, Any]) -> None:
     network = told.get("network", NETWORKS[-1])
     # A newer portal may know networks that this version does not: then the least.
     _network = network if network in NETWORKS else NETWORKS[0]
-    number = told.get("tasks_per_person")
-    _tasks_per_person = number if isinstance(number, int) else None
+    _tasks_per_person = told.get("tasks_per_person")
 
 
 def most_network() -> Network:
@@ -91,7 +90,7 @@ def make_worker_token(name: str, *, by: Principal) -> str:
 
 
 def revoke_worker_token(name: str, *, by: Principal) -> None:
-    """From the next request on, the token opens nothing. Raises BadInput if there is none."""
+    """Revoke the token; it stops working with the next request. Raises BadInput if there is none."""
     require_site_admin(by, "revoke tokens of worker hosts")
     with transaction.atomic():
         if not WorkerToken.objects.filter(name=name).delete()[0]:
@@ -255,8 +254,10 @@ def _is_readable(held: HeldTask, target: str) -> bool:
 
 def runs_in_workspace(task: Task) -> QuerySet[Run]:
     """Return the runs of all tasks that share the workspace, oldest first."""
-    sharing = Q(step__task__sequence=task.sequence_id) if task.sequence_id else Q(step__task=task.pk)
-    return Run.objects.filter(sharing).select_related("step__task").order_by("pk")
+    sharing = Run.objects.filter(step__task=task.pk)
+    if task.sequence_id:
+        sharing = Run.objects.filter(step__task__sequence=task.sequence_id)
+    return sharing.select_related("step__task").order_by("pk")
 
 
 def is_outdated(task: Task) -> bool:

@@ -97,12 +97,13 @@ class SharedLine:
         with self._lock:
             if time.monotonic() >= self._until:
                 self._line = _read_line()
-                is_long = len(self._line.due) >= LONG
-                self._until = time.monotonic() + SHARED_SECONDS if is_long else 0.0
+                self._until = 0.0
+                if len(self._line.due) >= LONG:
+                    self._until = time.monotonic() + SHARED_SECONDS
             return self._line
 
     def forget(self) -> None:
-        """Have the line read anew by whoever looks next."""
+        """Read the line anew next time."""
         self._until = 0.0
 
 
@@ -163,7 +164,10 @@ class Queue:
     def seen_by(self, principal: Principal, *, most: int = MOST) -> list[QueuedTask]:
         """Return the waiting tasks that the principal may see: in line, then those that cannot begin yet."""
         waiting = _waiting(tasks_visible_to(principal)).order_by("queued_at", "pk")
-        ids = sorted(waiting.values_list("pk", flat=True), key=self._place_in_list)[:most]
+        due = self._due
+        not_due = (inf, None)  # these follow in the order of the query
+        in_order = sorted(waiting.values_list("pk", flat=True), key=lambda pk: due.get(pk, not_due)[0])
+        ids = in_order[:most]
         rows = Task.objects.select_related("project", "created_by", "sequence").defer("text", "body")
         tasks = rows_in_order(rows, ids)
         spent = _spent_budgets(tasks, principal)
@@ -172,20 +176,17 @@ class Queue:
     def has_in_line(self, task: Task) -> bool:
         return task.pk in self._due
 
-    def _place_in_list(self, task_id: int) -> float:
-        """Return the position of a due task; others follow in the order in which they are given."""
-        return self._due[task_id][0] if task_id in self._due else inf
-
     def count_seen_by(self, principal: Principal) -> int:
         return _waiting(tasks_visible_to(principal)).count()
 
     def entry(self, task: Task, spent_budgets: str) -> QueuedTask:
         """Return where the task stands. `spent_budgets` says which ones are spent, if it waits for them."""
-        position, due = self._due.get(task.pk, (None, None))
-        if due is None:
+        if task.pk not in self._due:
             return QueuedTask(task, None, *_not_due(task, spent_budgets))
+        position, due = self._due[task.pk]
         waits_for, words = self._what(task, due)
-        return QueuedTask(task, position, waits_for, f"{_position_in_words(position or 1)}: {words}.")
+        place = dict(enumerate(_ORDINALS, start=1)).get(position, f"Number {position}")
+        return QueuedTask(task, position, waits_for, f"{place} in line: {words}.")
 
     def _what(self, task: Task, due: DueTask) -> tuple[WaitsFor, str]:
         labels = due.labels
@@ -206,24 +207,26 @@ class Queue:
         return WaitsFor.PERSON_LIMIT, f"{who} {words}"
 
     def _which_worker(self, labels: Labels, left_by: list[str]) -> tuple[WaitsFor, str]:
-        what = f" with {labels_in_words(labels)}" if labels else ""
+        worker = "worker"
+        if labels:
+            worker = f"worker with {labels_in_words(labels)}"
         if not self.workers:
-            return WaitsFor.WORKER, f"waits for a worker{what}, and no worker is running"
+            return WaitsFor.WORKER, f"waits for a {worker}, and no worker is running"
         if not self._taking:
-            return WaitsFor.WORKER, f"waits for a worker{what}, and no worker takes tasks"
-        able = [worker for worker in self._taking if labels <= frozenset(worker.labels)]
+            return WaitsFor.WORKER, f"waits for a {worker}, and no worker takes tasks"
+        able = [one for one in self._taking if labels <= frozenset(one.labels)]
         if not able:
-            return WaitsFor.LABELS, f"waits for a worker{what}, and none is running"
-        able = [worker for worker in able if worker.host not in left_by] or able
-        if any(worker.busy < worker.slots for worker in able):
-            return WaitsFor.WORKER, f"waits for a worker{what}, which will take it within seconds"
-        return WaitsFor.WORKER, f"waits for a free worker{what}"
+            return WaitsFor.LABELS, f"waits for a {worker}, and none is running"
+        able = [one for one in able if one.host not in left_by] or able
+        if any(one.busy < one.slots for one in able):
+            return WaitsFor.WORKER, f"waits for a {worker}, which will take it within seconds"
+        return WaitsFor.WORKER, f"waits for a free {worker}"
 
 
 def queue_sentence(task: Task, viewer: Principal | None = None) -> str:
     """Return where a task stands in the queue and what it waits for; "" if it does not wait there.
 
-    Without a viewer it has nothing that only some may see.
+    Without a viewer, what only some users may see is left out.
     """
     if not _waiting(Task.objects.filter(pk=task.pk)).exists():
         return ""
@@ -250,10 +253,6 @@ def _limit_words(running: int, limit: int | None) -> str:
     if limit is None or running >= limit:
         return f"has {running} of {limit} tasks running"
     return f"may have {limit} task{'' if limit == 1 else 's'} running, and earlier ones come first"
-
-
-def _position_in_words(position: int) -> str:
-    return f"{_ORDINALS[position - 1] if position <= len(_ORDINALS) else f'Number {position}'} in line"
 
 
 def _not_due(task: Task, spent_budgets: str) -> tuple[WaitsFor, str]:

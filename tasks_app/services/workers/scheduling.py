@@ -97,6 +97,9 @@ def due_tasks() -> list[DueTask]:
 
 def _due_task(row: Mapping[str, Any], hosts: KnownHosts) -> DueTask:
     labels = _labels_in(row)
+    awaited: tuple[str, ...] = ()
+    if row["left_by"]:
+        awaited = hosts.awaited(labels, row["left_by"])
     return DueTask(
         task_id=row["pk"],
         person=row["created_by_id"],
@@ -105,7 +108,7 @@ def _due_task(row: Mapping[str, Any], hosts: KnownHosts) -> DueTask:
         priority=row["priority"],
         started=row["started_at"] is not None,
         labels=labels,
-        awaited_hosts=hosts.awaited(labels, row["left_by"]) if row["left_by"] else (),
+        awaited_hosts=awaited,
         project_limit=row["project__overrides__max_running_tasks"],
         lost_its_worker=row["phase"] == Phase.RUNNING,
     )
@@ -152,7 +155,9 @@ def labels_of_next_step(task_id: int) -> Labels:
     """Return the labels that a worker must have to go on with the task, also those for what else it needs."""
     rows = Task.objects.filter(pk=task_id).annotate(**_next_needs())
     needs = rows.values(*_NEEDS_OF_TASK, *_next_needs()).first()
-    return _labels_in(needs) if needs else frozenset()
+    if needs is None:
+        return frozenset()
+    return _labels_in(needs)
 
 
 def labels_of_step(step: Step) -> Labels:
@@ -162,7 +167,7 @@ def labels_of_step(step: Step) -> Labels:
         {
             "runs_on": step.runs_on,
             "step_network": step.config.get("network"),
-            "setup_network": task.setup.get("network") if task.setup else None,
+            "setup_network": (task.setup or {}).get("network"),
             "toolchains": task.toolchains,
             "lfs": task.lfs,
         }
@@ -196,7 +201,9 @@ def used_seconds() -> dict[Account, float]:
 def used_by(tasks: Collection[DueTask]) -> dict[Account, float]:
     """Return what the people of these tasks have used; nothing if it cannot change their order."""
     accounts = {(task.person, task.project) for task in tasks}
-    return used_seconds() if len(accounts) > 1 else {}
+    if len(accounts) < 2:
+        return {}
+    return used_seconds()
 
 
 def within_limits(
@@ -216,15 +223,17 @@ def within_limits(
 
 
 def next_turns(*, without: Collection[int] = (), of: Labels | None = None) -> list[DueTask]:
-    """Return the due tasks that may be worked on now, in the order of their turns.
+    """Return the due tasks that may be worked on now, in the order of their turns, `without` some tasks.
 
-    Of a project or person with a limit only as many as there are places. Those `without` have none. `of` are
-    the labels of the worker that asks, and begins to take tasks before its first heartbeat.
+    Projects and people with a limit get as many as the limit leaves. `of` are the labels of the worker
+    that asks, and begins to take tasks before its first heartbeat.
     """
     due = [task for task in due_tasks() if task.task_id not in without]
     if not due:
         return []
-    workers = [] if of is None else [of]
+    workers = []
+    if of is not None:
+        workers.append(of)
     if any(task.labels for task in due):
         workers += labels_of_workers()
     return list(within_limits(due, used_by(due), tasks_worked_on(), workers))
@@ -235,13 +244,15 @@ def turns_of_worker(
 ) -> list[DueTask]:
     """Return the turns that a worker with these labels may take, in their order for this worker.
 
-    What only others may take costs its person no turn here. Without labels it is a terminal, which may take
-    all. What people have `used` is read if it is needed and not given.
+    Tasks that only others may take cost their people no turn here. Without labels it is a terminal, which may
+    take all. What people have `used` is read if it is needed and not given.
     """
     own = [task for task in turns if labels is None or task.labels <= labels]
     if len(own) == len(turns):
         return own
-    return list(in_turn(own, used_by(own) if used is None else used))
+    if used is None:
+        used = used_by(own)
+    return list(in_turn(own, used))
 
 
 def can_be_taken(labels: Labels, workers: Collection[Labels]) -> bool:
@@ -271,7 +282,9 @@ class KnownHosts:
 
     def awaited(self, labels: Labels, left_by: Collection[str]) -> tuple[str, ...]:
         """Return the other hosts with such a worker, if none of them takes tasks now."""
-        return () if _hosts_with(labels, self._taking, left_by) else self.others(labels, left_by)
+        if _hosts_with(labels, self._taking, left_by):
+            return ()
+        return self.others(labels, left_by)
 
 
 def _hosts_with(labels: Labels, workers: Iterable[WorkerBeat], without: Collection[str]) -> tuple[str, ...]:
