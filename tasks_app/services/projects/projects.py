@@ -217,7 +217,7 @@ def repair_repository(project: Project) -> list[str]:
 
 
 def _restore_references(project: Project, fetched: Fetched) -> list[str]:
-    """Restore the references of tasks after a repair; return sentences, also on recorded work that is lost."""
+    """Restore the references of tasks after a repair; return sentences, also on work that is lost."""
     if not fetched.repaired:
         return []
     wanted = {ref: commit for task in project.tasks.order_by("pk") for ref, commit in _refs_of(task).items()}

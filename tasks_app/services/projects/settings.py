@@ -74,7 +74,8 @@ def settings_in_effect(project: Project, text: str | None) -> list[SettingInEffe
     overrides = overrides_of(project)
     found = []
     for name, setting in SETTINGS.items():
-        line = lines.get(file_key(setting) or ())
+        key = file_key(setting)
+        line = lines.get(key) if key else None
         found.append(_in_effect(setting, config, getattr(overrides, name), line))
     return found
 

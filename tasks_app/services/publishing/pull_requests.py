@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cache, partial
+from typing import Any
 
 from django.db import transaction
 from django.utils import timezone
@@ -379,9 +380,7 @@ class Merge:
     def of(cls, task: Task) -> Merge | None:
         """Return the last merge of the task that an agent was asked for."""
         stored: Any = task.merge
-        if not stored:
-            return None
-        return cls(**stored)
+        return cls(**stored) if stored else None
 
     @property
     def markers(self) -> tuple[str, str]:
