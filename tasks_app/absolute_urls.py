@@ -13,4 +13,6 @@ def absolute_url(path: str) -> str:
 
 def absolute_url_for(request: HttpRequest, path: str) -> str:
     """Return the URL of a page for this request; without a configured URL, on the host of the request."""
-    return absolute_url(path) if settings.ENVIRONMENT.url else request.build_absolute_uri(path)
+    if settings.ENVIRONMENT.url:
+        return absolute_url(path)
+    return request.build_absolute_uri(path)

@@ -47,7 +47,7 @@ MAINTAINING_ROLES = frozenset({Role.MAINTAINER})
 
 @dataclass(frozen=True)
 class Principal:
-    """Who acts: a user and, if one acts for them, the API token with its limits.
+    """The acting user and, if one is used, the API token with its limits.
 
     The limits are read from the token alone, so a user who is fetched anew has neither more nor fewer.
     """
@@ -134,14 +134,14 @@ def tokens_visible_to(principal: Principal) -> QuerySet[ApiToken]:
 
 
 def audit_entries_visible_to(principal: Principal) -> AuditEntryQuerySet:
-    """Return all entries for site admins; for others those of the projects that they maintain."""
+    """Return all entries for site admins; for others the entries of projects that they maintain."""
     if principal.is_site_admin:
         return AuditEntry.objects.all()
     return AuditEntry.objects.filter(project__in=projects_maintained_by(principal))
 
 
 def users_who_see(project_id: int) -> QuerySet[User]:
-    """Return the active users who may see the project: those with a role in it, and site admins."""
+    """Return the active users who may see the project: members and site admins."""
     roles = Membership.objects.filter(user=OuterRef("pk"), project=project_id)
     return User.objects.filter(Exists(roles) | Q(is_superuser=True), is_active=True)
 
@@ -154,7 +154,9 @@ def projects_visible_to_each(users: Collection[User]) -> dict[int, frozenset[int
     for user_id, project_id in memberships.values_list("user", "project"):
         seen[user_id].add(project_id)
     admins = {user.pk for user in users} - members
-    every = frozenset(Project.objects.values_list("pk", flat=True)) if admins else frozenset()
+    every: frozenset[int] = frozenset()
+    if admins:
+        every = frozenset(Project.objects.values_list("pk", flat=True))
     return {user_id: frozenset(ids) for user_id, ids in seen.items()} | dict.fromkeys(admins, every)
 
 
@@ -166,7 +168,9 @@ def _in_projects_of(principal: Principal, *, path: str = "", roles: Collection[R
     if not isinstance(principal, Principal):
         raise TypeError(f"Permissions are asked for a Principal, not for {principal!r}.")
     prefix = f"{path}__" if path else ""
-    within_limits = Q() if principal.project_ids is None else Q(**{f"{prefix}pk__in": principal.project_ids})
+    within_limits = Q()
+    if principal.project_ids is not None:
+        within_limits = Q(**{f"{prefix}pk__in": principal.project_ids})
     if principal.user.is_superuser:
         return within_limits
     membership = Q(**{f"{prefix}memberships__user": principal.user})

@@ -51,7 +51,9 @@ def get_me(request: HttpRequest) -> Me:
 def list_notices(request: HttpRequest, only: Query[NoticeFilters], paging: Query[Paging]) -> NoticePage:
     """List your notices, the newest first."""
     rows = permissions.notices_visible_to(principal_of(request))
-    rows = (rows.unread() if only.unread else rows).select_related("task__project").defer("task__text")
+    if only.unread:
+        rows = rows.unread()
+    rows = rows.select_related("task__project").defer("task__text")
     found, following = page_of(request, rows, paging)
     return NoticePage(items=[NoticeOut.of(row) for row in found], next=following)
 

@@ -29,7 +29,9 @@ def origin_of(principal: Principal) -> audit.ActionOrigin:
 
 
 def _rate_limit_key(principal: Principal) -> str:
-    return f"token-{principal.token.pk}" if principal.token else f"user-{principal.user.pk}"
+    if principal.token:
+        return f"token-{principal.token.pk}"
+    return f"user-{principal.user.pk}"
 
 
 class PersonalToken(HttpBearer):

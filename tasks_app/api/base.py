@@ -139,9 +139,10 @@ def page_of(
     request: HttpRequest, rows: QuerySet[_Row], paging: Paging, *, newest_first: bool = True
 ) -> tuple[list[_Row], str | None]:
     """Return the rows of the page, and the URL of the next one."""
+    following, order = ("pk__lt", "-pk") if newest_first else ("pk__gt", "pk")
     if paging.cursor is not None:
-        rows = rows.filter(**{"pk__lt" if newest_first else "pk__gt": paging.cursor})
-    found = list(rows.order_by("-pk" if newest_first else "pk")[: paging.limit + 1])
+        rows = rows.filter(**{following: paging.cursor})
+    found = list(rows.order_by(order)[: paging.limit + 1])
     if len(found) <= paging.limit:
         return found, None
     found.pop()

@@ -62,7 +62,10 @@ def once(
             return operation(request, **given)
         row = _claim_key(request, key)
         if row.status:
-            return _replay(row)
+            kind = "application/json; charset=utf-8"
+            response = HttpResponse(row.body, status=row.status, content_type=kind)
+            response["Idempotency-Replayed"] = "true"
+            return response
         mine = IdempotencyKey.objects.filter(pk=row.pk, attempt=row.attempt)
         if row.carried_out and again is not None and row.task is not None:
             done = again(request, row.task, given)
@@ -80,7 +83,10 @@ def once(
             except BaseException:
                 mine.filter(carried_out=False).delete()
                 raise
-        mine.update(status=done.status_code, body=_body_to_store(done.value).model_dump_json())
+        value = done.value
+        if hasattr(value, "to_keep"):  # without what is shown only once
+            value = value.to_keep()
+        mine.update(status=done.status_code, body=value.model_dump_json())
         return done
 
     # Ninja would look for the names in the annotations among those of this module.
@@ -91,14 +97,11 @@ def once(
 
 def _mark_carried_out(mine: QuerySet[IdempotencyKey], entry: AuditEntry) -> None:
     """Note in the action's own transaction that it happened; undo it if a later attempt has the key."""
-    concerned = {"task": entry.task_id} if entry.task_id else {}
-    if not mine.update(carried_out=True, **concerned):
+    concerned: dict[str, Any] = {"carried_out": True}
+    if entry.task_id:
+        concerned["task"] = entry.task_id
+    if not mine.update(**concerned):
         raise Refused(Kind.KEY_IN_USE, "Another request with this Idempotency-Key has taken over.")
-
-
-def _body_to_store(value: Any) -> Any:
-    """Return the response without what it shows only once."""
-    return value.to_keep() if hasattr(value, "to_keep") else value
 
 
 def _claim_key(request: HttpRequest, key: str) -> IdempotencyKey:
@@ -123,12 +126,6 @@ def _claim_key(request: HttpRequest, key: str) -> IdempotencyKey:
 def _in_use() -> Refused:
     detail = "The first request with this Idempotency-Key has no response yet."
     return Refused(Kind.KEY_IN_USE, detail, headers={"Retry-After": "1"})
-
-
-def _replay(row: IdempotencyKey) -> HttpResponse:
-    response = HttpResponse(row.body, status=row.status, content_type="application/json; charset=utf-8")
-    response["Idempotency-Replayed"] = "true"
-    return response
 
 
 def _fingerprint(request: HttpRequest) -> str:

@@ -244,7 +244,9 @@ def _preferences(principal: Principal) -> PreferencesOut:
 
 
 def _hours_and_minutes(at: time | None) -> str | None:
-    return f"{at:%H:%M}" if at else None
+    if at is None:
+        return None
+    return f"{at:%H:%M}"
 
 
 def _merged_settings(principal: Principal, body: PreferencesPatch) -> NotificationSettings:

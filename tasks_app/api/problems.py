@@ -225,4 +225,6 @@ def _place(parts: Sequence[str | int]) -> str:
     source, *rest = [str(part) for part in parts]
     if source == "query":
         return ".".join([source, *[part for part in rest if not part.isdigit()][-1:]])
-    return ".".join([source, *(rest[1:] if source == "body" else rest)])
+    if source == "body":
+        rest = rest[1:]
+    return ".".join([source, *rest])

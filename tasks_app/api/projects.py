@@ -200,7 +200,10 @@ def _step_with_network(step: StepConfig, config: ProjectConfig) -> JsonObject:
 )
 def list_pipelines(request: HttpRequest, project: ProjectName) -> Pipelines:
     """List the pipelines for new tasks, as of the last fetch."""
-    config = _effective_config(permissions.project_named_or_404(principal_of(request), project))
+    found = permissions.project_named_or_404(principal_of(request), project)
+    commit = paths.repository(found).head(found.branch)
+    in_file = settings_actions.repository_settings(found, commit=commit)
+    config = effective(in_file, settings_actions.overrides_of(found))
     pipelines = [
         Pipeline(
             name=one.name,
@@ -237,13 +240,9 @@ def get_validation(request: HttpRequest, project: ProjectName) -> Validation:
 
 
 def _role(user: User, role: str) -> str:
-    return "admin" if user.is_superuser else role
-
-
-def _effective_config(project: Project) -> ProjectConfig:
-    commit = paths.repository(project).head(project.branch)
-    config = settings_actions.repository_settings(project, commit=commit)
-    return effective(config, settings_actions.overrides_of(project))
+    if user.is_superuser:
+        return "admin"
+    return role
 
 
 files_router = Router(tags=["Projects"])

@@ -355,4 +355,6 @@ def _detail(task: Task) -> TaskDetail:
 
 def _task_or_step(request: HttpRequest, task_id: int, which: StepChoice) -> Task | Step:
     task = permissions.task_or_404(principal_of(request), task_id)
-    return get_object_or_404(task.steps, position=which.step) if which.step else task
+    if which.step:
+        return get_object_or_404(task.steps, position=which.step)
+    return task

@@ -174,7 +174,7 @@ def _discussion(path: str, side: str, line: object) -> str:
 
 
 def _line_comment(raw: Json) -> RemoteComment:
-    """Read a comment on a line. Those on the same line of a file are one conversation."""
+    """Read a comment on a line. Comments on the same line of a file are one conversation."""
     line, old_side = raw.get("position"), False
     commit = raw.get("commit_id")
     if not line:

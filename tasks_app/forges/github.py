@@ -85,9 +85,10 @@ class GitHub(_Api):
 
     def open(self, new: NewPullRequest) -> RemotePullRequest:
         body = {
-            "head": f"{self._head_owner}:{new.head}" if self._fork else new.head,
-            "base": new.base, "title": new.title, "body": new.body, "draft": new.draft,
+            "head": new.head, "base": new.base, "title": new.title, "body": new.body, "draft": new.draft,
         }  # fmt: skip
+        if self._fork:
+            body["head"] = f"{self._head_owner}:{new.head}"
         if self._head_owner == self._owner:  # the owner does not say then which repository it is
             body["head_repo"] = self._fork
         return self._pull_request(self._call("POST", f"{self._repo}/pulls", body))
@@ -141,13 +142,12 @@ class GitHub(_Api):
             ]
 
     def reply(self, number: int, comment: RemoteComment, text: str) -> str:
-        is_on_lines = comment.discussion.startswith("d")
-        place = f"{self._pull(number)}/comments/{comment.discussion[1:]}/replies"
-        if not is_on_lines:
-            place = f"{self._repo}/issues/{number}/comments"
+        kind, place = "i", f"{self._repo}/issues/{number}/comments"
+        if comment.discussion.startswith("d"):  # on lines
+            kind, place = "d", f"{self._pull(number)}/comments/{comment.discussion[1:]}/replies"
         made = self._call("POST", place, {"body": text})
         with readable(_NAME):
-            return f"{'d' if is_on_lines else 'i'}{made['id']}"
+            return f"{kind}{made['id']}"
 
     def _pull(self, number: int) -> str:
         return f"{self._repo}/pulls/{number}"
@@ -180,12 +180,13 @@ def _requester(api_url: str, auth: Auth.Auth, listed: tuple[Network, ...]) -> Re
 
 
 def _error_message(data: object) -> str:
-    """Return what GitHub says is wrong: its message, and that of each error."""
+    """Return GitHub's message, and the message of each error."""
     if not isinstance(data, dict):
         return text(data)
     errors = data.get("errors")
-    details = errors if isinstance(errors, list) else [errors]
-    said = [text(one.get("message") if isinstance(one, dict) else one) for one in details]
+    if not isinstance(errors, list):
+        errors = [errors]
+    said = [text(one.get("message") if isinstance(one, dict) else one) for one in errors]
     return ": ".join(filter(None, [text(data.get("message")), "; ".join(filter(None, said))]))
 
 

@@ -54,7 +54,9 @@ class GitLab(RestForge):
     def find(self, head: str, base: str) -> RemotePullRequest | None:
         query = {"source_branch": head, "target_branch": base, "state": "opened"}
         found = self._list(f"{self._project}/merge_requests", query)
-        source = self._id_of(self._source) if found else None
+        if not found:
+            return None
+        source = self._id_of(self._source)
         with readable(_NAME):
             ours = [raw for raw in found if raw["source_project_id"] == source]
         return self._pull_request(ours[0]) if ours else None
@@ -104,15 +106,7 @@ class GitLab(RestForge):
         found = self._list(f"{self._source}/repository/commits/{commit}/statuses")
         with readable(_NAME):
             return [
-                RemoteCheck(
-                    text(raw["name"]),
-                    # A job that may fail does not fail the pipeline, and one that waits to be started by hand
-                    # does not block it.
-                    CheckState.SKIPPED
-                    if raw["status"] in ("failed", "manual") and raw.get("allow_failure")
-                    else _CHECKS.get(raw["status"], CheckState.PENDING),
-                    web_url(raw.get("target_url")),
-                )
+                RemoteCheck(text(raw["name"]), _check_state(raw), web_url(raw.get("target_url")))
                 for raw in found
             ]
 
@@ -154,13 +148,19 @@ class GitLab(RestForge):
         )
 
 
+def _check_state(raw: Json) -> CheckState:
+    # A job that may fail does not fail the pipeline, and one to be started by hand does not block it.
+    if raw["status"] in ("failed", "manual") and raw.get("allow_failure"):
+        return CheckState.SKIPPED
+    return _CHECKS.get(raw["status"], CheckState.PENDING)
+
+
 def _comment(discussion: str, note: Json) -> RemoteComment:
     position = note.get("position") or {}
-    line, old_side = position.get("new_line"), False
-    if line is None and position.get("old_line"):
-        line, old_side = position["old_line"], True
-    path = position.get("old_path" if old_side else "new_path")
-    commit = position.get("base_sha" if old_side else "head_sha")
+    names, old_side = ("new_line", "new_path", "head_sha"), False
+    if position.get("new_line") is None and position.get("old_line"):
+        names, old_side = ("old_line", "old_path", "base_sha"), True
+    line, path, commit = map(position.get, names)
     return RemoteComment(
         id=str(note["id"]),
         discussion=discussion,

@@ -180,15 +180,20 @@ class GuardedAdapter(HTTPAdapter):
 
     def send(self, request: requests.PreparedRequest, *args: Any, **kwargs: Any) -> requests.Response:
         kwargs["timeout"] = STEP_SECONDS
-        key = _cache_key(request) if request.method == "GET" else None
-        kept = _answers.get(key) if key else None
+        key, kept = b"", None
+        if request.method == "GET":
+            key = _cache_key(request)
+            kept = _answers.get(key)
         if kept:
             request.headers["If-None-Match"] = kept.etag
         with self._sockets.limited():
             response = super().send(request, *args, **{**kwargs, "stream": True})
             _read_content(response)
         if kept and response.status_code == _NOT_MODIFIED:
-            return _unchanged(response, kept)
+            response.status_code, response.reason = 200, "OK"
+            response._content = kept.content
+            response.headers = CaseInsensitiveDict({**kept.headers, **response.headers})
+            return response
         etag = response.headers.get("ETag", "")
         if key and etag and response.ok and len(response.content) <= _LONGEST_KEPT:
             _answers.keep(key, _Answer(etag, response.content, dict(response.headers)))
@@ -209,13 +214,6 @@ def _read_content(response: requests.Response) -> None:
             response.close()
             raise AnswerTooLong(f"more than {LONGEST_ANSWER >> 20} MiB")
     response._content = bytes(content)
-
-
-def _unchanged(response: requests.Response, kept: _Answer) -> requests.Response:
-    response.status_code, response.reason = 200, "OK"
-    response._content = kept.content
-    response.headers = CaseInsensitiveDict({**kept.headers, **response.headers})
-    return response
 
 
 def _pools(listed: tuple[Network, ...], sockets: _Sockets) -> dict[str, Any]:
@@ -293,7 +291,9 @@ def _seconds_to_wait(status: int, headers: Mapping[str, str], *, now: float) -> 
         reset = _parse_seconds(headers.get(f"{prefix}-Reset", ""))
         if headers.get(f"{prefix}-Remaining") == "0" and reset is not None:
             return min(max(0.0, reset - now), _LONGEST_WAIT)
-    return 60.0 if status == _RATE_LIMITED else None
+    if status == _RATE_LIMITED:
+        return 60.0
+    return None
 
 
 def _seconds_after(value: str, *, now: float) -> float | None:
@@ -304,12 +304,16 @@ def _seconds_after(value: str, *, now: float) -> float | None:
             at = parsedate_to_datetime(value)
         except (ValueError, TypeError):
             return None
-        seconds = (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() - now
+        if at.tzinfo is None:
+            at = at.replace(tzinfo=UTC)
+        seconds = at.timestamp() - now
     return min(max(0.0, seconds), _LONGEST_WAIT)
 
 
 def _parse_seconds(value: str) -> float | None:
-    return float(value) if value.isascii() and value.isdigit() and len(value) < 20 else None
+    if value.isascii() and value.isdigit() and len(value) < 20:
+        return float(value)
+    return None
 
 
 # Reading the JSON answers of forges, which may be anything.
@@ -335,22 +339,28 @@ def readable(name: str) -> Iterator[None]:
 
 def text(value: object) -> str:
     """Return text that can be stored; "" for null."""
-    return storable_text(value) if isinstance(value, str) else ""
+    if not isinstance(value, str):
+        return ""
+    return storable_text(value)
 
 
 def login(user: object) -> str:
     """Return the name of a user; "" for null, as a forge sends it for a deleted account."""
-    return text(user.get("login") or user.get("username")) if isinstance(user, dict) else ""
+    if not isinstance(user, dict):
+        return ""
+    return text(user.get("login") or user.get("username"))
 
 
 def web_url(value: object) -> str:
     """Return a link that pages may show; "" for anything but http and https."""
     url = text(value)
-    return url if url.startswith(("https://", "http://")) else ""
+    if not url.startswith(("https://", "http://")):
+        return ""
+    return url
 
 
 def wanted_reviewers(names: tuple[str, ...]) -> Json:
-    """Return what GitHub and Forgejo want to be told. A name with a slash is that of a team."""
+    """Return the body of a request for reviews at GitHub and Forgejo. A name with a slash is a team's."""
     return {
         "reviewers": [name for name in names if "/" not in name],
         "team_reviewers": [name.partition("/")[2] for name in names if "/" in name],
@@ -388,7 +398,7 @@ class RestForge(ABC):
     def _list(
         self, path: str, query: Json | None = None, *, of: Callable[[Any], list[Json]] = lambda answer: answer
     ) -> list[Json]:
-        """Return the entries of up to MOST_PAGES pages; `of` takes those of one page out of the answer."""
+        """Return the entries of up to MOST_PAGES pages; `of` returns the entries of one page."""
         found: list[Json] = []
         for page in range(1, MOST_PAGES + 1):
             sized = {**(query or {}), self.size_parameter: self.page_size, "page": page}

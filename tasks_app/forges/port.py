@@ -1,4 +1,4 @@
-"""What the portal wants of a forge, in words that all of them share.
+"""The port to forges, in words that all of them share.
 
 GitLab calls a pull request a merge request; here all are pull requests.
 """
@@ -41,7 +41,7 @@ class CheckState(StrEnum):
 class ForgeError(CatHerderError):
     """A forge did not do what it was asked. The message is for people and repeats no credential.
 
-    `retry_after`: the seconds for which a rate limit holds; None if it is none.
+    `retry_after`: the seconds for which a rate limit holds; None without one.
     """
 
     def __init__(self, message: str, *, retry_after: float | None = None) -> None:
@@ -116,7 +116,7 @@ class Forge(Protocol):
         """Replace the description."""
 
     def request_reviews(self, number: int, reviewers: tuple[str, ...]) -> None:
-        """Ask these users for reviews, besides those who were asked before."""
+        """Ask these users for reviews, in addition to earlier reviewers."""
 
     def read(self, number: int) -> RemotePullRequest: ...
 
@@ -143,7 +143,7 @@ _API_PATHS = {ForgeKind.GITHUB: "/api/v3", ForgeKind.GITLAB: "/api/v4", ForgeKin
 
 @dataclass(frozen=True)
 class ForgeAddress:
-    """Where pull requests of a repository are. `repository` is its path, such as `team/shop`.
+    """The address of a repository's pull requests. `repository` is its path, such as `team/shop`.
 
     `fork`: the path of the repository that has the branches, if they are in a fork of it; else "".
     """
@@ -173,8 +173,9 @@ def _api_url(kind: ForgeKind, host: str, url: str) -> str:
     if host == "github.com":
         return "https://api.github.com"
     parts = urlsplit(url)
-    port = f":{parts.port}" if parts.scheme == "https" and parts.port else ""
-    return f"https://{host}{port}{_API_PATHS[kind]}"
+    if parts.scheme == "https" and parts.port:
+        host = f"{host}:{parts.port}"
+    return f"https://{host}{_API_PATHS[kind]}"
 
 
 def _host_and_path(url: str) -> tuple[str, str]:

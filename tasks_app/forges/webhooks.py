@@ -34,14 +34,14 @@ _COMMITS = (
 
 @dataclass(frozen=True)
 class AffectedPullRequests:
-    """What a call says that it is about. Nobody vouches for it but who knows the secret."""
+    """The pull requests and commits that a call names. Only the secret makes it trustworthy."""
 
     numbers: frozenset[int]
     commits: frozenset[str]
 
 
 def is_signed(kind: ForgeKind, secret: str, body: bytes, headers: Mapping[str, str]) -> bool:
-    """Return whether whoever sent this knows the secret. Comparisons take the same time for any text."""
+    """Return whether the sender knows the secret. Comparisons take the same time for any text."""
     if kind == ForgeKind.GITHUB:
         return _same(headers.get("X-Hub-Signature-256", ""), f"sha256={_hex(secret, body)}")
     if kind == ForgeKind.FORGEJO:
@@ -51,7 +51,7 @@ def is_signed(kind: ForgeKind, secret: str, body: bytes, headers: Mapping[str, s
 
 
 def _is_standard(secret: str, body: bytes, headers: Mapping[str, str]) -> bool:
-    """Return whether the signature is that of standardwebhooks.com, which newer GitLab can send."""
+    """Return whether the signature follows standardwebhooks.com, which newer GitLab can send."""
     key = b64decode(secret.removeprefix(SECRET_PREFIX))
     names = ("webhook-id", "webhook-timestamp")
     signed = b".".join([*(headers.get(name, "").encode() for name in names), body])
@@ -68,11 +68,11 @@ def _same(given: str, expected: str) -> bool:
 
 
 def affected_pull_requests(body: bytes) -> AffectedPullRequests:
-    """Return what the call is about; nothing for a body of another form."""
+    """Return the pull requests and commits that the call names; empty for a body of another form."""
     try:
-        # GitHub can send JSON, or a form that has it.
-        form = parse_qs(body.decode(), max_num_fields=10) if body.startswith(b"payload=") else None
-        payload = json.loads(form["payload"][0] if form else body)
+        if body.startswith(b"payload="):  # GitHub can send JSON, or a form that has it
+            body = parse_qs(body.decode(), max_num_fields=10)["payload"][0].encode()
+        payload = json.loads(body)
     except (ValueError, KeyError, RecursionError):
         payload = None
     numbers = {one for path in _NUMBERS for one in _at(payload, path) if type(one) is int}
@@ -84,7 +84,7 @@ def affected_pull_requests(body: bytes) -> AffectedPullRequests:
 
 
 def _at(value: Any, path: tuple[str, ...]) -> Iterator[Any]:
-    """Yield what is at the path, in each entry of a list on the way."""
+    """Yield the values at the path, in each entry of a list on the way."""
     if isinstance(value, list):
         for one in value[:100]:
             yield from _at(one, path)

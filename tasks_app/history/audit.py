@@ -22,7 +22,7 @@ _MAX_PARAMETERS, _MAX_VALUES, _MAX_LENGTH = 30, 10, 300
 
 @dataclass(frozen=True)
 class ActionOrigin:
-    """Where an action comes from. `via` is a Channel, or "" for the portal itself."""
+    """The origin of an action. `via` is a Channel, or "" for the portal itself."""
 
     via: str = ""
     ip_address: str = ""

@@ -1,4 +1,4 @@
-"""What belongs to a person's account: API tokens, invitations, logins in browsers."""
+"""The rows of a person's account: API tokens, invitations, login sessions of browsers."""
 
 from __future__ import annotations
 

@@ -126,7 +126,7 @@ class DecisionQuerySet(models.QuerySet["Decision"]):
         return self.filter(state=DecisionState.ACTIVE)
 
     def current(self) -> Self:
-        """Return those that hold or wait to be accepted, without what was replaced or retired."""
+        """Return the active and proposed decisions."""
         return self.filter(state__in=[DecisionState.ACTIVE, DecisionState.PROPOSED])
 
     def to_review(self) -> Self:
@@ -171,7 +171,7 @@ class DecisionQuerySet(models.QuerySet["Decision"]):
     def with_counts(self) -> Self:
         """Add `uses`, `overrides`, `doubts` (how often an agent said that it does not fit) and `confirmers`.
 
-        The last is how many people confirmed it who may answer.
+        `confirmers` is the number of people who confirmed it and may still answer.
         """
         return self.annotate(
             uses=_events_counted(Count("pk"), Q(kind__in=USES)),
@@ -271,7 +271,7 @@ class Decision(models.Model):
 
     @property
     def label(self) -> str:
-        """How people and agents cite it."""
+        """The label by which people and agents cite it."""
         return f"D-{self.number}"
 
     @property

@@ -190,7 +190,7 @@ _UNREAD = Q(read_at=None) & (~Q(event_type=EventType.QUESTION) | Q(task__phase=P
 
 class NoticeQuerySet(models.QuerySet["Notice"]):
     def unread(self) -> Self:
-        """Return unread notices, without those of questions that were answered."""
+        """Return unread notices, without notices of questions that were answered."""
         return self.filter(_UNREAD)
 
     def unread_first(self) -> Self:
@@ -319,7 +319,7 @@ class DeliveryQuerySet(models.QuerySet["Delivery"]):
         return self.filter(free, state=DeliveryState.WAITING, due_at__lte=timezone.now())
 
     def take(self, ids: list[int], *, seconds: float) -> list[Delivery]:
-        """Claim those of `ids` that are still due for `seconds`, and return them."""
+        """Claim the deliveries with these ids that are still due for `seconds`, and return them."""
         token = uuid.uuid4()
         until = Now() + timedelta(seconds=seconds)
         self.due().filter(pk__in=ids).update(token=token, taken_until=until, attempts=F("attempts") + 1)

@@ -194,7 +194,7 @@ class PullRequestQuerySet(models.QuerySet["PullRequest"]):
         return self.watched().filter(next_look_at__lte=Now()).order_by("next_look_at", "pk")
 
     def watched(self) -> Self:
-        """Return the open ones: those that ended are not looked at any more."""
+        """Return the open pull requests, which are looked at."""
         return self.filter(state=PullRequestState.OPEN)
 
     def newest_of(self, tasks: Collection[Task]) -> dict[int, PullRequest]:
@@ -274,7 +274,7 @@ class PullRequest(models.Model):
         return self.state_as_of is None or self.state_as_of < self.looked_at
 
     def is_outdated_by(self, moment: datetime) -> bool:
-        """Return whether its stored state is replaced by that of a look which began at this moment."""
+        """Return whether a look that began at this moment is newer than the stored state."""
         return self.state_as_of is None or self.state_as_of <= moment
 
     @property

@@ -105,15 +105,15 @@ class QuestionQuerySet(models.QuerySet["Question"]):
         return self.filter(state=QuestionState.ANSWERED)
 
     def in_force(self) -> Self:
-        """Return questions without those whose answer was taken back after the agent had it."""
+        """Return questions, except if the answer was taken back after the agent had it."""
         return self.filter(taken_back_at=None)
 
     def asked_again(self) -> Self:
-        """Return the portal's questions in place of those whose applied answer was taken back."""
+        """Return the portal's questions that replace a question whose applied answer was taken back."""
         return self.filter(reopens__isnull=False)
 
     def of_agents(self) -> Self:
-        """Return the questions that agents asked, without those of the portal itself."""
+        """Return the questions that agents asked, without the portal's own."""
         return self.exclude(kind=QuestionKind.COST)
 
     def about_costs(self) -> Self:

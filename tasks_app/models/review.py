@@ -282,7 +282,7 @@ class ThreadComment(models.Model):
 
     @property
     def by(self) -> str:
-        """The name of who wrote it. It cannot be taken for that of a user here."""
+        """The author's name. For comments at a forge it cannot be confused with a user's."""
         if self.forge_author:
             kind = self.thread.pull_request.forge_label if self.thread.pull_request else "the forge"
             return f"{self.forge_author} on {kind}"

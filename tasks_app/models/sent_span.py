@@ -12,7 +12,7 @@ from django.db.models.functions import Now
 
 class SentSpanQuerySet(models.QuerySet["SentSpan"]):
     def take(self, span_ids: Collection[str]) -> set[str]:
-        """Take spans for sending, and return the ids of those that nobody else has taken."""
+        """Claim spans for sending, and return the ids of the spans that nobody else has claimed."""
         fresh = set(span_ids) - set(self.filter(pk__in=span_ids).values_list("pk", flat=True))
         if not fresh:
             return fresh

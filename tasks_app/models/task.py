@@ -416,7 +416,7 @@ class Task(Phased):
 
     @property
     def publishing_pipeline(self) -> str:
-        """The name of the pipeline that publishes the result: in a sequence that of its first task."""
+        """The name of the pipeline that publishes the result: in a sequence the first task's."""
         if self.sequence_id is None:
             return self.pipeline
         first = Task.objects.filter(sequence=self.sequence_id).order_by("pk")[:1]

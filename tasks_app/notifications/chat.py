@@ -32,7 +32,9 @@ def check(url: str) -> None:
 def masked_url(url: str) -> str:
     """Return the part of a URL that people see: the service, the host if any, and the last characters."""
     parts = urlsplit(url)
-    host = parts.hostname if parts.hostname and "." in parts.hostname else ""
+    host = parts.hostname or ""
+    if "." not in host:
+        host = ""
     return one_line(f"{parts.scheme}://{host}…{url.rstrip('/')[-3:]}", 200)
 
 
@@ -48,10 +50,9 @@ def send(url: str, message: Message, *, listed: Iterable[Network]) -> int | None
         return status
     if answer["refused"]:
         raise NotSent(f"Its IP address is {answer['refused']}, inside a network.", permanent=True)
-    status = answer["status"]
-    raise NotSent(
-        f"The service answered {status}." if status else "The service could not be reached.", status=status
-    )
+    if status := answer["status"]:
+        raise NotSent(f"The service answered {status}.", status=status)
+    raise NotSent("The service could not be reached.")
 
 
 def format_message(message: Message) -> tuple[str, str]:

@@ -72,7 +72,9 @@ def _end_of_quiet_hours(delivery: Delivery) -> datetime | None:
         return None
     now = timezone.now()
     until = after_quiet_hours(now, preferences_of(delivery.recipient))
-    return until if until > now else None
+    if until > now:
+        return until
+    return None
 
 
 def _attempt(batch: Sequence[Delivery]) -> None:
@@ -109,7 +111,7 @@ def _send_batch(batch: Sequence[Delivery]) -> int | None:
     assert delivery.target  # noqa: S101 (a constraint of the table)
     try:
         url = decrypt(delivery.target.encrypted_url)
-        secret = decrypt(delivery.target.encrypted_secret) if delivery.target.encrypted_secret else ""
+        secret = delivery.target.encrypted_secret and decrypt(delivery.target.encrypted_secret)
     except CatHerderError as error:
         raise NotSent(str(error), permanent=True) from None
     if delivery.medium == Medium.CHAT:
@@ -121,7 +123,7 @@ def _send_batch(batch: Sequence[Delivery]) -> int | None:
 
 
 def _push_to_browser(subscription: PushSubscription, message: Message, listed: Iterable[Network]) -> int:
-    """Push to a browser. One that has unsubscribed is forgotten, with its deliveries."""
+    """Push to a browser. Remove a browser that has unsubscribed, with its deliveries."""
     approval = approval_for(message, subscription.user)
     try:
         return web_push.send(browser_of(subscription), message, approval, listed=listed)
@@ -148,7 +150,9 @@ def drop_reason(delivery: Delivery) -> str:
         return ""
     if delivery.event_type == EventType.FAILED != event_type_of(transition):
         return "The sequence was resumed meanwhile."
-    return "The question was answered meanwhile." if is_over(transition) else ""
+    if is_over(transition):
+        return "The question was answered meanwhile."
+    return ""
 
 
 def _save_failure(batch: Sequence[Delivery], error: NotSent, milliseconds: int) -> None:

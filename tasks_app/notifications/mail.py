@@ -46,12 +46,10 @@ def send(user: User, messages: Sequence[Message]) -> None:
         mail.send()
     except (smtplib.SMTPRecipientsRefused, smtplib.SMTPSenderRefused, smtplib.SMTPDataError) as error:
         status = _smtp_status(error)
-        text = (
-            f"The mail server refused the e-mail ({status})."
-            if status
-            else "The mail server refused the e-mail."
-        )
-        raise NotSent(text, status=status, permanent=bool(status and status >= 500)) from None
+        if status is None:
+            raise NotSent("The mail server refused the e-mail.") from None
+        text = f"The mail server refused the e-mail ({status})."
+        raise NotSent(text, status=status, permanent=status >= 500) from None
     except smtplib.SMTPAuthenticationError:
         raise NotSent("The mail server does not accept the login of CATHERDER_EMAIL_URL.") from None
     except (OSError, smtplib.SMTPException) as error:
@@ -63,13 +61,16 @@ def send(user: User, messages: Sequence[Message]) -> None:
 def subject(messages: Sequence[Message]) -> str:
     if len(messages) == 1:
         only = messages[0]
+        headline = only.headline
         # Headlines of approvals and plans begin with what they are.
-        asks = only.questions and only.questions[0].kind not in (QuestionKind.APPROVAL, QuestionKind.PLAN)
-        return one_line(f"[{only.project}] {'Question: ' if asks else ''}{only.headline}", 180)
+        if only.questions and only.questions[0].kind not in (QuestionKind.APPROVAL, QuestionKind.PLAN):
+            headline = f"Question: {headline}"
+        return one_line(f"[{only.project}] {headline}", 180)
     counts = Counter(message.event_type for message in messages)
     parts = [f"{number} {_COUNTED_NAMES[event_type][number > 1]}" for event_type, number in counts.items()]
-    projects = sorted({message.project for message in messages if message.project})
-    return one_line(f"[{projects[0] if len(projects) == 1 else 'Cat Herder'}] {', '.join(parts)}", 180)
+    projects = {message.project for message in messages if message.project}
+    about = projects.pop() if len(projects) == 1 else "Cat Herder"
+    return one_line(f"[{about}] {', '.join(parts)}", 180)
 
 
 def _mail_values(user: User, messages: Sequence[Message]) -> dict[str, object]:

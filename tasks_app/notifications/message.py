@@ -21,7 +21,6 @@ from tasks_app.models import (
     QuestionKind,
     Review,
     Sequence,
-    Target,
     Task,
     ThreadComment,
     Transition,
@@ -78,9 +77,11 @@ class Message:
     def headline(self) -> str:
         """The subject in one line."""
         if self.event_type == EventType.QUESTION:
-            more = len(self.questions) - 1
-            first = one_line(self.questions[0].title, _MAX_HEADLINE) if self.questions else "New question"
-            return f"{first} (and {more} more)" if more > 0 else first
+            if not self.questions:
+                return "New question"
+            first, *more = self.questions
+            headline = one_line(first.title, _MAX_HEADLINE)
+            return f"{headline} (and {len(more)} more)" if more else headline
         if self.sequence:
             return f"Failed: the sequence {one_line(self.sequence, 200)}"
         task, actor = one_line(self.task, 200), one_line(self.actor, 60) or "somebody"
@@ -101,18 +102,18 @@ class Message:
 
     def as_json(self) -> dict[str, Any]:
         """Return the body of a webhook."""
-        questions = [vars(question) for question in self.questions]
-        sequence = {"id": self.sequence_id, "folder": self.sequence} if self.sequence_id else None
-        task = {"id": self.task_id, "title": self.task} if self.task_id else None
+        project: dict[str, Any] = {"id": self.project_id, "name": self.project}
+        sequence: dict[str, Any] = {"id": self.sequence_id, "folder": self.sequence}
+        task: dict[str, Any] = {"id": self.task_id, "title": self.task}
         return {
             "id": self.key,
             "event": self.event_type.value,
             "at": self.at.isoformat(),
-            "project": {"id": self.project_id, "name": self.project} if self.project_id else None,
-            "sequence": sequence,
-            "task": task,
+            "project": project if self.project_id else None,
+            "sequence": sequence if self.sequence_id else None,
+            "task": task if self.task_id else None,
             "step": self.step or None,
-            "questions": questions,
+            "questions": [vars(question) for question in self.questions],
             "failure": self.failure or None,
             "by": self.actor or None,
             "headline": self.headline,
@@ -129,31 +130,34 @@ def message_of(delivery: Delivery) -> Message:
         return _reply_message(delivery, delivery.reply)
     if delivery.transition is None:
         return _test_message(delivery)
-    transition = delivery.transition
+    return _transition_message(delivery, delivery.transition)
+
+
+def _transition_message(delivery: Delivery, transition: Transition) -> Message:
     task, event_type = transition.task, EventType(delivery.event_type)
-    questions = _open_questions(task) if event_type == EventType.QUESTION else []
+    values: dict[str, Any] = {"url": task_url(task.pk)}
     sequence = stopped_sequence(transition)
-    return _about(
-        delivery,
-        task,
-        event_type,
-        at=transition.at,
-        url=questions[0].url if questions else sequence_url(sequence.pk) if sequence else task_url(task.pk),
-        sequence=sequence.folder if sequence else "",
-        sequence_id=sequence.pk if sequence else None,
-        step=step_of(task) if transition.target != Phase.DONE else "",
-        questions=questions,
-        failure=truncate((sequence or task).failure, _MAX_FAILURE) if event_type == EventType.FAILED else "",
-        actor=transition.actor.shown_name if transition.actor else "",
-        cause=_how_pull_request_ended(transition) if event_type == EventType.CANCELLED else "",
-    )
+    if sequence:
+        values |= {"url": sequence_url(sequence.pk), "sequence": sequence.folder, "sequence_id": sequence.pk}
+    if event_type == EventType.QUESTION and (questions := _open_questions(task)):
+        values |= {"url": questions[0].url, "questions": questions}
+    if event_type == EventType.FAILED:
+        values["failure"] = truncate((sequence or task).failure, _MAX_FAILURE)
+    if event_type == EventType.CANCELLED:
+        values["cause"] = _how_pull_request_ended(transition)
+    if transition.target != Phase.DONE:
+        values["step"] = step_of(task)
+    if transition.actor:
+        values["actor"] = transition.actor.shown_name
+    return _about(delivery, task, event_type, at=transition.at, **values)
 
 
 def _how_pull_request_ended(transition: Transition) -> str:
     """Return how the pull request ended that a task was cancelled with, such as “merged by ann on GitHub”."""
-    ended = (row for row in transition.task.pull_requests.all() if row.reason_to_cancel == transition.reason)
-    row = next(ended, None)
-    return row.end_in_words[:1].lower() + row.end_in_words[1:] if row else ""
+    for row in transition.task.pull_requests.all():
+        if row.reason_to_cancel == transition.reason:
+            return row.end_in_words[:1].lower() + row.end_in_words[1:]
+    return ""
 
 
 def _about(delivery: Delivery, task: Task, event_type: EventType, **values: Any) -> Message:
@@ -211,15 +215,16 @@ def _url_of_diff(task: Task) -> str:
 
 
 def _test_message(delivery: Delivery) -> Message:
-    target: Target | None = delivery.target
-    project = target.project if target else None
+    name, pk, url = "", None, settings_path()
+    if delivery.target and (project := delivery.target.project):
+        name, pk, url = project.name, project.pk, reverse("project_notifications", args=[project.pk])
     return Message(
         key=str(delivery.key),
         event_type=EventType.TEST,
         at=timezone.now(),
-        project=project.name if project else "",
-        project_id=project.pk if project else None,
-        url=absolute_url(reverse("project_notifications", args=[project.pk]) if project else settings_path()),
+        project=name,
+        project_id=pk,
+        url=absolute_url(url),
     )
 
 
@@ -233,7 +238,9 @@ def is_over(transition: Transition) -> bool:
 
 def event_type_of(transition: Transition) -> EventType:
     """Return the event type; a done task whose sequence failed afterwards counts as a failure."""
-    return EventType.FAILED if stopped_sequence(transition) else EVENT_TYPE_OF[transition.target]
+    if stopped_sequence(transition):
+        return EventType.FAILED
+    return EVENT_TYPE_OF[transition.target]
 
 
 def stopped_sequence(transition: Transition) -> Sequence | None:
@@ -241,7 +248,9 @@ def stopped_sequence(transition: Transition) -> Sequence | None:
     sequence = transition.task.sequence
     if transition.target != Phase.DONE or sequence is None or sequence.phase != Phase.FAILED:
         return None
-    return None if sequence.tasks.filter(pk__gt=transition.task_id).exists() else sequence
+    if sequence.tasks.filter(pk__gt=transition.task_id).exists():
+        return None
+    return sequence
 
 
 def headline_of(transition: Transition, question: Question | None) -> str:
@@ -260,9 +269,11 @@ def _failure_line(failure: str) -> str:
 
 
 def review_headline(review: Review) -> str:
-    """Return the headline of a notice about a review: who did what, and what they said about the whole."""
+    """Return the headline of a notice about a review: the author, the verdict and the review's text."""
     text = f"{review.author.shown_name} {review.get_verdict_display()}"
-    return storable_text(one_line(f"{text}: {review.body}" if review.body else text, _MAX_HEADLINE))
+    if review.body:
+        text += f": {review.body}"
+    return storable_text(one_line(text, _MAX_HEADLINE))
 
 
 def publication_headline(publication: Publication) -> str:
@@ -298,9 +309,12 @@ def _open_questions(task: Task) -> list[OpenQuestion]:
 
 def text_of_question(question: Question) -> str:
     """Return all that is asked; of an approval the whole command and the rule as well."""
-    rule = f"Rule: {question.rule}" if question.rule else ""
-    asked = (str(item["question"]) for item in question.items)
-    return "\n".join(filter(None, [*asked, question.long_command, rule]))
+    lines = [str(item["question"]) for item in question.items]
+    if question.long_command:
+        lines.append(question.long_command)
+    if question.rule:
+        lines.append(f"Rule: {question.rule}")
+    return "\n".join(lines)
 
 
 def task_url(task_id: int) -> str:

@@ -29,7 +29,6 @@ from tasks_app.models import (
     Task,
     ThreadComment,
     Transition,
-    User,
 )
 from tasks_app.models.transition import ANNOUNCED
 from tasks_app.notifications.message import (
@@ -53,10 +52,9 @@ _BATCH_SIZE = 100
 
 @dataclass(frozen=True)
 class _Event:
-    """What is announced: a `transition` of a task, or what happened to its result.
+    """An announced event: a `transition` of a task, or a `review`, failed `publication` or `reply`.
 
-    That is a `review`, a failed `publication`, or a `reply` in a thread. `by`: who caused it and is not told.
-    `concerns`: whose task it is as well.
+    The user `by` caused it and gets no notification. `concerns`: a user whose task it is as well.
     """
 
     task: Task
@@ -124,11 +122,10 @@ def _announce_transition(transition_id: int) -> bool:
     transition = Transition.objects.select_related(*_RELATED).get(pk=transition_id)
     Notice.objects.filter(task=transition.task_id, read_at=None).update(read_at=now)
     if not is_over(transition):
-        task, event_type, question = transition.task, event_type_of(transition), None
-        if event_type == EventType.QUESTION:
-            question = task.questions.open().first()
+        task, event_type, question, kind = transition.task, event_type_of(transition), None, ""
+        if event_type == EventType.QUESTION and (question := task.questions.open().first()):
+            kind = question.kind
         headline, step = headline_of(transition, question), step_of(task)[:100]
-        kind = question.kind if question else ""
         event = _Event(task, event_type, headline, transition.actor_id, step, kind, transition=transition)
         _create_all(event, now)
     return True
@@ -178,8 +175,11 @@ def _announce_replies(comment_id: int) -> bool:
 def _create_all(event: _Event, now: datetime) -> None:
     recipients = recipients_of(event.task, except_user=event.by, concerns=event.concerns)
     notices = Notice.objects.bulk_create(_notices(event, recipients))
-    personal, of_project = _personal_deliveries(event, recipients, now), _project_deliveries(event, now)
-    Delivery.objects.bulk_create([*personal, *of_project])
+    deliveries = list(_personal_deliveries(event, recipients, now))
+    for target in Target.objects.filter(project=event.task.project_id, active=True):
+        if event.event_type in target.event_types:
+            deliveries.append(event.delivery(medium=target.medium, target=target, due_at=now))
+    Delivery.objects.bulk_create(deliveries)
     if notices:
         Change.objects.create(task=event.task, kind=ChangeKind.NOTICE)
 
@@ -202,15 +202,15 @@ def _personal_deliveries(event: _Event, recipients: Iterable[Recipient], now: da
         if settings.SENDS_EMAIL and one.user.email and one.wants(event.event_type, Medium.EMAIL, event.task):
             due = when_due(now, one.preferences, digest=True)
             yield event.delivery(medium=Medium.EMAIL, user=one.user, due_at=due)
-        chat = _personal_chat(one.user)
-        if chat and one.wants(event.event_type, Medium.CHAT, event.task):
+        has_chat = hasattr(one.user, "chat_target")
+        if has_chat and one.wants(event.event_type, Medium.CHAT, event.task):
             due = when_due(now, one.preferences, digest=False)
-            yield event.delivery(medium=Medium.CHAT, target=chat, due_at=due)
+            yield event.delivery(medium=Medium.CHAT, target=one.user.chat_target, due_at=due)
     yield from _pushes(event, recipients, now)
 
 
 def _pushes(event: _Event, recipients: Iterable[Recipient], now: datetime) -> Iterator[Delivery]:
-    """Push to the browsers of those who want to know in the page."""
+    """Push to the browsers of recipients who want notices in the page."""
     if event.event_type not in PUSHED:
         return
     due = {
@@ -220,16 +220,3 @@ def _pushes(event: _Event, recipients: Iterable[Recipient], now: datetime) -> It
     }
     for browser in PushSubscription.objects.filter(user__in=due):
         yield event.delivery(medium=Medium.PUSH, browser=browser, due_at=due[browser.user_id])
-
-
-def _personal_chat(user: User) -> Target | None:
-    try:
-        return user.chat_target
-    except Target.DoesNotExist:
-        return None
-
-
-def _project_deliveries(event: _Event, now: datetime) -> Iterator[Delivery]:
-    for target in Target.objects.filter(project=event.task.project_id, active=True):
-        if event.event_type in target.event_types:
-            yield event.delivery(medium=target.medium, target=target, due_at=now)

@@ -31,7 +31,10 @@ def to_lines(text: str, limit: int) -> list[str]:
 
 
 def truncate(text: str, limit: int) -> str:
-    return text if len(text) <= limit else text[: limit - 1].rstrip() + "…"
+    """Shorten the text to `limit` characters, with “…” at the end if something was left out."""
+    if len(text) <= limit:
+        return text
+    return text[: limit - 1].rstrip() + "…"
 
 
 def neutralise_markup(text: str) -> str:

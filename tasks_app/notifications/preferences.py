@@ -1,4 +1,4 @@
-"""Who gets which notification, and when: recipients, their preferences, and their times of rest."""
+"""Recipients of notifications, their preferences, and the times of deliveries."""
 
 from __future__ import annotations
 
@@ -123,14 +123,16 @@ def notification_settings_of(principal: Principal) -> NotificationSettings:
     """Return the user's settings. A project that the user no longer sees sends nothing, so it is left out."""
     preferences = preferences_of(principal.user)
     visible = projects_visible_to(principal)
-    chosen = preferences.projects.filter(pk__in=visible.values("pk")) if preferences.pk else visible.none()
+    chosen: list[Project] = []
+    if preferences.pk:
+        chosen = list(preferences.projects.filter(pk__in=visible.values("pk")))
     return NotificationSettings(
         subscriptions={
             one: {medium: preferences.selected_tasks(one, medium) for medium in MEDIA}
             for one in TASK_EVENT_TYPES
         },
         project_selection=preferences.project_selection,
-        projects=list(chosen),
+        projects=chosen,
         time_zone=preferences.time_zone,
         quiet_from=preferences.quiet_from,
         quiet_until=preferences.quiet_until,
@@ -148,7 +150,7 @@ def save_preferences(principal: Principal, choice: NotificationSettings) -> None
     require_unrestricted(principal, "change what you are told, which concerns all projects")
     _check_input(choice)
     user = principal.user
-    url = validate_url(Medium.CHAT, choice.chat) if choice.chat else ""
+    url = choice.chat and validate_url(Medium.CHAT, choice.chat)
     values: dict[str, Any] = {
         "subscriptions": {event_type: dict(media) for event_type, media in choice.subscriptions.items()},
         "project_selection": choice.project_selection,
@@ -158,21 +160,26 @@ def save_preferences(principal: Principal, choice: NotificationSettings) -> None
         "digest_at": choice.digest_at,
     }
     with transaction.atomic():
+        chat = "as before"
         if url:
+            chat = "new"
             set_personal_chat(user, url)
         elif choice.forget_chat:
+            chat = "removed"
             Target.objects.filter(user=user).delete()
         change_time_zone(user, "" if choice.time_zone == "UTC" else choice.time_zone)
         preferences, _ = Preferences.objects.update_or_create(user=user, defaults=values)
         preferences.projects.set(choice.projects)
-        chat = "new" if url else "removed" if choice.forget_chat else "as before"
+        stored: dict[str, Any] = {
+            name: str(value) if isinstance(value, time) else value for name, value in values.items()
+        }
         record(
             Action.NOTIFICATIONS_CHANGED,
             by=user,
             subject=user.shown_name,
             chat=chat,
             time_zone=choice.time_zone,
-            **_as_json_values(values),
+            **stored,
         )
 
 
@@ -183,11 +190,6 @@ def _check_input(choice: NotificationSettings) -> None:
         raise BadInput("Enter a time.", where="digest_at")
     if choice.time_zone not in time_zone_names():
         raise BadInput(f"There is no time zone “{choice.time_zone}”.", where="time_zone")
-
-
-def _as_json_values(values: dict[str, Any]) -> dict[str, Any]:
-    """Return the values with times as text, for JSON."""
-    return {name: str(value) if isinstance(value, time) else value for name, value in values.items()}
 
 
 def mark_read(principal: Principal, notice_id: int | None = None) -> int:
@@ -224,21 +226,12 @@ def time_zone_names() -> tuple[str, ...]:
 
 def when_due(now: datetime, preferences: Preferences, *, digest: bool) -> datetime:
     """Return when a notification of now is sent; `digest`: whether the medium has digests."""
-    due = _digest_time(now, preferences) if digest else now
+    due, here = now, time_zone(preferences.time_zone)
+    if digest and preferences.digest == Digest.HOURLY:  # local time: some zones are half an hour off
+        due = now.replace(second=0, microsecond=0) + timedelta(minutes=60 - now.astimezone(here).minute)
+    elif digest and preferences.digest == Digest.DAILY:
+        due = _next_local_time(now, preferences.digest_at or time(9), here)
     return after_quiet_hours(due, preferences)
-
-
-def _digest_time(now: datetime, preferences: Preferences) -> datetime:
-    if preferences.digest == Digest.HOURLY:
-        return _next_full_hour(now, time_zone(preferences.time_zone))
-    if preferences.digest == Digest.DAILY:
-        return _next_local_time(now, preferences.digest_at or time(9), time_zone(preferences.time_zone))
-    return now
-
-
-def _next_full_hour(now: datetime, here: ZoneInfo) -> datetime:
-    """Return the next full hour of local time: some time zones are half an hour off."""
-    return now.replace(second=0, microsecond=0) + timedelta(minutes=60 - now.astimezone(here).minute)
 
 
 def after_quiet_hours(moment: datetime, preferences: Preferences) -> datetime:
@@ -248,8 +241,12 @@ def after_quiet_hours(moment: datetime, preferences: Preferences) -> datetime:
         return moment
     here = time_zone(preferences.time_zone)
     clock = moment.astimezone(here).time()
-    is_quiet = begin <= clock < end if begin < end else clock >= begin or clock < end
-    return _next_local_time(moment, end, here) if is_quiet else moment
+    is_quiet = begin <= clock < end
+    if begin > end:  # over midnight
+        is_quiet = clock >= begin or clock < end
+    if is_quiet:
+        return _next_local_time(moment, end, here)
+    return moment
 
 
 def _next_local_time(moment: datetime, clock: time, here: ZoneInfo) -> datetime:

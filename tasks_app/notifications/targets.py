@@ -53,7 +53,9 @@ def add_target(project: Project, new: NewTarget, *, by: Principal) -> tuple[Targ
     """
     require_maintainer(by, project, MANAGE_NOTIFICATIONS)
     url = validate_url(new.medium, new.url)
-    secret = _new_secret() if new.medium == Medium.WEBHOOK else ""
+    secret = ""
+    if new.medium == Medium.WEBHOOK:
+        secret = _new_secret()
     with transaction.atomic():
         if Target.objects.filter(project=project).count() >= MAX_TARGETS:
             raise BadInput(f"A project can have at most {MAX_TARGETS} webhooks and chats.", where="url")
@@ -63,7 +65,7 @@ def add_target(project: Project, new: NewTarget, *, by: Principal) -> tuple[Targ
             name=new.name,
             event_types=_valid_event_types(new.event_types),
             encrypted_url=encrypt(url),
-            encrypted_secret=encrypt(secret) if secret else "",
+            encrypted_secret=secret and encrypt(secret),
             shown=masked_url(new.medium, url),
         )
         _record_change(project, by.user, added=_audit_details(target))
@@ -178,8 +180,12 @@ def masked_url(medium: str, url: str) -> str:
     if medium == Medium.CHAT:
         return chat.masked_url(url)
     parts = urlsplit(url)
-    path = parts.path if len(parts.path) <= 4 else f"/…{parts.path[-3:]}"
-    return one_line(f"{parts.scheme}://{parts.netloc}{path}{'?…' if parts.query else ''}", 200)
+    path = parts.path
+    if len(path) > 4:
+        path = f"/…{path[-3:]}"
+    if parts.query:
+        path += "?…"
+    return one_line(f"{parts.scheme}://{parts.netloc}{path}", 200)
 
 
 def _project_of(target: Target) -> Project:

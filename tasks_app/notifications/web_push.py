@@ -109,7 +109,7 @@ _SALT = "tasks_app.notifications.push_decisions"
 
 @dataclass(frozen=True)
 class PushApproval:
-    """What a notification shows of an approval, and how it sends the verdict."""
+    """An approval as a notification shows it, and the URL for its verdict."""
 
     command: str
     url: str
@@ -122,8 +122,7 @@ def approval_for(message: Message, user: User) -> PushApproval | None:
         return None
     answerable = questions_answerable_by(Principal.unrestricted(user)).open()
     question = answerable.filter(pk=message.questions[0].id).first()
-    command = whole_command(question) if question else ""
-    if question is None or not command:
+    if question is None or not (command := whole_command(question)):
         return None
     url = reverse("question_push_decide", args=[question.pk])
     return PushApproval(command, url, signing.dumps([question.pk, user.pk], salt=_SALT))
@@ -135,9 +134,12 @@ def whole_command(question: Question) -> str:
     It is printable ASCII: other characters may look like these, like blanks, or like nothing.
     """
     kinds = [piece.get("kind") for piece in question.evidence if piece.get("kind") != "rule"]
-    text = question.evidence[0]["text"] if kinds == ["command"] else ""
-    is_plain = text.isascii() and text.isprintable()
-    return text if is_plain and text == one_line(text, _MAX_COMMAND) else ""
+    if kinds != ["command"]:
+        return ""
+    text = question.evidence[0]["text"]
+    if not text.isascii() or not text.isprintable() or text != one_line(text, _MAX_COMMAND):
+        return ""
+    return text
 
 
 def is_signed(signature: str, question: Question, user: User) -> bool:
@@ -166,7 +168,7 @@ class BrowserGone(NotSent):
 
 @dataclass(frozen=True)
 class Browser:
-    """Where a browser is reached and how it decrypts: the push service's URL, its public key and a secret."""
+    """A browser's subscription: the push service's URL, its public key and a secret."""
 
     endpoint: str
     p256dh: str

@@ -62,12 +62,16 @@ def exchange(url: str, body: bytes, headers: Mapping[str, str], *, listed: Itera
 
 
 def _exchange(parts: SplitResult, body: bytes, headers: dict[str, str], listed: Iterable[Network]) -> int:
-    host, port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
+    host, port, tls_host = parts.hostname or "", parts.port or 80, None
+    if parts.scheme == "https":
+        port, tls_host = parts.port or 443, host
     ip = resolve(host, port, listed)
-    with _connect(ip, port, host if parts.scheme == "https" else None) as connected:
+    with _connect(ip, port, tls_host) as connected:
         connection = http.client.HTTPConnection(host, port)
         connection.sock = connected
-        path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        path = parts.path or "/"
+        if parts.query:
+            path += f"?{parts.query}"
         connection.request("POST", path, body=body, headers=headers)
         return connection.getresponse().status
 

@@ -129,7 +129,9 @@ class QuestionOut(Out):
 
     @staticmethod
     def resolve_claimed_by(question: Question) -> User | None:
-        return question.claimed_by if question.is_claimed else None
+        if not question.is_claimed:
+            return None
+        return question.claimed_by
 
     @staticmethod
     def resolve_undo_until(question: Question) -> datetime | None:
@@ -204,11 +206,15 @@ class QuestionDetailOut(QuestionOut):
 
     @staticmethod
     def resolve_earlier(question: Question) -> Sequence[EarlierAnswer]:
-        return find_similar_answers(question) if _is_open_clarification(question) else []
+        if not _is_open_clarification(question):
+            return []
+        return find_similar_answers(question)
 
     @staticmethod
     def resolve_decisions(question: Question) -> Sequence[RelatedDecision]:
-        return related_decisions(question) if _is_open_clarification(question) else []
+        if not _is_open_clarification(question):
+            return []
+        return related_decisions(question)
 
 
 def _is_open_clarification(question: Question) -> bool:

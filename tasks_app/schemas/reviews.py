@@ -103,7 +103,9 @@ class ReviewOut(Out):
 
     @staticmethod
     def resolve_answered_in(review: Review) -> int | None:
-        return review.answered_in if ReviewOut.resolve_agent(review) == "answered" else None
+        if ReviewOut.resolve_agent(review) != "answered":
+            return None
+        return review.answered_in
 
 
 class ReviewsOut(Out):

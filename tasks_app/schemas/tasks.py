@@ -143,11 +143,15 @@ class TaskOut(HasTimes, HasMetrics):
 
     @staticmethod
     def resolve_fault(task: Task) -> str:
-        return task.fault if task.waits_for_retry else ""
+        if not task.waits_for_retry:
+            return ""
+        return task.fault
 
     @staticmethod
     def resolve_retry_at(task: Task) -> datetime | None:
-        return task.retry_at if task.waits_for_retry else None
+        if not task.waits_for_retry:
+            return None
+        return task.retry_at
 
     @staticmethod
     def resolve_fetch(task: Task) -> str | None:

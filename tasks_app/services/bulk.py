@@ -1,4 +1,4 @@
-"""What one person does to many tasks at once, or again: each has a result of its own."""
+"""Actions on many tasks at once, each with a result of its own, and retrying a task from a step."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ DONE = {
 
 @dataclass(frozen=True)
 class BulkResult:
-    """What became of one task: `said` is the reason if the action was not done."""
+    """The outcome for one task: `said` is the reason if the action was not done."""
 
     task: Task
     done: bool

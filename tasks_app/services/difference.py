@@ -43,7 +43,7 @@ class Difference:
 def difference_of(changed: Task | Step | Run | Sequence) -> Difference | None:
     """Return the difference; None until there is something to compare. Raises WorkspaceError.
 
-    If other steps ran between a step's runs, it is the difference of those that followed last.
+    If other steps ran between a step's runs, it is the difference of the step's last group of runs.
     """
     base = _base_of(changed)
     if not (base and changed.head_commit):
@@ -54,7 +54,7 @@ def difference_of(changed: Task | Step | Run | Sequence) -> Difference | None:
 def differences_of_step(step: Step) -> list[Difference]:
     """Return what the step changed, one difference for each group of its runs. Raises WorkspaceError.
 
-    Another step ran between two groups; what that changed is in neither.
+    Another step ran between two groups; its changes are in neither.
     """
     groups = _groups_of_runs(step)
     return [_difference(step, _base_of_run(group[0]), group[-1].head_commit) for group in groups]

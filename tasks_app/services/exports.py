@@ -211,7 +211,7 @@ def question_rows(questions: QuerySet[Question]) -> Iterator[Row]:
 
 
 def _question_counts(ids: list[int]) -> Mapping[int, tuple[int, list[str]]]:
-    """Return the number of questions and the usernames of those who answered, by task id."""
+    """Return the number of questions and the usernames of who answered, by task id."""
     counts: dict[int, int] = defaultdict(int)
     answered_by: dict[int, list[str]] = defaultdict(list)
     rows = Question.objects.filter(task__in=ids).order_by("pk").values_list("task", "answered_by__username")

@@ -23,7 +23,7 @@ _BUILDING_COMMANDS = ("implement", "self")
 
 @dataclass(frozen=True)
 class LastMessage:
-    """What the agent of a finished run said at its end."""
+    """The last message of the agent of a finished run."""
 
     run: Run
     text: str
@@ -48,7 +48,7 @@ class LastMessage:
 
 @dataclass(frozen=True)
 class StepChanges:
-    """How many files a step changed, apart from the plan, and how many lines it added and removed."""
+    """The number of files that a step changed, without the plan, and of lines added and removed."""
 
     files: int = 0
     added: int = 0
@@ -64,7 +64,7 @@ class StepChanges:
 
 @dataclass(frozen=True)
 class StepAccount:
-    """The last messages of a step's runs, that of the newest run last.
+    """The last messages of a step's runs, the newest run last.
 
     A run that was sent back often says only what it changed since, so the messages before it count too.
     """
@@ -94,7 +94,7 @@ class StepAccount:
 
     @cached_property
     def changes(self) -> StepChanges:
-        """What the runs of the step changed, without what other steps changed between them. Runs git."""
+        """The changes of the step's runs, without changes of other steps between them. Runs git."""
         try:
             found = [file for one in differences_of_step(self.step) for file in one.files()]
         except WorkspaceError:  # a commit is lost
@@ -128,13 +128,13 @@ def accounts_of(tasks: Sequence[Task]) -> list[StepAccount]:
 
 
 def _finished_runs(tasks: Sequence[Task]) -> QuerySet[Run]:
-    """Return the finished runs of the tasks, without those whose work was put back."""
+    """Return the finished runs of the tasks, without runs whose work was put back."""
     runs = Run.objects.filter(step__task__in=tasks, outcome=Outcome.FINISHED)
     return runs.filter(number__gte=F("step__kept_from"))
 
 
 def building_account_first(accounts: Sequence[StepAccount]) -> list[StepAccount]:
-    """Return the accounts of one task with that of the step which built the result first.
+    """Return the accounts of one task, the step that built the result first.
 
     It is the last step with the command `implement` or `self`. Other pipelines have none; there it is the
     step that changed the most lines, apart from the plan, or else the last one.

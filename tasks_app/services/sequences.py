@@ -43,7 +43,7 @@ _FAULTS = 10
 
 @dataclass(frozen=True)
 class NextTask:
-    """The next task of a sequence, or why there is none: with an empty `failure`, all are done.
+    """The next task of a sequence, or why it has no next task: with an empty `failure`, all are done.
 
     `more_open` is what it may do beyond the first task: a person must allow that before it begins.
     """

@@ -51,7 +51,7 @@ class ClientGone(Exception):
 
 
 def require_free_disk(folder: Path) -> None:
-    """Other pushes may arrive at the same time, so this is asked again and again."""
+    """Raise DiskFull if too little is free. Other pushes may arrive meanwhile, so check it for each piece."""
     if shutil.disk_usage(folder).free < settings.ENVIRONMENT.keep_free_disk:
         raise DiskFull("The portal's disk is full (CATHERDER_KEEP_FREE_DISK).")
 
@@ -59,7 +59,9 @@ def require_free_disk(folder: Path) -> None:
 async def body_pieces(scope: Message, receive: Receive, *, limit: int) -> AsyncGenerator[bytes]:
     """Yield the request's body, decompressed, of at most `limit` bytes."""
     encoding = dict(scope["headers"]).get(b"content-encoding", b"")
-    unpacker = zlib.decompressobj(16 + zlib.MAX_WBITS) if encoding in (b"gzip", b"x-gzip") else None
+    unpacker = None
+    if encoding in (b"gzip", b"x-gzip"):
+        unpacker = zlib.decompressobj(16 + zlib.MAX_WBITS)
     seen, more = 0, True
     while more:
         try:
@@ -72,14 +74,14 @@ async def body_pieces(scope: Message, receive: Receive, *, limit: int) -> AsyncG
         more = message.get("more_body", False)
         received = message.get("body", b"")
         while received:
-            piece = received
+            piece, received = received, b""
             if unpacker is not None:
-                piece = _decompressed(unpacker, received)
+                piece = _decompressed(unpacker, piece)
+                received = unpacker.unconsumed_tail
             seen += len(piece)
             if seen > limit:
                 raise BodyTooLarge(f"The body is longer than {limit:,} bytes.")
             yield piece
-            received = unpacker.unconsumed_tail if unpacker is not None else b""
     if unpacker is not None:
         yield unpacker.flush()
         if not unpacker.eof:

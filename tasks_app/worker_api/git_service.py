@@ -92,7 +92,8 @@ class GitService:
         if self.service == RECEIVE:
             _require_hooks()
         words = [self.service.removeprefix("git-"), "--stateless-rpc"]
-        words += ["--advertise-refs"] if self.advertise else []
+        if self.advertise:
+            words.append("--advertise-refs")
         git = self._git()
         command, environment = git.process(*words, str(self.held.repository.path))
         with git.in_use() as locks:
@@ -116,7 +117,9 @@ class GitService:
 
     @property
     def _media_type(self) -> str:
-        return f"application/x-{self.service}-{'advertisement' if self.advertise else 'result'}"
+        if self.advertise:
+            return f"application/x-{self.service}-advertisement"
+        return f"application/x-{self.service}-result"
 
     @property
     def _beginning(self) -> bytes:

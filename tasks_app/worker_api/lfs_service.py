@@ -129,7 +129,9 @@ def _batch_object(held: HeldTask, operation: str, name: str, size: int, href: st
     if operation == "upload":
         if size > BODY_LIMITS[RECEIVE]:
             return {**found, "error": {"code": 422, "message": f"It {TOO_LARGE}."}}
-        return found if is_there else {**found, "actions": {"upload": {"href": href}}}
+        if is_there:
+            return found
+        return {**found, "actions": {"upload": {"href": href}}}
     if not is_there:
         return {**found, "error": {"code": 404, "message": f"{NOT_KEPT}."}}
     return {**found, "size": kept.stat().st_size, "actions": {"download": {"href": href}}}

@@ -1,4 +1,4 @@
-"""Threads: those in which each request is checked, and others for work that takes long."""
+"""Threads for short checks of requests, and other threads for work that takes long."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class Busy(RequestRefused):
-    """As much work is running and waiting as may."""
+    """The maximum of work is running and waiting."""
 
     status = 503
     headers = ((b"retry-after", b"30"),)

@@ -179,7 +179,8 @@ def list_decisions(
 ) -> DecisionPage:
     """List the decisions of a project, the newest first."""
     found = permissions.project_named_or_404(principal_of(request), project).decisions.search(only.search)
-    found = found.to_review() if only.review else found
+    if only.review:
+        found = found.to_review()
     found = found.listed_as(only.state or ALL)
     rows, following = page_of(
         request, found.with_counts().select_related(*DECISION_SHOWN_WITH), paging, newest_first=True
@@ -257,8 +258,9 @@ def export_decisions(request: HttpRequest, project: ProjectName) -> Status[Decis
     principal = principal_of(request)
     found = permissions.project_named_or_404(principal, project)
     export = records.export_decisions(found, by=principal)
-    task = export.task.pk if export.task else None
-    branch = export.task.branch if export.task else ""
+    task, branch = None, ""
+    if export.task:
+        task, branch = export.task.pk, export.task.branch
     return Status(200, DecisionExportOut(task=task, branch=branch, created=export.is_new))
 
 

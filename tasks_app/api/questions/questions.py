@@ -75,14 +75,17 @@ class AnswerIn(Input):
         """Raise BadInput unless there is exactly one of `answer` and `answers`."""
         if (self.answer is None) == (self.answers is None):
             raise BadInput('send {"answer": "…"} or {"answers": {question: "…"}}', where="answer")
-        answers = {question.headline: self.answer or ""} if self.answers is None else self.answers
+        answers = self.answers
+        if answers is None:
+            answers = {question.headline: self.answer or ""}
         # Several choices are one text, as the agent expects them.
         texts = {asked: one if isinstance(one, str) else ", ".join(one) for asked, one in answers.items()}
         return Reply(texts, self.notes, taken_from=self.taken_from, decision_input=self._decision_input())
 
     def _decision_input(self) -> DecisionInput:
-        remember = self.remember.remember() if self.remember else Remember()
-        statements = self.remember.statements if self.remember else None
+        remember, statements = Remember(), None
+        if self.remember:
+            remember, statements = self.remember.remember(), self.remember.statements
         stances = {one.decision: one.stance_on() for one in self.decisions}
         return DecisionInput.with_statements(remember, statements, stances)
 

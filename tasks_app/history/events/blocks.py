@@ -93,7 +93,7 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 def make_block(run: Run, events: Iterable[Event]) -> EventBlock | None:
-    """Return a block, which is not stored yet, of as many of the first events as it may have.
+    """Return an unsaved block of the first events, up to the maximum size.
 
     The events are those of the run from the first row on, in the order of their numbers. None for no events.
     """

@@ -46,7 +46,7 @@ def may_be_compacted(ended_at: datetime | None) -> bool:
 
 @dataclass(frozen=True)
 class Events:
-    """Some events of some runs, in the order of their ids, which is that of time within a task.
+    """Some events of some runs in the order of their ids, which is the order of time within a task.
 
     `runs` is a condition on the column `run` of both tables, as in `Q(run__step__task=task)`. `related` is
     what is loaded with each event, `raw` whether its message is. Without `blocks` only rows are read: for
@@ -377,15 +377,15 @@ _NOT_PLAIN = re.compile(r"[^ !#-\[\]-~]+")
 _ROWS_AT_ONCE = 500
 
 
-def events_with(events: Events, words: str, *, after: int = 0, before: int | None = None) -> Iterator[int]:
-    """Yield the ids of those events between two ids whose texts contain the words, in order.
+def events_with(events: Events, words: str, *, after: int = 0) -> Iterator[int]:
+    """Yield the ids of the later events whose texts contain the words, in order.
 
     Upper and lower case are the same. The longest part of the words that is stored as it is leaves out most
     events, in the database or before a payload is parsed; names of fields, which every event contains, do not
     count.
     """
-    found = _in_blocks(events, words, after=after, before=before, newest_first=False)
-    return _both(_in_rows(events, words, after=after, before=before), found)
+    found = _in_blocks(events, words, after=after, before=None, newest_first=False)
+    return _both(_in_rows(events, words, after=after, before=None), found)
 
 
 def last_event_with(events: Events, words: str, *, after: int, before: int | None = None) -> int | None:

@@ -53,7 +53,7 @@ from tasks_app.services.questions.earlier_answers import question_key
 
 
 class Stance(StrEnum):
-    """What an answer means for a decision that it concerns."""
+    """The meaning of an answer for a decision that it concerns."""
 
     AGREE = "agree"  # the decision is right
     SUPERSEDE = "supersede"  # the answer replaces it
@@ -91,7 +91,7 @@ class StanceChoice:
 
 @dataclass(frozen=True)
 class DecisionInput:
-    """What a human says about decisions while answering; `stances` by the decision's number.
+    """The input about decisions that comes with an answer; `stances` by the decision's number.
 
     Each item that is remembered becomes a decision of its own. `by_item` has, by the item's question, what is
     said of it alone; `remember` is for the others.
@@ -370,7 +370,7 @@ class _AnswerRecorder:
 
 
 def withdraw_with_answer(question: Question, *, by: User) -> None:
-    """Retire the decisions that came from an answer which is taken back, and restore those that it ended.
+    """Retire the decisions that an undone answer made, and restore the decisions that it ended.
 
     What others have decided since stays: a decision that they replaced or retired, and its successors. Call
     it in the transaction that opens the question again.

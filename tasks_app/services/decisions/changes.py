@@ -21,7 +21,6 @@ from tasks_app.models import (
     DecisionState,
     Project,
     Question,
-    Run,
     Task,
     User,
 )
@@ -271,14 +270,13 @@ def record_event(
     *,
     by: User | None = None,
     task: Task | None = None,
-    run: Run | None = None,
     question: Question | None = None,
     note: str = "",
     key: str = "",
 ) -> DecisionEvent:
     """Append to the decision's history."""
     return DecisionEvent.objects.create(
-        decision=decision, kind=kind, user=by, task=task, run=run, question=question, note=note, key=key
+        decision=decision, kind=kind, user=by, task=task, question=question, note=note, key=key
     )
 
 

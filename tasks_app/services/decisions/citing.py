@@ -1,4 +1,4 @@
-"""Which decisions a question, a task or a file concerns, and whether an answer agrees with them."""
+"""Decisions that concern a question, a task or a file, and whether an answer agrees with them."""
 
 from __future__ import annotations
 
@@ -294,7 +294,7 @@ class RelatedDecision:
     find_files: Callable[[], Collection[str]]
 
     def agrees(self, answers: Mapping[str, str]) -> bool | None:
-        """Return whether the answers equal those of the decision; None if they cannot be compared."""
+        """Return whether the answers equal the decision's; None if they cannot be compared."""
         if not self.is_comparable:
             return None
         decisions = {same_text(asked): answer for asked, answer in self.decision.answers.items()}
@@ -335,7 +335,7 @@ class RelatedDecision:
 def related_decisions(question: Question) -> list[RelatedDecision]:
     """Return the active decisions that answered an item of the question before, or that the agent names.
 
-    The newest come first, also those that hold elsewhere.
+    The newest come first. Decisions that hold elsewhere are included.
     """
     return related_decisions_of_each([question])[question.pk]
 

@@ -1,4 +1,4 @@
-"""What a decision says and where it holds, and storing it."""
+"""The content of a decision, its scope, and the decisions that hold for a step."""
 
 from __future__ import annotations
 
@@ -105,9 +105,9 @@ def _ranked(decisions: Sequence[Decision], task: Task) -> list[Decision]:
 
 
 def listed_in_prompt(decisions: Sequence[Decision]) -> list[KnownDecision]:
-    """Return what the prompt lists, in the given order: as many as fit.
+    """Return the decisions that fit into the prompt, in the given order.
 
-    One that is too long is left out, and the next ones are tried.
+    A decision that is too long is left out, and the next ones are tried.
     """
     listed, left = [], PROMPT_TOKENS
     for known in map(known_decision, decisions):
@@ -172,7 +172,7 @@ class DecisionContent:
         )
 
     def checked(self) -> DecisionContent:
-        """Return it normalised. Raises BadInput, whose `where` is the field."""
+        """Return the content normalised. Raises BadInput, whose `where` is the field."""
         if self.scope not in DecisionScope.values:
             raise BadInput(f"must be one of {', '.join(DecisionScope.values)}", where="scope")
         paths: tuple[str, ...] = ()

@@ -84,7 +84,7 @@ class Importable:
 
 @dataclass(frozen=True)
 class ImportPreview:
-    """What can be imported, and what could not be read: “docs/adr/1.md is not UTF-8 text”.
+    """The decisions that can be imported, and faults such as “docs/adr/1.md is not UTF-8 text”.
 
     Files that state no decision are faults if they were named, or if nothing else was found.
     """
@@ -153,7 +153,7 @@ class _ImportedDecisions:
                 self._imported[one.source.rpartition(":")[0], statement] = one.label
 
     def label_of(self, found: FoundDecision) -> str:
-        """Return the decision that was imported from there, or exported to there; "" if there is none."""
+        """Return the label of the decision that was imported from or exported to the file, or ""."""
         statement = same_text(found.statement)
         if label := self._imported.get((found.path, statement)):
             return label
@@ -221,7 +221,7 @@ _NAMED = 20
 
 @dataclass(frozen=True)
 class DecisionFiles:
-    """What the files of decisions have to become in a commit, by path. `notes` are sentences for the task."""
+    """The files of decisions to write in a commit, by path. `notes` are sentences for the task."""
 
     folder: str
     new: dict[str, str] = field(default_factory=dict)

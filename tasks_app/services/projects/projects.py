@@ -24,6 +24,7 @@ from tasks_app.services.decisions.citing import mark_stale
 
 logger = logging.getLogger(__name__)
 
+#: Seconds that a page waits for the first fetch of a source.
 ADDING_PATIENCE = 10.0
 
 
@@ -51,16 +52,14 @@ def add_project_as_admin(name: str, source: str, *, by: Principal) -> Project:
     return add_project(name, source, by=by.user)
 
 
-def add_project_meanwhile(
-    name: str, source: str, *, by: Principal, patience: float = ADDING_PATIENCE
-) -> Project:
-    """Add a project as a site admin who waits for a page: a long fetch continues after `patience` seconds.
+def add_project_meanwhile(name: str, source: str, *, by: Principal) -> Project:
+    """Add a project as a site admin who waits for a page: a long fetch continues after ADDING_PATIENCE.
 
     Raises NotAllowed for others. The project's page shows a fetch that fails later.
     """
     require_site_admin(by, "add a project")
     project = _store_project(name, source, by=by.user, is_sample=False, seconds=INSPECTING_SECONDS)
-    ended = fetch_meanwhile(project, by=by, patience=patience)
+    ended = fetch_meanwhile(project, by=by, patience=ADDING_PATIENCE)
     project.refresh_from_db()
     if ended and project.fetched_at is None:
         with transaction.atomic():
@@ -85,11 +84,11 @@ def _store_project(name: str, source: str, *, by: User | None, is_sample: bool, 
     return project
 
 
-def change_source(project: Project, source: str, *, by: Principal, patience: float = ADDING_PATIENCE) -> None:
+def change_source(project: Project, source: str, *, by: Principal) -> None:
     """Change the location of the repository. Existing tasks stay as they are; new tasks start from there.
 
     If the new location lacks the present branch, tasks start from the branch that is checked out there. A
-    long fetch continues after `patience` seconds, and the project's page shows its failure. Raises NotAllowed
+    long fetch continues after ADDING_PATIENCE, and the project's page shows its failure. Raises NotAllowed
     for all but site admins, BadInput or WorkspaceError, and changes nothing.
     """
     require_site_admin(by, "say where a project's repository is")
@@ -101,7 +100,7 @@ def change_source(project: Project, source: str, *, by: Principal, patience: flo
     if not has_branch(inspected.source, project.branch, seconds=INSPECTING_SECONDS):
         after["branch"] = inspected.head_branch
     _move_source(project, after, by=by.user)
-    if fetch_meanwhile(project, by=by, patience=patience):
+    if fetch_meanwhile(project, by=by, patience=ADDING_PATIENCE):
         project.refresh_from_db()
         if fault := project.fetch_fault:
             _move_source(project, before, by=by.user)
@@ -207,7 +206,7 @@ def _require_branch(project: Project) -> None:
 
 
 def check_repository(project: Project) -> list[str]:
-    """Read the portal's whole copy and return what is wrong with it; empty if nothing is."""
+    """Read the portal's whole copy and return its faults."""
     return paths.repository(project).problems()
 
 

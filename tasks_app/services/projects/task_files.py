@@ -18,7 +18,7 @@ _MAX_LENGTH = 200
 
 @dataclass(frozen=True)
 class RepositoryTaskFiles:
-    """The Markdown files among `files`: those of `task_folder`, of the root, and others; without links."""
+    """The Markdown files among `files`: first in `task_folder`, then in the root, then others; no links."""
 
     repository: Repository
     files: tuple[TreeFile, ...]
@@ -64,7 +64,7 @@ class RepositoryTaskFiles:
     def _markdown(self) -> list[TreeFile]:
         first = self.task_folder.strip("/") + "/"
         found = [file for file in self.files if file.path.endswith(".md") and not file.is_link]
-        # Those of the root come before other folders: a page shows only the first ones.
+        # Files of the root come before other folders: a page shows only the first ones.
         return sorted(found, key=lambda file: (not file.path.startswith(first), "/" in file.path, file.path))
 
 

@@ -324,7 +324,7 @@ def tasks_to_publish() -> TaskQuerySet:
 
 @transaction.atomic
 def publish_due(task_id: int) -> Publication | None:
-    """Ask for the publication that is due; None if there is none, or nothing to publish.
+    """Ask for the publication that is due, and return it; None if nothing is due or to be published.
 
     What must not be published is stored as refused, with the reasons.
     """

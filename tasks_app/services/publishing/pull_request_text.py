@@ -78,7 +78,7 @@ def _check_line(one: StepCheck) -> str:
 
 
 def _what(task: Task) -> str:
-    """Return what the agents said: of the step that built the result, and folded of the others."""
+    """Return the agents' messages: of the step that built the result, and folded of the others."""
     accounts = building_account_first(accounts_of([task]))
     parts = [_said(one, limit=_LONGEST_PART) for one in accounts[:1]]
     for one in accounts[1:]:

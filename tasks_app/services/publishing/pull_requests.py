@@ -150,7 +150,7 @@ def record_fault(claimed: PullRequest, fault: str, *, retry_after: float | None 
 
 
 def record_look(claimed: PullRequest, look: Look) -> None:
-    """Store what the forge said in a look that was claimed, and when the next one is."""
+    """Store the result of a claimed look at the forge, and when the next look is."""
     with transaction.atomic():
         row = record_answer(claimed, look, began=claimed.looked_at or timezone.now())
         if row.looked_at == claimed.looked_at:  # else another look began, and says when the next one is
@@ -161,7 +161,7 @@ def record_look(claimed: PullRequest, look: Look) -> None:
 def _next_look_at(row: PullRequest, claimed: PullRequest) -> datetime:
     """Return when the next look is: after a tenth of the time without news, within bounds.
 
-    It is soon if a webhook brought it forward during this one.
+    It is soon if a webhook brought it forward during the present look.
     """
     now = timezone.now()
     if row.next_look_at < claimed.next_look_at and row.looked_at is not None:
@@ -225,7 +225,7 @@ def _end_with_task(task: Task, row: PullRequest) -> None:
 
 @dataclass(frozen=True)
 class _Anchor:
-    """Where a thread begins in the commits that the portal has; without `path`, it is about the whole."""
+    """The place of a thread in the commits that the portal has; without `path`, it is about the whole."""
 
     commit: str
     path: str = ""
@@ -404,7 +404,7 @@ class Merge:
         return [name for name in self.unmarked if name in now and now[name] == before.get(name)]
 
 
-def let_agent_merge(task: Task, *, by: Principal, via: Channel, notify: bool = True) -> Review:
+def let_agent_merge(task: Task, *, by: Principal, via: Channel) -> Review:
     """Ask the agent to merge the newest commit of the project's branch into the result of a done task.
 
     The last task of a sequence merges for all of it: its result is that of the sequence. Returns the request
@@ -426,7 +426,7 @@ def let_agent_merge(task: Task, *, by: Principal, via: Channel, notify: bool = T
         Task.objects.filter(pk=task.pk).update(merge=asdict(merge), reset_to=merge.started)
         verdict = ReviewVerdict.REQUEST_CHANGES
         body = merge_request(task.project.branch, merge.target, merge.files, merge.unmarked)
-        return send_review(task, verdict, by=by, via=via, body=body, files=merge.files, notify=notify)
+        return send_review(task, verdict, by=by, via=via, body=body, files=merge.files)
 
 
 def why_not_merge(task: Task) -> IllegalMove | None:

@@ -1,7 +1,7 @@
-"""How a project publishes: its settings, access tokens and the webhook of its forge.
+"""Publishing of a project: its settings, access tokens and the webhook of its forge.
 
-A call of a webhook only says that something happened. What did is read from the forge, as without webhooks: a
-call that is made up, repeated or lost changes nothing but the time of the next look.
+A call of a webhook only says that something happened; the portal then reads from the forge, as without
+webhooks. A forged, repeated or lost call only changes the time of the next look.
 """
 
 from __future__ import annotations
@@ -206,7 +206,7 @@ def change_publishing(
     pull_request_repository: str | None = None,
     by: Principal,
 ) -> None:
-    """Change where and how results are published; what is None stays as it is. An empty `url`: the source.
+    """Change where and how results are published; None leaves a setting as it is. An empty `url`: the source.
 
     Raises NotAllowed for all but maintainers, and for another `url` or `forge_api_url` for all but site
     admins: the first may be any folder on the portal's machine, and the second gets the token. Raises

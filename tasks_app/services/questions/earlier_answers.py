@@ -182,6 +182,8 @@ Item = Mapping[str, Any]
 THRESHOLD = 0.25
 #: Items whose score is below this share of the nearest one's are not shown either.
 SHARE_OF_NEAREST = 0.7
+#: Earlier answers that are shown for an item.
+_SHOWN = 3
 #: The nearest items whose texts are read: the person who answered may be deleted.
 CANDIDATES = 10
 #: Answers to the same question that are counted; the page says “or more”.
@@ -212,7 +214,7 @@ class EarlierAnswer:
 
     @property
     def headline(self) -> str:
-        """What was asked."""
+        """The question that was asked."""
         return str(self.item["question"])
 
     @property
@@ -224,7 +226,7 @@ class EarlierAnswer:
         return answer
 
 
-def find_similar_answers(question: Question, *, limit: int = 3) -> list[EarlierAnswer]:
+def find_similar_answers(question: Question) -> list[EarlierAnswer]:
     """Return the earlier answers that are most similar to each item, the nearest first, item by item.
 
     Only answers that people of the same project gave to clarifications. Of items that are the same, the
@@ -237,7 +239,7 @@ def find_similar_answers(question: Question, *, limit: int = 3) -> list[EarlierA
     return [
         _described(question, item, one)
         for item in question.items
-        for one in _nearest_to(question, item, recent, likeness)[:limit]
+        for one in _nearest_to(question, item, recent, likeness)[:_SHOWN]
     ]
 
 

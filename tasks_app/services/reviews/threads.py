@@ -45,7 +45,7 @@ class AgentReply:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a thread stands in the newest result: its file there, and its line (None: the whole file)."""
+    """The place of a thread in the newest result: its file, and its line (None: the whole file)."""
 
     path: str
     line: int | None

@@ -162,8 +162,8 @@ def _tsquery_term(term: Term) -> str:
     return consecutive if term.wanted else f"!{consecutive}"
 
 
-#: Characters before the first match.
-_BEFORE = 60
+#: Characters of a snippet, and of them before the first match.
+_LENGTH, _BEFORE = 200, 60
 #: Characters before and after the first match that are rendered as Markdown.
 _MARKDOWN_BEFORE, _MARKDOWN_AFTER = 400, 800
 
@@ -181,8 +181,8 @@ def mark_hits(text: str, query: Query) -> list[TextPart]:
     return list(_split_at_hits(text, query))
 
 
-def snippet(text: str, query: Query, *, length: int = 200) -> list[TextPart]:
-    """Return about `length` characters around the first match in one line; empty without a match."""
+def snippet(text: str, query: Query) -> list[TextPart]:
+    """Return some words around the first match in one line; empty without a match."""
     line = " ".join(text.split())
     first = _first_match(line, query)
     if first is None:
@@ -190,10 +190,10 @@ def snippet(text: str, query: Query, *, length: int = 200) -> list[TextPart]:
     start = max(0, first - _BEFORE)
     if start and (space := line.find(" ", start, start + 20)) >= 0:
         start = space + 1
-    parts = list(_split_at_hits(line[start : start + length], query))
+    parts = list(_split_at_hits(line[start : start + _LENGTH], query))
     if start:
         parts.insert(0, TextPart("… "))
-    if start + length < len(line):
+    if start + _LENGTH < len(line):
         parts.append(TextPart(" …"))
     return parts
 

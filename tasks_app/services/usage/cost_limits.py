@@ -67,7 +67,7 @@ class Budget:
         return f"{timezone.now():%B}"
 
     def spent_in_words(self, viewer: Principal | None) -> str:
-        """Return a sentence that it is spent, with the amounts if the viewer may see them.
+        """Return a sentence that the budget is spent, with the amounts if the viewer may see them.
 
         Everybody who sees a task sees the budget of its project. Without a viewer everybody reads it.
         """
@@ -83,7 +83,7 @@ class Budget:
 
 @dataclass(frozen=True)
 class Budgets:
-    """The budgets that limit what one person's tasks in one project cost; None where there is none."""
+    """The budgets for one person's tasks in one project; None without a budget."""
 
     project: Budget | None = None
     person: Budget | None = None
@@ -126,7 +126,7 @@ def budget_of(owner: Project | User) -> Budget | None:
 
 
 def _budgets(owners: Iterable[Project | User], *, of_projects: bool) -> dict[int, Budget]:
-    """Return the budgets of those who have one by their ids. Three queries, or none if nobody has."""
+    """Return the budgets by the owners' ids, without owners that have none. Three queries at most."""
     having = {one.pk: one for one in owners if one.monthly_budget_usd is not None}
     limits = {pk: float(one.monthly_budget_usd or 0) for pk, one in having.items()}
     if not limits:
@@ -298,7 +298,7 @@ def allow_more(amount: float) -> str:
 
 @dataclass(frozen=True)
 class CostAnswer:
-    """The answer in its usual words, and what it means.
+    """An answer about costs in its usual words, and its meaning.
 
     `allowed_usd` is what the task may cost then, None if it is to end; `finishes` says if it finishes early.
     """
@@ -368,7 +368,7 @@ def end_if_decided(task: Task) -> bool:
 
 
 def end_decided_tasks() -> None:
-    """Cancel the tasks that are to end, also those that no worker would take for a while."""
+    """Cancel the tasks that are to end, also tasks that no worker would take for a while."""
     ending = Exists(Question.objects.endings().filter(task=OuterRef("pk")))
     due = Task.objects.due().filter(phase=Phase.PENDING, soft_cost_usd__isnull=False)
     for task_id in list(due.filter(ending).order_by().values_list("pk", flat=True)):

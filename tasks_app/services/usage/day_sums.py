@@ -1,4 +1,4 @@
-"""What is counted of runs, tasks and questions: by day in `DayFigures`, and now, of days without sums."""
+"""Counts of runs, tasks and questions: by day in `DayFigures`, and now for days without sums."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ AGE = timedelta(days=2)
 
 
 def add_up_days(*, at_once: int = AT_ONCE) -> int:
-    """Add up the newest days without sums, and those that changed; return how many. For the sweeper."""
+    """Add up the newest days without sums and the changed days; return how many. For the sweeper."""
     last = timezone.now().date() - AGE
     changed = ChangedDay.objects.filter(day__lte=last).order_by("day").values_list("day", flat=True)
     days = set(changed.distinct()[:at_once])
@@ -296,7 +296,7 @@ class Days:
 
 @dataclass(frozen=True)
 class SplitDays:
-    """A range of days in two parts, each as ranges in order: those with sums that hold, and the others."""
+    """A range of days in two parts, each as ranges in order: days with valid sums, and the others."""
 
     summed: list[Days]
     open: list[Days]
@@ -315,9 +315,9 @@ class SplitDays:
 
 
 def split_days(since: date = FIRST, until: date = LAST) -> SplitDays:
-    """Return which of these days have sums that hold. Without arguments, of all time. One query.
+    """Return which of these days have valid sums. Without arguments, of all time. One query.
 
-    What is read afterwards by both conditions counts each row once, whatever is added up meanwhile.
+    Queries with both conditions count each row once, even if days are added up meanwhile.
     """
     changed = ChangedDay.objects.filter(day=OuterRef("day")).order_by()
     holding = SummedDay.objects.filter(day__gte=since, day__lte=until).exclude(Exists(changed))
@@ -337,7 +337,7 @@ def _ranges(days: Iterable[date]) -> list[Days]:
 
 
 def _others(ranges: Iterable[Days], since: date, until: date) -> list[Days]:
-    """Return what the ranges leave of the days."""
+    """Return the days that are in none of the ranges."""
     found = []
     for one in ranges:
         if since < one.since:

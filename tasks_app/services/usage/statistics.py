@@ -77,7 +77,7 @@ def of_tasks(tasks: Collection[Task]) -> dict[int, Metrics]:
 
 
 def of_steps(steps: Collection[Step]) -> dict[int, Metrics]:
-    """Return metrics by step id; pauses are those of the step's own transitions."""
+    """Return metrics by step id; pauses follow from the step's own transitions."""
     used = _usage_of_owners(Run.objects.filter(step__in=[step.pk for step in steps]), "step")
     paused, idle = _step_pauses(steps)
     return {

@@ -292,7 +292,7 @@ def in_visible_projects(
 
 
 def _unfinished(tasks: QuerySet[Task]) -> tuple[int, float, float]:
-    """Return the number of begun tasks without an end, their seconds until now, and those of their pauses."""
+    """Return the number of begun tasks without an end, their seconds until now, and seconds of pauses."""
     begun = tasks.filter(phase__in=_UNFINISHED, ended_at=None, started_at__isnull=False).order_by()
     length = Seconds(Now(), "started_at") - F("idle_seconds")
     row = begun.aggregate(count=Count("pk"), total=Sum(length), paused=Sum("paused_seconds"))

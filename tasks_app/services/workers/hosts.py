@@ -1,4 +1,4 @@
-"""What the installation allows its workers. A worker host learns it from its portal (M6).
+"""Limits of the installation for its workers, which a worker host learns from its portal (M6).
 
 A worker host has variables of its own, which may differ: then the portal's hold, or its own if they are
 stricter. An older portal tells nothing, and the host's own variables hold.
@@ -40,7 +40,7 @@ _tasks_per_person: int | None = None
 
 
 def follow_portal(told: Mapping[str, Any]) -> None:
-    """From now on, keep to what the portal says of itself."""
+    """Apply the limits that the portal has sent."""
     global _network, _tasks_per_person
     network = told.get("network", NETWORKS[-1])
     # A newer portal may know networks that this version does not: then the least.
@@ -112,7 +112,7 @@ def owner_prefix(name: str) -> str:
 
 @dataclass(frozen=True)
 class HeldTask:
-    """What the holder of a lease may use: the task's repository, and in it the references of the task."""
+    """The repository and the references in it that the holder of a lease may use."""
 
     worker: WorkerToken
     task_id: int

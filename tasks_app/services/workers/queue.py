@@ -55,7 +55,7 @@ class WaitsFor(StrEnum):
 
 @dataclass(frozen=True)
 class QueuedTask:
-    """A task that waits. `position` counts the tasks that are due, from 1; None if it is none of them."""
+    """A task that waits. `position` counts the due tasks from 1; None if the task is not due."""
 
     task: Task
     position: int | None
@@ -65,7 +65,7 @@ class QueuedTask:
 
 @dataclass(frozen=True)
 class Slots:
-    """What the running workers can do together."""
+    """The capacity of all running workers together."""
 
     workers: int
     slots: int
@@ -148,12 +148,12 @@ class Queue:
 
     @cached_property
     def waiting(self) -> int:
-        """How many tasks wait, of all projects."""
+        """The number of waiting tasks of all projects."""
         return _waiting(Task.objects.all()).count()
 
     @cached_property
     def running(self) -> int:
-        """How many tasks a worker works on; those that lost theirs are waiting."""
+        """The number of tasks that a worker works on; tasks that lost their worker are waiting."""
         return Task.objects.in_phases(Phase.RUNNING).count()
 
     @property
@@ -162,7 +162,7 @@ class Queue:
         return Slots(len(self._taking), slots, busy)
 
     def seen_by(self, principal: Principal, *, most: int = MOST) -> list[QueuedTask]:
-        """Return the waiting tasks that the principal may see: in line, then those that cannot begin yet."""
+        """Return the waiting tasks that the principal may see: due ones in line, then the others."""
         waiting = _waiting(tasks_visible_to(principal)).order_by("queued_at", "pk")
         due = self._due
         not_due = (inf, None)  # these follow in the order of the query

@@ -1,4 +1,4 @@
-"""Which waiting task has the next turn, and what keeps a task from having one (M4).
+"""The order in which waiting tasks have their turns, and what keeps a task from having one (M4).
 
 No process schedules. A worker asks for the next task whenever it has a free slot, and claims it with one
 conditional UPDATE. What is read here is a moment's view; only `limits_allow` is exact, within the claim.
@@ -43,7 +43,7 @@ SHARES_OVER = timedelta(hours=1)
 
 @dataclass(frozen=True)
 class DueTask(WaitingTask):
-    """A due task, with what it needs of a worker. Limits count one that lost its worker already.
+    """A due task with the labels that it needs. Limits already count a task that lost its worker.
 
     `awaited_hosts` are those that may take it when they take tasks again, if no other may now.
     """
@@ -55,7 +55,7 @@ class DueTask(WaitingTask):
 
 @dataclass
 class TaskCounts:
-    """How many tasks are worked on, and whether one more may be: by project and by person."""
+    """The number of tasks that are worked on, by project and by person, and whether one more may be."""
 
     per_person: int | None
     of_project: dict[int, int] = field(default_factory=lambda: defaultdict(int))
@@ -152,7 +152,7 @@ def _network(stored: str | None) -> Network:
 
 
 def labels_of_next_step(task_id: int) -> Labels:
-    """Return the labels that a worker must have to go on with the task, also those for what else it needs."""
+    """Return all labels that a worker must have to go on with the task."""
     rows = Task.objects.filter(pk=task_id).annotate(**_next_needs())
     needs = rows.values(*_NEEDS_OF_TASK, *_next_needs()).first()
     if needs is None:
@@ -199,7 +199,7 @@ def used_seconds() -> dict[Account, float]:
 
 
 def used_by(tasks: Collection[DueTask]) -> dict[Account, float]:
-    """Return what the people of these tasks have used; nothing if it cannot change their order."""
+    """Return the use of workers by the people of these tasks; empty if it cannot change their order."""
     accounts = {(task.person, task.project) for task in tasks}
     if len(accounts) < 2:
         return {}
