@@ -7,8 +7,17 @@ from django.http import HttpRequest, StreamingHttpResponse
 from ninja import Field, Query, Router, Schema
 
 from tasks_app.api.auth import authenticators, principal_of
-from tasks_app.api.base import Day, Name, Paging, page_of, responses, sends
-from tasks_app.api.exports import KINDS, ExportFormat, export_response
+from tasks_app.api.base import (
+    KINDS,
+    Day,
+    ExportFormat,
+    Name,
+    Paging,
+    export_response,
+    page_of,
+    responses,
+    sends,
+)
 from tasks_app.models import Action, AuditEntry, Channel, Scope
 from tasks_app.schemas.audit import AuditEntryOut, audit_rows
 from tasks_app.services.audit import AuditFilters

@@ -15,7 +15,9 @@ from pydantic import Field
 from tasks_app import permissions
 from tasks_app.api.auth import authenticators, principal_of
 from tasks_app.api.base import (
+    KINDS,
     LARGEST,
+    ExportFormat,
     Flag,
     Input,
     Name,
@@ -26,12 +28,12 @@ from tasks_app.api.base import (
     Storable,
     TaskId,
     Threshold,
+    export_response,
     page_of,
     responses,
     sends,
     url_with,
 )
-from tasks_app.api.exports import KINDS, ExportFormat, export_response
 from tasks_app.api.idempotency import once
 from tasks_app.config.project_settings import SETTINGS
 from tasks_app.config.task_file import PriorityName

@@ -14,9 +14,7 @@ from django.conf import settings
 
 from tasks_app.core.allowed_networks import Network
 from tasks_app.core.errors import BadInput
-from tasks_app.notifications.errors import NotSent
-from tasks_app.notifications.message import Message
-from tasks_app.notifications.plain_text import neutralise_markup, one_line
+from tasks_app.notifications.message import Message, NotSent, neutralise_markup, one_line
 
 #: apprise's own timeouts are shorter; this one ends connections that send very slowly.
 TIMEOUT_SECONDS = 40.0

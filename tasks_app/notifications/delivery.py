@@ -18,8 +18,7 @@ from tasks_app.core.errors import CatHerderError
 from tasks_app.encryption import CannotDecrypt, decrypt
 from tasks_app.models import Delivery, DeliveryState, EventType, Medium, Notice, PushSubscription, Transition
 from tasks_app.notifications import chat, mail, web_push, webhook
-from tasks_app.notifications.errors import NotSent
-from tasks_app.notifications.message import Message, event_type_of, is_over, message_of
+from tasks_app.notifications.message import Message, NotSent, event_type_of, is_over, message_of
 from tasks_app.notifications.notices import create_notifications
 from tasks_app.notifications.preferences import MAX_ATTEMPTS, after_quiet_hours, preferences_of, retry_delay
 from tasks_app.notifications.web_push import approval_for, browser_of

@@ -14,9 +14,7 @@ from django.template.loader import render_to_string
 
 from tasks_app.absolute_urls import absolute_url
 from tasks_app.models import EventType, QuestionKind, User
-from tasks_app.notifications.errors import NotSent
-from tasks_app.notifications.message import Message, settings_path
-from tasks_app.notifications.plain_text import one_line, to_lines
+from tasks_app.notifications.message import Message, NotSent, one_line, settings_path, to_lines
 
 _COUNTED_NAMES = {
     EventType.QUESTION: ("question", "questions"),

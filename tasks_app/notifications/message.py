@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -11,7 +12,7 @@ from django.utils import timezone
 
 from tasks_app.absolute_urls import absolute_url
 from tasks_app.core.phases import Phase
-from tasks_app.core.text import storable_text
+from tasks_app.core.text import storable_text, strip_controls
 from tasks_app.models import (
     EVENT_TYPE_OF,
     Delivery,
@@ -25,13 +26,21 @@ from tasks_app.models import (
     ThreadComment,
     Transition,
 )
-from tasks_app.notifications.plain_text import one_line, truncate
 
 _MAX_HEADLINE = 300
 _MAX_FAILURE = 2000
 
 #: Phases of the step that a notification is about.
 _STOPPED = (Phase.WAITING_FOR_INPUT, Phase.FAILED, Phase.CANCELLED)
+
+
+class NotSent(Exception):
+    """A delivery failed. The message is for people and has no secrets. `permanent`: do not retry."""
+
+    def __init__(self, message: str, *, status: int | None = None, permanent: bool = False) -> None:
+        super().__init__(message)
+        self.status = status
+        self.permanent = permanent
 
 
 @dataclass(frozen=True)
@@ -327,3 +336,44 @@ def sequence_url(sequence_id: int) -> str:
 
 def settings_path() -> str:
     return reverse("me_notifications")
+
+
+# Texts of agents and repositories, made safe for e-mail and chat.
+
+
+_JOINER = "\u2060"
+#: Mentions, links and markup of chat services, with harmless replacements.
+_MARKUP = [
+    (re.compile("@"), f"@{_JOINER}"),
+    (re.compile("<"), "‹"),
+    (re.compile(">"), "›"),
+    (re.compile("://"), f":{_JOINER}//"),
+    (re.compile(r"\]\("), f"]{_JOINER}("),
+    (re.compile(r"(?<=\w)\.(?=\w)"), f".{_JOINER}"),
+    (re.compile("([*_~`|])"), rf"{_JOINER}\1{_JOINER}"),
+]
+
+
+def one_line(text: str, limit: int) -> str:
+    """Return the text in one line of at most `limit` characters, without invisible characters."""
+    return truncate(strip_controls(text[: 4 * limit], one_line=True), limit)
+
+
+def to_lines(text: str, limit: int) -> list[str]:
+    """Return the lines of a text of at most `limit` characters, without invisible characters."""
+    found = [one_line(line, limit) for line in truncate(text, limit).splitlines()]
+    return [line for line in found if line]
+
+
+def truncate(text: str, limit: int) -> str:
+    """Shorten the text to `limit` characters, with “…” at the end if something was left out."""
+    if len(text) <= limit:
+        return text
+    return text[: limit - 1].rstrip() + "…"
+
+
+def neutralise_markup(text: str) -> str:
+    """Neutralise mentions, links and markup of chat services."""
+    for pattern, instead in _MARKUP:
+        text = pattern.sub(instead, text)
+    return text.lstrip("#-+/!")

@@ -26,8 +26,7 @@ from tasks_app.models import (
     User,
 )
 from tasks_app.notifications import chat
-from tasks_app.notifications.errors import NotSent
-from tasks_app.notifications.plain_text import one_line
+from tasks_app.notifications.message import NotSent, one_line
 from tasks_app.permissions import Principal, require_maintainer, require_target_owner
 
 #: Completes “Its maintainers …”.

@@ -35,9 +35,7 @@ from tasks_app.models import (
     QuestionKind,
     User,
 )
-from tasks_app.notifications.errors import NotSent
-from tasks_app.notifications.message import Message
-from tasks_app.notifications.plain_text import one_line
+from tasks_app.notifications.message import Message, NotSent, one_line
 from tasks_app.notifications.webhook import exchange
 from tasks_app.permissions import Principal, questions_answerable_by
 

@@ -16,7 +16,7 @@ from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
 from tasks_app.core.allowed_networks import IpAddressRefused, Network, resolve
-from tasks_app.notifications.errors import NotSent
+from tasks_app.notifications.message import NotSent
 
 #: Timeouts of one step and of the whole exchange, because a receiver may answer very slowly.
 STEP_SECONDS = 10.0

@@ -23,7 +23,15 @@ from tasks_app.engine.logs import compaction
 from tasks_app.engine.logs.compaction import compact_due_runs, compact_runs
 from tasks_app.engine.runs.recovery import _runs_since_resumed
 from tasks_app.history.events import blocks
-from tasks_app.history.events.blocks import NewEvent, OpenBlock, append, append_one, make_block
+from tasks_app.history.events.blocks import (
+    FAILURES,
+    NewEvent,
+    OpenBlock,
+    append,
+    append_one,
+    is_failure,
+    make_block,
+)
 from tasks_app.history.events.logs import LogKind, follow_log, render_log
 from tasks_app.history.events.reading import (
     Events,
@@ -32,7 +40,6 @@ from tasks_app.history.events.reading import (
     newest_event_id,
     past_actions,
 )
-from tasks_app.history.events.selection import FAILURES, is_failure
 from tasks_app.models import Event, EventBlock, EventKind, Outcome, Project, Run, Scope, Task
 from tasks_app.operations import rows
 from tasks_app.services.results import accounts_of

@@ -40,8 +40,7 @@ from tasks_app.models import (
 from tasks_app.models.notification import default_subscriptions
 from tasks_app.notifications import delivery, webhook
 from tasks_app.notifications.delivery import deliver, drop_reason
-from tasks_app.notifications.errors import NotSent
-from tasks_app.notifications.message import message_of, step_of
+from tasks_app.notifications.message import NotSent, message_of, step_of
 from tasks_app.notifications.notices import create_notifications
 from tasks_app.notifications.preferences import MAX_ATTEMPTS
 from tasks_app.notifications.targets import try_target

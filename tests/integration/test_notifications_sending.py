@@ -19,8 +19,7 @@ from django.utils import timezone
 from tasks_app.core.errors import BadInput
 from tasks_app.models import EventType, User
 from tasks_app.notifications import chat, mail, webhook
-from tasks_app.notifications.errors import NotSent
-from tasks_app.notifications.message import Message, OpenQuestion
+from tasks_app.notifications.message import Message, NotSent, OpenQuestion
 from tasks_app.notifications.targets import validate_url
 from tests.integration.receivers import Receiver, certificate, mail_server, receiving
 

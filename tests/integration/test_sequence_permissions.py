@@ -16,11 +16,11 @@ from tasks_app.engine.worker_context import WorkerContext
 from tasks_app.models import AuditEntry, Notice, Sequence
 from tasks_app.notifications.notices import create_notifications
 from tasks_app.services import sequences
-from tasks_app.services.openness import more_open
 from tasks_app.services.projects.projects import add_project
 from tasks_app.services.sequences import (
     create_sequence,
     faults_of_new_files,
+    more_open,
     resume_sequence,
     task_waiting_for_permission,
 )

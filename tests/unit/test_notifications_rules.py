@@ -14,7 +14,7 @@ import pytest
 from tasks_app.core.allowed_networks import IpAddressRefused, is_allowed, resolve
 from tasks_app.models import Digest, Preferences, User
 from tasks_app.notifications.chat_child import option_error
-from tasks_app.notifications.plain_text import neutralise_markup, one_line, to_lines
+from tasks_app.notifications.message import neutralise_markup, one_line, to_lines
 from tasks_app.notifications.preferences import MAX_ATTEMPTS, after_quiet_hours, retry_delay, when_due
 from tasks_app.notifications.webhook import signature
 

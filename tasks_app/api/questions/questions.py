@@ -14,6 +14,8 @@ from pydantic import Field
 from tasks_app import permissions
 from tasks_app.api.auth import authenticators, principal_of
 from tasks_app.api.base import (
+    KINDS,
+    ExportFormat,
     Input,
     Name,
     Number,
@@ -21,11 +23,11 @@ from tasks_app.api.base import (
     Problem,
     QuestionId,
     SearchFilters,
+    export_response,
     page_of,
     responses,
     sends,
 )
-from tasks_app.api.exports import KINDS, ExportFormat, export_response
 from tasks_app.api.idempotency import once
 from tasks_app.api.problems import Kind, Refused
 from tasks_app.api.questions.decisions import RememberIn, StanceIn

@@ -26,9 +26,8 @@ from tasks_app.engine.runs.conclude import ask_humans, fail, store_result
 from tasks_app.engine.runs.next_run import cost_before, transcript_of, undelivered
 from tasks_app.engine.runs.run_recorder import RunRecorder
 from tasks_app.engine.stopping import never
-from tasks_app.history.events.blocks import NewEvent
+from tasks_app.history.events.blocks import NewEvent, Selection
 from tasks_app.history.events.reading import Events, has_events
-from tasks_app.history.events.selection import Selection
 from tasks_app.models import EventKind, Outcome, Run, Step, Task, paths
 from tasks_app.sandbox import killed_by
 

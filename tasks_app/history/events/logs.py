@@ -12,9 +12,9 @@ from django.db.models import Q
 from tasks_app.core.amounts import dollars
 from tasks_app.core.phases import ENDED
 from tasks_app.core.text import strip_controls
+from tasks_app.history.events.blocks import Selection
 from tasks_app.history.events.lines import format_event, format_time
 from tasks_app.history.events.reading import Events
-from tasks_app.history.events.selection import Selection
 from tasks_app.models import (
     Event,
     EventKind,

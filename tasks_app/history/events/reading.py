@@ -22,9 +22,8 @@ from django.db.models import Exists, Max, OuterRef, Q, QuerySet, TextField
 from django.db.models.functions import Cast
 from django.utils import timezone
 
-from tasks_app.history.events.blocks import OpenBlock
+from tasks_app.history.events.blocks import EVERYTHING, OpenBlock, Selection, blocks_with, is_failure
 from tasks_app.history.events.lines import question_text, summarise, tool_input
-from tasks_app.history.events.selection import EVERYTHING, Selection, blocks_with, is_failure
 from tasks_app.models import Channel, Event, EventBlock, EventKind, Run, Step
 from tasks_app.prompting.replay import PastAction
 

@@ -15,8 +15,8 @@ from django.db.models.functions import Coalesce
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 
+from tasks_app.history.events.blocks import FAILURES, Selection
 from tasks_app.history.events.reading import Events, events_with, last_event_with, may_be_compacted
-from tasks_app.history.events.selection import FAILURES, Selection
 from tasks_app.models import Event, EventBlock, EventKind, Reason, Run, Task
 from tasks_app.web.access import is_htmx, task_or_404
 from tasks_app.web.rendering.activity import UNSEEN, Entry, entries_of, entry_of
