@@ -131,12 +131,37 @@ class Message:
 
 
 def message_of(delivery: Delivery) -> Message:
-    if delivery.review:
-        return _review_message(delivery, delivery.review)
-    if delivery.publication:
-        return _publication_message(delivery, delivery.publication)
-    if delivery.reply:
-        return _reply_message(delivery, delivery.reply)
+    """Return the message of a delivery, from the rows as they are now."""
+    if review := delivery.review:
+        return _about(
+            delivery,
+            review.task,
+            EventType.REVIEWED,
+            at=review.sent_at or timezone.now(),
+            url=_url_of_diff(review.task),
+            actor=review.author.shown_name,
+            verdict=review.get_verdict_display(),
+        )
+    if publication := delivery.publication:
+        return _about(
+            delivery,
+            publication.task,
+            EventType.NOT_PUBLISHED,
+            at=publication.ended_at or timezone.now(),
+            url=f"{task_url(publication.task_id)}#publishing-title",
+            failure=truncate(publication.fault or publication.answer, _MAX_FAILURE),
+            actor=publication.asked_by,
+        )
+    if reply := delivery.reply:
+        return _about(
+            delivery,
+            reply.thread.task,
+            EventType.REVIEWED,
+            at=reply.at,
+            url=_url_of_diff(reply.thread.task),
+            actor=reply.by,
+            verdict="replied in a review",
+        )
     if delivery.transition is None:
         return _test_message(delivery)
     return _transition_message(delivery, delivery.transition)
@@ -180,42 +205,6 @@ def _about(delivery: Delivery, task: Task, event_type: EventType, **values: Any)
         task_id=task.pk,
         finished_early=event_type == EventType.DONE and task.ended_early,
         **values,
-    )
-
-
-def _review_message(delivery: Delivery, review: Review) -> Message:
-    return _about(
-        delivery,
-        review.task,
-        EventType.REVIEWED,
-        at=review.sent_at or timezone.now(),
-        url=_url_of_diff(review.task),
-        actor=review.author.shown_name,
-        verdict=review.get_verdict_display(),
-    )
-
-
-def _publication_message(delivery: Delivery, publication: Publication) -> Message:
-    return _about(
-        delivery,
-        publication.task,
-        EventType.NOT_PUBLISHED,
-        at=publication.ended_at or timezone.now(),
-        url=f"{task_url(publication.task_id)}#publishing-title",
-        failure=truncate(publication.fault or publication.answer, _MAX_FAILURE),
-        actor=publication.asked_by,
-    )
-
-
-def _reply_message(delivery: Delivery, reply: ThreadComment) -> Message:
-    return _about(
-        delivery,
-        reply.thread.task,
-        EventType.REVIEWED,
-        at=reply.at,
-        url=_url_of_diff(reply.thread.task),
-        actor=reply.by,
-        verdict="replied in a review",
     )
 
 

@@ -18,7 +18,6 @@ from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from tasks_app.forges.connecting import connect
-from tasks_app.forges.fake import FakeForge
 from tasks_app.forges.port import (
     CheckState,
     Forge,
@@ -31,6 +30,7 @@ from tasks_app.forges.port import (
     RemotePullRequest,
 )
 from tests.forges.description import Description, Operation, description
+from tests.forges.fake import FakeForge
 
 TOKEN = "ghp-a-secret/token+of-the-project"
 LOOPBACK = (ip_network("127.0.0.0/8"),)

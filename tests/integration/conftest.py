@@ -17,7 +17,6 @@ from tasks_app import composition
 from tasks_app.agent.claude import ClaudeAgent
 from tasks_app.engine.publishing import pull_requests
 from tasks_app.engine.worker_context import WorkerContext
-from tasks_app.forges.fake import FakeForge
 from tasks_app.git import Repository
 from tasks_app.models import Project, Question, User
 from tasks_app.rehearsal.server import RehearsalServer
@@ -25,6 +24,7 @@ from tasks_app.sandbox import SandboxMode, detect
 from tests import fake_agent, fake_script, machine, shared
 from tests.agents import connection_to, rehearsal
 from tests.factories import ProjectFactory, QuestionFactory
+from tests.forges.fake import FakeForge
 from tests.installation import Installation
 from tests.integration.git_repository import GitRepository
 from tests.results import Result, make_result

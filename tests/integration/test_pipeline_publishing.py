@@ -14,7 +14,6 @@ from tasks_app.config.validation import Report
 from tasks_app.core.phases import Phase
 from tasks_app.engine.publishing import publisher
 from tasks_app.engine.publishing.publisher import ask_for_due, carry_out
-from tasks_app.forges.fake import FakeForge
 from tasks_app.forges.port import ForgeError
 from tasks_app.models import (
     Action,
@@ -44,6 +43,7 @@ from tasks_app.services.reviews.reviews import counted_approvals, send_review
 from tests.browser import signed_in
 from tests.factories import MembershipFactory, ReviewFactory, SequenceFactory, TaskFactory, UserFactory
 from tests.fake_script import End, Turn, say, write
+from tests.forges.fake import FakeForge
 from tests.git_servers import bare_repository, count_pushes, refuse_pushes
 from tests.integration.conftest import Manage
 from tests.integration.git_repository import GitRepository

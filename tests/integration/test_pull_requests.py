@@ -20,7 +20,6 @@ from tasks_app.encryption import Purpose, encrypt
 from tasks_app.engine.publishing import pull_requests as engine
 from tasks_app.engine.publishing.publisher import carry_out
 from tasks_app.engine.publishing.pull_requests import look
-from tasks_app.forges.fake import FakeForge
 from tasks_app.forges.port import (
     CheckState,
     ForgeError,
@@ -77,6 +76,7 @@ from tasks_app.services.tasks import locked
 from tests.addresses import text_of
 from tests.browser import signed_in
 from tests.factories import QuestionFactory, RunFactory, UserFactory
+from tests.forges.fake import FakeForge
 from tests.people import acting
 from tests.results import Result
 

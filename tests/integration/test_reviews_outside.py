@@ -12,7 +12,6 @@ from tasks_app.cli.command import Exit
 from tasks_app.core.phases import Phase
 from tasks_app.engine.publishing import pull_requests as engine
 from tasks_app.engine.publishing.pull_requests import look
-from tasks_app.forges.fake import FakeForge
 from tasks_app.management.commands import review as command
 from tasks_app.models import (
     Channel,
@@ -32,6 +31,7 @@ from tasks_app.services.reviews.reviews import NewThread, counted_approvals, sen
 from tests.api import Script
 from tests.factories import MembershipFactory, RunFactory
 from tests.fake_script import Turn, ask, say, write
+from tests.forges.fake import FakeForge
 from tests.integration.conftest import Manage
 from tests.integration.test_reviews import done as finished
 from tests.people import acting

@@ -130,7 +130,7 @@ def questions_with(questions: QuerySet[Question], query: Query) -> QuerySet[Ques
 def _filter_by_search(rows: QuerySet[Any], query: Query, sqlite: str, postgres: str) -> QuerySet[Any]:
     if not query:
         return rows.none()
-    sql, words = postgres, _tsquery(query)
+    sql, words = postgres, " & ".join(_tsquery_term(term) for term in query.terms)
     if connection.vendor == "sqlite":
         sql, words = sqlite, _fts5_query(query)
     ids = RawSQL(sql, [words] * sql.count("%s"))  # noqa: S611 - user input is a parameter
@@ -146,10 +146,6 @@ def _fts5_query(query: Query) -> str:
 def _fts5_term(term: Term) -> str:
     quoted = f'"{" ".join(term.words)}"'
     return f"{quoted} *" if term.prefix else quoted
-
-
-def _tsquery(query: Query) -> str:
-    return " & ".join(_tsquery_term(term) for term in query.terms)
 
 
 def _tsquery_term(term: Term) -> str:

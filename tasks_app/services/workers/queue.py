@@ -124,7 +124,8 @@ class Queue:
         return LINE.read()
 
     @property
-    def _due(self) -> dict[int, tuple[int, DueTask]]:
+    def due(self) -> dict[int, tuple[int, DueTask]]:
+        """The due tasks by their ids, with their positions."""
         return self._line.due
 
     @cached_property
@@ -134,7 +135,7 @@ class Queue:
     @cached_property
     def _turns(self) -> tuple[set[int], TaskCounts]:
         """The ids of the due tasks that may be worked on now, and the counts with them."""
-        due, left = [task for _, task in self._due.values()], self._counts.copy()
+        due, left = [task for _, task in self.due.values()], self._counts.copy()
         labels = [frozenset(worker.labels) for worker in self._taking]
         return {task.task_id for task in within_limits(due, self._line.used, left, labels)}, left
 
@@ -164,7 +165,7 @@ class Queue:
     def seen_by(self, principal: Principal, *, most: int = MOST) -> list[QueuedTask]:
         """Return the waiting tasks that the principal may see: due ones in line, then the others."""
         waiting = _waiting(tasks_visible_to(principal)).order_by("queued_at", "pk")
-        due = self._due
+        due = self.due
         not_due = (inf, None)  # these follow in the order of the query
         in_order = sorted(waiting.values_list("pk", flat=True), key=lambda pk: due.get(pk, not_due)[0])
         ids = in_order[:most]
@@ -173,17 +174,14 @@ class Queue:
         spent = _spent_budgets(tasks, principal)
         return [self.entry(task, spent.get(task.pk, "")) for task in tasks]
 
-    def has_in_line(self, task: Task) -> bool:
-        return task.pk in self._due
-
     def count_seen_by(self, principal: Principal) -> int:
         return _waiting(tasks_visible_to(principal)).count()
 
     def entry(self, task: Task, spent_budgets: str) -> QueuedTask:
         """Return where the task stands. `spent_budgets` says which ones are spent, if it waits for them."""
-        if task.pk not in self._due:
+        if task.pk not in self.due:
             return QueuedTask(task, None, *_not_due(task, spent_budgets))
-        position, due = self._due[task.pk]
+        position, due = self.due[task.pk]
         waits_for, words = self._what(task, due)
         place = dict(enumerate(_ORDINALS, start=1)).get(position, f"Number {position}")
         return QueuedTask(task, position, waits_for, f"{place} in line: {words}.")
@@ -231,7 +229,7 @@ def queue_sentence(task: Task, viewer: Principal | None = None) -> str:
     if not _waiting(Task.objects.filter(pk=task.pk)).exists():
         return ""
     queue = Queue()
-    if not queue.has_in_line(task) and Task.objects.due().filter(pk=task.pk).exists():
+    if task.pk not in queue.due and Task.objects.due().filter(pk=task.pk).exists():
         LINE.forget()  # it became due since others looked
         queue = Queue()
     return queue.entry(task, _spent_budgets([task], viewer).get(task.pk, "")).sentence

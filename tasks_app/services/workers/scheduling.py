@@ -114,11 +114,6 @@ def _due_task(row: Mapping[str, Any], hosts: KnownHosts) -> DueTask:
     )
 
 
-def next_labels() -> Any:
-    """Return an expression for the labels that the next step of a task needs, as they are stored."""
-    return Coalesce(Subquery(_next_step().values("runs_on")[:1]), Value(""))
-
-
 def _next_step() -> QuerySet[Step]:
     return Step.objects.filter(task=OuterRef("pk")).exclude(phase=Phase.DONE).order_by("position")
 
@@ -126,7 +121,7 @@ def _next_step() -> QuerySet[Step]:
 def _next_needs() -> dict[str, Any]:
     """Return expressions for what a worker must have for a task's next step, as `_labels_in` reads them."""
     return {
-        "runs_on": next_labels(),
+        "runs_on": Coalesce(Subquery(_next_step().values("runs_on")[:1]), Value("")),
         "step_network": Subquery(_next_step().values(network=KT("config__network"))[:1]),
         "setup_network": KT("setup__network"),
     }
@@ -234,8 +229,8 @@ def next_turns(*, without: Collection[int] = (), of: Labels | None = None) -> li
     workers = []
     if of is not None:
         workers.append(of)
-    if any(task.labels for task in due):
-        workers += labels_of_workers()
+    if any(task.labels for task in due):  # busy workers count, too
+        workers += [frozenset(one.labels) for one in WorkerBeat.objects.alive().filter(problem="")]
     return list(within_limits(due, used_by(due), tasks_worked_on(), workers))
 
 
@@ -258,11 +253,6 @@ def turns_of_worker(
 def can_be_taken(labels: Labels, workers: Collection[Labels]) -> bool:
     """Return whether one of the workers has all of these labels."""
     return not labels or any(labels <= has for has in workers)
-
-
-def labels_of_workers() -> list[Labels]:
-    """Return the labels of each worker that takes tasks, busy or not."""
-    return [frozenset(worker.labels) for worker in WorkerBeat.objects.alive().filter(problem="")]
 
 
 class KnownHosts:
