@@ -5,11 +5,13 @@ GitLab calls a pull request a merge request; here all are pull requests.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 from urllib.parse import urlsplit
 
+from tasks_app.core.allowed_networks import Network
 from tasks_app.core.errors import CatHerderError
 
 
@@ -188,3 +190,21 @@ def _host_and_path(url: str) -> tuple[str, str]:
     else:
         return "", ""
     return host.lower(), path.strip("/").removesuffix(".git")
+
+
+def connect(address: ForgeAddress, token: str, *, listed: Iterable[Network] = ()) -> Forge:
+    """Return the repository's forge. Nothing is sent yet.
+
+    The library of an adapter takes a second to import, so it is imported when it is needed.
+    """
+    if address.kind == ForgeKind.GITHUB:
+        from tasks_app.forges.github import GitHub
+
+        return GitHub(address, token, listed=listed)
+    if address.kind == ForgeKind.GITLAB:
+        from tasks_app.forges.gitlab import GitLab
+
+        return GitLab(address, token, listed=listed)
+    from tasks_app.forges.forgejo import Forgejo
+
+    return Forgejo(address, token, listed=listed)

@@ -17,7 +17,6 @@ from ipaddress import ip_network
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from tasks_app.forges.connecting import connect
 from tasks_app.forges.port import (
     CheckState,
     Forge,
@@ -28,6 +27,7 @@ from tasks_app.forges.port import (
     RemoteCheck,
     RemoteComment,
     RemotePullRequest,
+    connect,
 )
 from tests.forges.description import Description, Operation, description
 from tests.forges.fake import FakeForge

@@ -16,7 +16,6 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 from tasks_app.core.allowed_networks import IpAddressRefused
 from tasks_app.forges import http
-from tasks_app.forges.connecting import connect
 from tasks_app.forges.github import AppKey, installation_token
 from tasks_app.forges.port import (
     CheckState,
@@ -26,6 +25,7 @@ from tasks_app.forges.port import (
     ForgeKind,
     NewPullRequest,
     PullRequestState,
+    connect,
 )
 from tests.forges.fake import FakeForge
 from tests.forges.servers import FORK, LOOPBACK, REPOSITORY, TOKEN, ForgeServer, forge_server

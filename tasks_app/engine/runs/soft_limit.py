@@ -27,7 +27,7 @@ from tasks_app.models import (
     Step,
     Task,
 )
-from tasks_app.services.reviews.sending_back import hand_over_waiting
+from tasks_app.services.reviews.reviews import hand_over_waiting
 from tasks_app.services.usage.cost_limits import (
     WAY,
     is_reached,

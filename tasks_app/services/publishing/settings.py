@@ -29,8 +29,7 @@ from django.utils import timezone
 from tasks_app.core.errors import BadInput
 from tasks_app.core.text import storable_text
 from tasks_app.encryption import CannotDecrypt, Purpose, decrypt, encrypt
-from tasks_app.forges.connecting import connect
-from tasks_app.forges.port import Forge, ForgeAddress, ForgeKind, forge_address
+from tasks_app.forges.port import Forge, ForgeAddress, ForgeKind, connect, forge_address
 from tasks_app.forges.webhooks import SECRET_PREFIX, AffectedPullRequests, affected_pull_requests, is_signed
 from tasks_app.git import AUTHOR
 from tasks_app.git.publishing import Credential, HttpsToken, Remote, SshKey
