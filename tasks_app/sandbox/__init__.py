@@ -17,24 +17,3 @@ from tasks_app.sandbox.mounts import UNCHANGED, Placement
 from tasks_app.sandbox.process_environment import clean_env
 from tasks_app.sandbox.run_command import Finished, killed_by, run
 from tasks_app.sandbox.watch import Watch
-
-__all__ = [
-    "FORWARDED_PORT",
-    "TEMPORARY_FILES",
-    "UNCHANGED",
-    "EnforcedLimit",
-    "Finished",
-    "Limits",
-    "Placement",
-    "Sandbox",
-    "SandboxMode",
-    "SandboxedCommand",
-    "Watch",
-    "clean_env",
-    "delegated_cgroup",
-    "detect",
-    "killed_by",
-    "prepare_cgroup",
-    "run",
-    "with_forwarded_port",
-]

@@ -6,5 +6,3 @@ models that the step may use and the dollars that are left.
 
 from tasks_app.agent.proxy.meter import RunLimits, RunMeter
 from tasks_app.agent.proxy.server import ApiKeyProxy
-
-__all__ = ["ApiKeyProxy", "RunLimits", "RunMeter"]

@@ -9,5 +9,3 @@ from tasks_app.config.starter.files import (
     starter_files,
     write_all,
 )
-
-__all__ = ["Choices", "Outcome", "StarterFile", "Written", "settings_text", "starter_files", "write_all"]

@@ -8,17 +8,3 @@ from tasks_app.config.validation.git_state import is_repository
 from tasks_app.config.validation.permission import SETTINGS_FILE, grant_permission
 from tasks_app.config.validation.repository import laid_out, may_ask, validate, validate_commit
 from tasks_app.config.validation.repository_context import RepositoryContext
-
-__all__ = [
-    "SETTINGS_FILE",
-    "Finding",
-    "Report",
-    "RepositoryContext",
-    "Severity",
-    "grant_permission",
-    "is_repository",
-    "laid_out",
-    "may_ask",
-    "validate",
-    "validate_commit",
-]

@@ -2,5 +2,3 @@
 
 from tasks_app.engine.checks.kinds import Check, CheckReport, FileExists, NoCheck, Shell
 from tasks_app.engine.checks.running import run_checks
-
-__all__ = ["Check", "CheckReport", "FileExists", "NoCheck", "Shell", "run_checks"]

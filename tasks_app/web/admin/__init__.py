@@ -15,16 +15,3 @@ from tasks_app.web.admin import (
     tasks,
     workers,
 )
-
-__all__ = [
-    "accounts",
-    "audit",
-    "day_sums",
-    "notifications",
-    "projects",
-    "publications",
-    "questions",
-    "reviews",
-    "tasks",
-    "workers",
-]
