@@ -227,7 +227,7 @@ def test_the_rights_of_who_created_the_task_hold(done: Result, why: str) -> None
         Task.objects.update(created_by=None)
     (publication,) = publish_all()
     assert publication.state == PublicationState.REFUSED and not done.head
-    assert "on behalf of who created the task" in publication.answer
+    assert "author" in publication.answer
     assert publish_all() == [] and task.publications.count() == 1
 
 
