@@ -115,7 +115,7 @@ class SearchFilters(Schema):
     q: Name = Field(
         "", description='Matches all words; `"a phrase"`, `-without`; the last word may be a prefix.'
     )
-    project: Name = Field("", description="Only those of the project with this name.")
+    project: Name = Field("", description="Only rows of the project with this name.")
     since: Day | None = Field(None, alias="from", description="The first day, in UTC, as in 2026-03-01.")
     until: Day | None = Field(None, alias="to", description="The last day, in UTC.")
 

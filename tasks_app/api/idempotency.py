@@ -89,7 +89,7 @@ def once(
         mine.update(status=done.status_code, body=value.model_dump_json())
         return done
 
-    # Ninja would look for the names in the annotations among those of this module.
+    # Ninja would resolve the names in the annotations in this module.
     wrapper.__signature__ = inspect.signature(operation, eval_str=True)  # type: ignore[attr-defined]
     contribute_operation_args(wrapper, "idempotency", KeyHeader, Header(...))  # type: ignore[type-arg]
     return wrapper

@@ -52,7 +52,7 @@ class Forgejo(RestForge):
     def find(self, head: str, base: str) -> RemotePullRequest | None:
         for raw in self._list(f"{self._repo}/pulls", {"state": "open"}):
             with readable(_NAME):
-                # Without a repository, it is that of a fork that was deleted.
+                # Without a repository: its fork was deleted.
                 repository = text((raw["head"].get("repo") or {}).get("full_name"))
                 is_ours = repository.lower() == self._head_repository.lower()
                 if is_ours and (raw["head"]["ref"], raw["base"]["ref"]) == (head, base):

@@ -37,7 +37,7 @@ class DecisionState(models.TextChoices):
     RETIRED = "retired", "retired"
 
 
-#: What lists offer beside the states: those that hold or are proposed, those to review, all.
+#: Choices of lists besides the states: active or proposed, to review, all.
 CURRENT, REVIEW, ALL = "current", "review", "all"
 
 
@@ -80,7 +80,7 @@ class DecisionEventKind(models.TextChoices):
 DECISION_SHOWN_WITH = ("project", "decided_by", "question__task", "replaces", "exception_to")
 #: What counts as a use: the decision made a difference to a task.
 USES = (DecisionEventKind.FOLLOWED, DecisionEventKind.CONFIRMED, DecisionEventKind.APPLIED)
-#: What counts as an override: somebody decided otherwise. That an agent finds it unfit is no decision.
+#: Events that count as an override: somebody decided otherwise. An agent's doubt does not count.
 OVERRIDES = (DecisionEventKind.EXCEPTION, DecisionEventKind.TAKEN_BACK)
 #: By each of these a named human said that the decision is right.
 CONFIRMATIONS = (DecisionEventKind.DECIDED, DecisionEventKind.CONFIRMED)

@@ -19,7 +19,7 @@ from tasks_app.models import Project, Run, Sequence, Task
 from tasks_app.sandbox import UNCHANGED, Placement
 
 _Row = Project | Sequence | Task
-#: The folders of the data directory with those of rows.
+#: The folders of the data directory that contain folders of rows.
 _KINDS: tuple[tuple[str, type[_Row]], ...] = (
     ("repositories", Project),
     ("setup-caches", Project),

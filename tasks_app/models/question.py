@@ -468,7 +468,7 @@ class Question(models.Model):
         return text
 
 
-# What is compared of answered questions, so that similar ones are found.
+# The index by which similar answered questions are found.
 
 
 class IndexedAnswer(models.Model):

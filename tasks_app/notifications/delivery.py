@@ -188,7 +188,7 @@ def _milliseconds_since(started: float) -> int:
 POLL_SECONDS = 2.0
 #: Number of sending threads: one slow receiver must not delay the others.
 MAX_SENDERS = 4
-#: Seconds that a round waits for whoever has moved a task: in this process the task's next agent starts now.
+#: Seconds that a round waits after a transition: in this process the task's next agent starts now.
 STAND_BACK_SECONDS = 0.2
 NOTICES_KEPT = timedelta(days=90)
 DELIVERIES_KEPT = timedelta(days=30)

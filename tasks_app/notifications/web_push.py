@@ -91,8 +91,8 @@ def _record_change(user: User, **changed: PushSubscription) -> None:
 # Approving and denying in a pushed notification: which questions, and the signature that comes with them.
 #
 # A service worker has no CSRF token. The signature stands in for it: it is made for one user and one
-# question, and reaches only a browser of that user, encrypted. It is no login: the user's session is needed
-# as well.
+# question, and reaches only a browser of that user, encrypted. It is not a login: the user's session is
+# needed as well.
 
 
 #: A push service keeps a message for this long while the browser is closed; the signature lasts as long.

@@ -11,8 +11,8 @@ from tasks_app.schemas.base import DateTime, Out, UserOut
 class TokenOut(Out):
     """A personal API token, without its secret."""
 
-    name: str = Field(description="What it is for.")
-    scopes: list[Scope] = Field(description="What it may be used for: read, answer, write, manage.")
+    name: str = Field(description="The name, which says what it is for.")
+    scopes: list[Scope] = Field(description="Permitted uses: read, answer, write, manage.")
     projects: list[str] | None = Field(description="The projects that it is restricted to; null for all.")
     expires_at: DateTime | None = Field(description="When it expires; null for never.")
 

@@ -43,10 +43,10 @@ class TargetOut(Out):
     """A webhook or chat that is notified of a project's tasks. Its URL is secret."""
 
     id: int = Field(validation_alias="pk", description="Its id.")
-    name: str = Field(description="What it is called.")
+    name: str = Field(description="The name.")
     medium: ProjectMedium = Field(description="A webhook or a chat.")
     shown: str = Field(description="The address, as far as it is shown.")
-    event_types: list[TaskEventType] = Field(description="What it is told of.")
+    event_types: list[TaskEventType] = Field(description="The events that are sent to it.")
     active: bool = Field(description="Whether anything is sent there.")
 
 
@@ -61,7 +61,7 @@ class DeliveryOut(Out):
 
     id: int = Field(validation_alias="pk", description="Its id.")
     target: int = Field(validation_alias="target_id", description="The target's id.")
-    event_type: EventType = Field(description="What it tells: an event, or test.")
+    event_type: EventType = Field(description="The event, or test.")
     task: int | None = Field(validation_alias="event.task_id", description="The task's id; null for a test.")
     state: DeliveryState = Field(
         description="waiting, sent, failed (given up) or dropped (not to be sent any more)."
@@ -82,7 +82,7 @@ class PreferencesOut(Out):
     project_selection: ProjectSelection = Field(
         description="Of which projects: `mine` (with a role, or your tasks), `all` that you see, or `chosen`."
     )
-    projects: list[str] = Field(description="Those that are chosen.")
+    projects: list[str] = Field(description="The chosen projects.")
     time_zone: str = Field(description="In which the hours are meant.")
     quiet_from: str | None = Field(description="E-mail and chat wait from then, as in 22:00, …")
     quiet_until: str | None = Field(description="… until then.")

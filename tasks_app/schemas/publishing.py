@@ -91,7 +91,7 @@ class CredentialOut(Out):
     """A stored credential, without its secret, which nobody can read again."""
 
     kind: CredentialKind = Field(
-        description="`token`: user name and token; `ssh_key`: a private key; `github_app`: that of an app."
+        description="`token`: user name and token; `ssh_key`: a private key; `github_app`: an app's key."
     )
     url: str = Field(description="The only repository that it is used for.")
     shown: str = Field(description="The user name, or the fingerprint of the key.")

@@ -47,9 +47,7 @@ class ItemOut(Out):
     question: str = Field(description="The question itself, and its key in `answers`.")
     header: str | None = Field("", description="What it is about, in a word or two.")
     multiSelect: bool | None = Field(False, description="Whether several options may be chosen.")
-    options: list[OptionOut] | None = Field(
-        [], description="None of them must be chosen: a free text is an answer too."
-    )
+    options: list[OptionOut] | None = Field([], description="Options; a free text is an answer, too.")
 
 
 class QuestionOut(Out):

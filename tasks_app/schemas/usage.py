@@ -33,7 +33,7 @@ class Waited(Out):
         description="Waiting for people, for usage limits, and then for a worker.",
     )
     questions: int = Field(description="Questions that were asked.")
-    answered: int = Field(description="Those that were answered, dismissed or decided.")
+    answered: int = Field(description="Questions that were answered, dismissed or decided.")
     median_seconds: Seconds | None = Field(
         validation_alias="median",
         description="How soon half of them were, of the newest 1,000; null if none was.",
@@ -53,14 +53,14 @@ class QuestionsAsked(Out):
     """When agents asked in the period, and what it brought: clarifications, one for each card."""
 
     questions: int = Field(description="Questions that were asked.")
-    before_work: int = Field(description="Those before work.")
-    tasks_before_work: int = Field(description="The tasks of those before work.")
-    late: int = Field(description="Those about the goal, after work had begun.")
-    timings: list[TimingOut] = Field(description="When those of done tasks were asked.")
+    before_work: int = Field(description="Questions before work.")
+    tasks_before_work: int = Field(description="Tasks with questions before work.")
+    late: int = Field(description="Questions about the goal, after work had begun.")
+    timings: list[TimingOut] = Field(description="When questions of done tasks were asked.")
     recommended: int = Field(description="Answered items that recommended an option.")
-    recommended_taken: int = Field(description="Those answered with it.")
+    recommended_taken: int = Field(description="Items that were answered with that option.")
     compared: int = Field(description="Questions that were compared with earlier ones of their project.")
-    asked_before: int = Field(description="Those of which an item had been asked before.")
+    asked_before: int = Field(description="Questions with an item that had been asked before.")
 
 
 class UsageReport(HasUsage):
@@ -151,8 +151,8 @@ class BudgetOut(Out):
 class BudgetsOut(Out):
     """The budgets that limit the task."""
 
-    project: BudgetOut | None = Field(description="That of its project; null without one.")
-    person: BudgetOut | None = Field(description="That of the person who creates it; null without one.")
+    project: BudgetOut | None = Field(description="The project's budget; null without one.")
+    person: BudgetOut | None = Field(description="The creator's budget; null without one.")
 
 
 class HasForecast(Out):

@@ -51,8 +51,8 @@ class QueuedTaskOut(Out):
 class QueueOut(Out):
     """The queue: counts of all projects, and the tasks that you may see."""
 
-    waiting: int = Field(description="How many tasks wait, also those that you may not see.")
-    running: int = Field(description="How many tasks run, also those that you may not see.")
+    waiting: int = Field(description="Number of waiting tasks, including tasks that you may not see.")
+    running: int = Field(description="Number of running tasks, including tasks that you may not see.")
     workers: int = Field(description="How many workers take tasks.")
     slots: int = Field(description="How many tasks they can work on at once.")
     busy: int = Field(description="How many they work on now.")
@@ -82,8 +82,8 @@ class WorkerOut(Out):
     version: str = Field(description="The version of its code.")
     slots: int = Field(description="How many tasks it works on at once, at most.")
     busy: int = Field(description="How many tasks it works on now.")
-    labels: list[str] = Field(description="What it has, as steps ask for it in runsOn.")
-    toolchains: list[str] = Field(description="What it has of those that projects ask for in toolchains.")
+    labels: list[str] = Field(description="Its labels, which steps ask for in runsOn.")
+    toolchains: list[str] = Field(description="Its toolchains, by the names that projects use in toolchains.")
     unsandboxed: str = Field(description="Why its agents have no sandbox; empty if they have one.")
     limits: list[WorkerLimitOut] = Field(
         validation_alias="enforced_limits", description="Limits of each agent and check there."

@@ -84,7 +84,7 @@ def append_one(run: Run, kind: EventKind, payload: dict[str, Any]) -> None:
 # by side because the message mostly repeats the payload, which compression finds only close by.
 
 
-#: A block has at most so many events, and ends with the event that takes it over so many characters.
+#: Maximum events of a block; and the number of characters after which it ends with the current event.
 MOST_EVENTS = 500
 MOST_CHARACTERS = 1_000_000
 _LEVEL = 6

@@ -32,7 +32,7 @@ from tasks_app.prompting.replay import PastAction
 PAGE_SIZE = 100
 #: No run is compacted that ended more recently; the setting counts hours.
 NEVER_COMPACTED_WITHIN = timedelta(minutes=30)
-#: Blocks of which is read at once where they are in the log; their contents are read one by one.
+#: Blocks whose positions in the log are read at once; their contents are read one by one.
 _PLACES_AT_ONCE = 200
 #: Decompressed blocks that a reader keeps.
 _KEPT = 4

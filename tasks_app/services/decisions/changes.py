@@ -94,7 +94,7 @@ def revise(decision: Decision, content: DecisionContent, *, by: Principal) -> De
     """
     require_actor(by, decision.project)
     content = content.checked()
-    # The same files and those that its paths name, as they are now.
+    # The cited files, and the files that the paths name, as they are now.
     cited = [*citations_now(decision), *existing_files(decision.project, content)]
     cites = list({one["path"]: one for one in cited}.values())
     with transaction.atomic():

@@ -398,7 +398,7 @@ class _Records:
             for path, one in self._tree.items()
             if is_record(path) and not one.is_link and one.size <= MAX_BYTES and "\ufffd" not in path
         ]
-        # First those that an export has probably written: an unread one would be written a second time.
+        # Probable exports come first: an export that is not read would be written a second time.
         records.sort(key=lambda one: not _OWN_NAME.search(one.path))
         files = first_files(records, most=_MOST_READ)
         if len(files) < len(records):

@@ -64,7 +64,7 @@ _MARK = "<!-- cat-herder: comment {} -->"
 _MARK_AT_END = re.compile(r"<!-- cat-herder: comment ([1-9][0-9]{0,17}) -->\s*\Z")
 _LONGEST_COMMENT = 60_000
 _LINE_TEXT = 2_000
-#: Results of CI that are stored, first those that failed.
+#: Maximum number of stored results of CI; failed ones come first.
 _MOST_CHECKS = 100
 #: Threads of one pull request that are taken over.
 MOST_THREADS = 500

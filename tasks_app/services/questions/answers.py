@@ -236,7 +236,7 @@ _ACTIONS = {
     (str(QuestionKind.PLAN), Verdict.APPROVED): Action.PLAN_APPROVED,
     (str(QuestionKind.PLAN), Verdict.SENT_BACK): Action.PLAN_SENT_BACK,
 }
-#: What to do with a question of each kind, for the message to those who try something else.
+#: How to settle a question of each kind, for messages about a wrong attempt.
 _EXPECTED = {
     QuestionKind.CLARIFICATION: "a question: answer or dismiss it",
     QuestionKind.APPROVAL: "an approval: approve or deny it",

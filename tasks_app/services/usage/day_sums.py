@@ -120,7 +120,7 @@ OF_TASKS: dict[str, Any] = {
     "paused_seconds": Sum("paused_seconds", filter=_ENDED),
     "last_end": Max("ended_at"),
 }
-#: Aggregates by name, for questions: all, and those that people answered.
+#: Aggregates by name, for questions: all, and questions answered by people.
 OF_ANSWERS: dict[str, Any] = {"asked": Count("pk"), "answered": Count("pk", filter=BY_PEOPLE)}
 
 

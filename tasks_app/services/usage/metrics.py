@@ -37,7 +37,7 @@ from tasks_app.services.usage.day_sums import OF_RUNS, OF_TASKS, SplitDays, spli
 from tasks_app.services.usage.statistics import usage_of
 from tasks_app.services.usage.usage import add_figures, figures_of_days
 
-#: Answers within this time are looked at for how long they took to reach their agent, but no more than MOST.
+#: How long answers take to reach their agent is measured in this time, for at most MOST answers.
 RECENT = timedelta(hours=1)
 MOST = 1_000
 _TOKENS = ("input", "output", "cache_write", "cache_read")

@@ -186,7 +186,7 @@ def _step_pauses(steps: Iterable[Step]) -> tuple[dict[int, float], dict[int, flo
 
 #: Newest done tasks of a project that are looked at.
 LOOKED_AT = 500
-#: With fewer tasks the 90th percentile would be no more than the dearest task.
+#: With fewer tasks the 90th percentile would just be the most expensive task.
 FEWEST = 10
 
 

@@ -40,7 +40,7 @@ from tasks_app.services.usage.statistics import SUMS, usage_by_model
 
 #: The longest period that can be requested.
 MAX_PERIOD = timedelta(days=3660)
-#: The newest answers of a period, of which the median time is taken: medians of days cannot be added up.
+#: The median time is that of this number of newest answers: medians of days cannot be added up.
 MOST_TIMED = 1_000
 _UNFINISHED = [phase for phase in Phase if phase not in ENDED]
 #: A day, or None for the whole period; a name; and what was used.

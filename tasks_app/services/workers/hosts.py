@@ -68,7 +68,7 @@ def tasks_per_person() -> int | None:
 logger = logging.getLogger(__name__)
 
 _LABEL = r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}"
-#: References that one request may set.
+#: Maximum number of references that one request may set.
 _MOST_REFS = 4
 
 
