@@ -44,7 +44,7 @@ class NoticeFilters(Schema):
 def get_me(request: HttpRequest) -> Me:
     """Return your user and the permissions of the token that you use."""
     principal = principal_of(request)
-    return Me.of(principal.user, token=principal.token)
+    return Me.from_row(principal.user, token=principal.token)
 
 
 @router.get("/me/notices", response=responses(NoticePage), auth=authenticators(Scope.READ))
@@ -55,7 +55,7 @@ def list_notices(request: HttpRequest, only: Query[NoticeFilters], paging: Query
         rows = rows.unread()
     rows = rows.select_related("task__project").defer("task__text")
     found, following = page_of(request, rows, paging)
-    return NoticePage(items=[NoticeOut.of(row) for row in found], next=following)
+    return NoticePage(items=[NoticeOut.from_row(row) for row in found], next=following)
 
 
 @router.post("/me/notices/read", response=responses(ReadDone), auth=authenticators(Scope.WRITE))
@@ -72,7 +72,7 @@ def list_tokens(request: HttpRequest, paging: Query[Paging]) -> TokenPage:
     """
     rows = permissions.tokens_visible_to(principal_of(request)).filter(revoked_at=None)
     found, following = page_of(request, rows.prefetch_related("projects"), paging)
-    return TokenPage(items=[TokenListed.of(row) for row in found], next=following)
+    return TokenPage(items=[TokenListed.from_row(row) for row in found], next=following)
 
 
 @router.delete(

@@ -58,7 +58,7 @@ def list_audit(request: HttpRequest, only: Query[AuditQuery], paging: Query[Pagi
     Site admins see all entries, others those of the projects that they maintain.
     """
     rows, following = page_of(request, only.entries(request), paging)
-    return AuditPage(items=[AuditEntryOut.of(row) for row in rows], next=following)
+    return AuditPage(items=[AuditEntryOut.from_row(row) for row in rows], next=following)
 
 
 @router.get(

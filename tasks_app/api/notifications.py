@@ -104,7 +104,7 @@ def list_targets(request: HttpRequest, project: ProjectName, paging: Query[Pagin
     """List the webhooks and chats of a project."""
     rows = Target.objects.filter(project=permissions.project_named_or_404(principal_of(request), project))
     found, following = page_of(request, rows, paging, newest_first=False)
-    return TargetPage(items=[TargetOut.of(row) for row in found], next=following)
+    return TargetPage(items=[TargetOut.from_row(row) for row in found], next=following)
 
 
 @router.post(
@@ -117,7 +117,7 @@ def add_target(request: HttpRequest, project: ProjectName, body: NewTarget) -> S
     """Add a webhook or chat. The secret that signs its messages is returned in this response only."""
     new = actions.NewTarget(body.medium, body.name, body.url, body.event_types)
     made, secret = actions.add_target(_managed(request, project), new, by=principal_of(request))
-    return Status(201, TargetMade.of(made, secret=secret))
+    return Status(201, TargetMade.from_row(made, secret=secret))
 
 
 @router.put(
@@ -133,7 +133,7 @@ def change_target(
     actions.change_target(
         target, name=body.name, event_types=body.event_types, active=body.active, by=principal_of(request)
     )
-    return TargetOut.of(target)
+    return TargetOut.from_row(target)
 
 
 @router.post(
@@ -145,7 +145,7 @@ def renew_secret(request: HttpRequest, project: ProjectName, target_id: TargetId
     """Renew the secret of a webhook. It signs messages from now on and is returned in this response only."""
     target = _target_of(request, project, target_id)
     secret = actions.renew_secret(target, by=principal_of(request))
-    return TargetMade.of(target, secret=secret)
+    return TargetMade.from_row(target, secret=secret)
 
 
 @router.delete(
@@ -167,7 +167,7 @@ def remove_target(request: HttpRequest, project: ProjectName, target_id: TargetI
 def try_target(request: HttpRequest, project: ProjectName, target_id: TargetId) -> DeliveryOut:
     """Send a test. The delivery shows the result later."""
     target = _target_of(request, project, target_id)
-    return DeliveryOut.of(actions.try_target(target, by=principal_of(request)))
+    return DeliveryOut.from_row(actions.try_target(target, by=principal_of(request)))
 
 
 @router.get(
@@ -178,7 +178,7 @@ def list_deliveries(request: HttpRequest, project: ProjectName, paging: Query[Pa
     seen = permissions.project_named_or_404(principal_of(request), project)
     rows = Delivery.objects.filter(target__project=seen).with_events()
     found, following = page_of(request, rows, paging)
-    return DeliveryPage(items=[DeliveryOut.of(row) for row in found], next=following)
+    return DeliveryPage(items=[DeliveryOut.from_row(row) for row in found], next=following)
 
 
 @router.post(
@@ -193,7 +193,7 @@ def send_again(request: HttpRequest, project: ProjectName, delivery_id: Delivery
     delivery = get_object_or_404(related, pk=delivery_id)
     actions.send_again(delivery, by=principal_of(request))
     delivery.refresh_from_db()
-    return DeliveryOut.of(delivery)
+    return DeliveryOut.from_row(delivery)
 
 
 @router.get("/me/preferences", response=responses(PreferencesOut), auth=authenticators(Scope.READ))

@@ -107,7 +107,8 @@ def list_projects(request: HttpRequest, paging: Query[Paging]) -> ProjectPage:
         Membership.objects.filter(user=principal.user, project__in=rows).values_list("project", "role")
     )
     items = [
-        ProjectOut.of(project, role=_role(principal.user, roles.get(project.pk, ""))) for project in rows
+        ProjectOut.from_row(project, role=_role(principal.user, roles.get(project.pk, "")))
+        for project in rows
     ]
     return ProjectPage(items=items, next=following)
 
@@ -120,7 +121,7 @@ def add_project(request: HttpRequest, body: NewProject) -> Status[ProjectOut]:
     """Add a repository as a project. For site admins, because it may be anywhere on the portal's machine."""
     principal = principal_of(request)
     project = actions.add_project_as_admin(body.project, body.source, by=principal)
-    return Status(201, ProjectOut.of(project, role=_role(principal.user, "")))
+    return Status(201, ProjectOut.from_row(project, role=_role(principal.user, "")))
 
 
 @router.get("/projects/{project}", response=responses(ProjectOut, 404), auth=authenticators(Scope.READ))
@@ -129,7 +130,7 @@ def get_project(request: HttpRequest, project: ProjectName) -> ProjectOut:
     principal = principal_of(request)
     found = permissions.project_named_or_404(principal, project)
     membership = found.memberships.filter(user=principal.user).first()
-    return ProjectOut.of(found, role=_role(principal.user, membership.role if membership else ""))
+    return ProjectOut.from_row(found, role=_role(principal.user, membership.role if membership else ""))
 
 
 @router.patch(
@@ -236,7 +237,7 @@ def get_validation(request: HttpRequest, project: ProjectName) -> Validation:
     )
     text = committed_text(repository, commit=commit, path=settings_actions.CONFIG_FILE)
     report = with_publishing(report, found, text)
-    return Validation.of(report, commit=commit)
+    return Validation.from_row(report, commit=commit)
 
 
 def _role(user: User, role: str) -> str:
@@ -347,7 +348,7 @@ def list_members(request: HttpRequest, project: ProjectName, paging: Query[Pagin
     """List the members of a project with their roles. Site admins need no role."""
     rows = permissions.project_named_or_404(principal_of(request), project).memberships.select_related("user")
     found, following = page_of(request, rows, paging, newest_first=False)
-    return MemberPage(items=[MemberOut.of(row.user, role=row.role) for row in found], next=following)
+    return MemberPage(items=[MemberOut.from_row(row.user, role=row.role) for row in found], next=following)
 
 
 @members_router.put(
@@ -360,7 +361,7 @@ def put_member(request: HttpRequest, project: ProjectName, username: Username, b
     found = _managed(request, project)
     user = get_object_or_404(User, username=username)
     membership = member_actions.give_role(found, user, body.role, by=principal_of(request))
-    return MemberOut.of(user, role=membership.role)
+    return MemberOut.from_row(user, role=membership.role)
 
 
 @members_router.delete(
@@ -384,7 +385,7 @@ def list_invitations(request: HttpRequest, project: ProjectName, paging: Query[P
     """List the pending invitations. For maintainers."""
     rows = _managed(request, project).invitations.pending().select_related("invited_by")
     found, following = page_of(request, rows, paging)
-    return InvitationPage(items=[InvitationOut.of(row) for row in found], next=following)
+    return InvitationPage(items=[InvitationOut.from_row(row) for row in found], next=following)
 
 
 @members_router.post(
@@ -448,6 +449,6 @@ def _invitation_made(request: HttpRequest, invitation: Invitation, token: str) -
     """Mail the link, or return it once if the portal sends no e-mail."""
     path = reverse("invitation", args=[token])
     mailed = member_actions.mail_invitation(invitation, absolute_url(path))
-    return InvitationMade.of(
+    return InvitationMade.from_row(
         invitation, mailed=mailed, link=None if mailed else absolute_url_for(request, path)
     )

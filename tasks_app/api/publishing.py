@@ -109,7 +109,7 @@ def publish_task(
     principal = principal_of(request)
     task = permissions.task_or_404(principal, task_id)
     made = publish(task, by=principal, **body.model_dump())
-    return Status(202, PublicationOut.of(made))
+    return Status(202, PublicationOut.from_row(made))
 
 
 @router.get(
@@ -119,7 +119,7 @@ def list_publications(request: HttpRequest, task_id: TaskId, paging: Query[Pagin
     """List the publications of a task, the newest first."""
     rows = permissions.task_or_404(principal_of(request), task_id).publications.select_related("by", "opened")
     found, following = page_of(request, rows, paging)
-    return PublicationPage(items=[PublicationOut.of(row) for row in found], next=following)
+    return PublicationPage(items=[PublicationOut.from_row(row) for row in found], next=following)
 
 
 @router.get(
@@ -127,7 +127,7 @@ def list_publications(request: HttpRequest, task_id: TaskId, paging: Query[Pagin
 )
 def get_publishing(request: HttpRequest, project: ProjectName) -> PublishingOut:
     """Return where and how the results of a project are published."""
-    return PublishingOut.of(permissions.project_named_or_404(principal_of(request), project))
+    return PublishingOut.from_row(permissions.project_named_or_404(principal_of(request), project))
 
 
 @router.patch(
@@ -140,7 +140,7 @@ def change_publishing(request: HttpRequest, project: ProjectName, body: Publishi
     found = permissions.project_named_or_404(principal_of(request), project)
     changes = body.model_dump(exclude={"own_url"})
     actions.change_publishing(found, url=body.own_url, **changes, by=principal_of(request))
-    return PublishingOut.of(found)
+    return PublishingOut.from_row(found)
 
 
 @router.put(
@@ -152,7 +152,7 @@ def store_credential(request: HttpRequest, project: ProjectName, body: Credentia
     """Store the credential for publishing, in place of an earlier one. The secret is never returned."""
     found = permissions.project_named_or_404(principal_of(request), project)
     new = actions.NewCredential(body.kind, body.secret, body.username, body.known_hosts, body.api_token)
-    return CredentialOut.of(actions.store_credential(found, new, by=principal_of(request)))
+    return CredentialOut.from_row(actions.store_credential(found, new, by=principal_of(request)))
 
 
 @router.delete(
@@ -175,7 +175,7 @@ def remove_credential(request: HttpRequest, project: ProjectName) -> Status[None
 def create_forge_webhook(request: HttpRequest, project: ProjectName) -> ForgeWebhookOut:
     """Make the secret of the webhook that the forge calls, in place of an earlier one, and return it once."""
     found = permissions.project_named_or_404(principal_of(request), project)
-    return ForgeWebhookOut.of(found, secret=create_webhook_secret(found, by=principal_of(request)))
+    return ForgeWebhookOut.from_row(found, secret=create_webhook_secret(found, by=principal_of(request)))
 
 
 @router.delete(

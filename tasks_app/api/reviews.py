@@ -78,7 +78,7 @@ def list_reviews(request: HttpRequest, task_id: TaskId) -> Reviews:
 
     Threads that were opened in the pull request follow in `threads`.
     """
-    found = ReviewsOut.of(permissions.task_or_404(principal_of(request), task_id))
+    found = ReviewsOut.from_row(permissions.task_or_404(principal_of(request), task_id))
     return Reviews(items=found.reviews, threads=found.threads)
 
 

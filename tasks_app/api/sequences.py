@@ -73,7 +73,7 @@ def list_sequences(request: HttpRequest, only: Query[SequenceFilters], paging: Q
     """Sequences in the projects that you may see, the newest first."""
     rows, following = page_of(request, _filtered_sequences(request, only), paging)
     metrics = statistics.of_sequences(rows)
-    items = [SequenceOut.of(row, metrics=metrics[row.pk]) for row in rows]
+    items = [SequenceOut.from_row(row, metrics=metrics[row.pk]) for row in rows]
     return SequencePage(items=items, next=following)
 
 
@@ -164,7 +164,7 @@ def publish_sequence(
     """Publish the branch of a sequence: the result of its newest task, which lists the publications."""
     principal = principal_of(request)
     task = actions.task_to_publish(permissions.sequence_or_404(principal, sequence_id))
-    return Status(202, PublicationOut.of(publish(task, by=principal, **body.model_dump())))
+    return Status(202, PublicationOut.from_row(publish(task, by=principal, **body.model_dump())))
 
 
 @router.post(
@@ -211,7 +211,7 @@ def _detail(request: HttpRequest, sequence_id: int) -> SequenceDetail:
     sequence = permissions.sequence_or_404(principal_of(request), sequence_id)
     to_come, trouble = actions.files_to_come(sequence)
     waiting = actions.task_waiting_for_permission(sequence) or actions.NextTask()
-    return SequenceDetail.of(
+    return SequenceDetail.from_row(
         sequence,
         to_come=to_come,
         trouble=trouble,

@@ -165,7 +165,7 @@ def list_tasks(request: HttpRequest, only: Query[TaskFilters], paging: Query[Pag
 
 
 def _created(request: HttpRequest, task: Task, given: Mapping[str, Any] | None = None) -> Status[CreatedTask]:
-    return Status(201, CreatedTask.of(task, text=task.text, **dict(forecast_of(task))))
+    return Status(201, CreatedTask.from_row(task, text=task.text, **dict(forecast_of(task))))
 
 
 @router.post(
@@ -277,7 +277,7 @@ def resume_task(request: HttpRequest, task_id: TaskId) -> TaskDetail:
 def list_steps(request: HttpRequest, task_id: TaskId) -> Steps:
     """List the steps of a task with their runs."""
     steps = permissions.task_or_404(principal_of(request), task_id).steps.prefetch_related("runs")
-    return Steps(items=[StepOut.of(step) for step in steps])
+    return Steps(items=[StepOut.from_row(step) for step in steps])
 
 
 @router.post(
@@ -302,7 +302,7 @@ def list_events(request: HttpRequest, task_id: TaskId, which: Query[EventsAfter]
     events = found[: which.limit]
     last = events[-1].pk if events else which.after
     return EventPage(
-        items=[EventOut.of(event) for event in events],
+        items=[EventOut.from_row(event) for event in events],
         next=url_with(request, after=last),
         more=len(found) > len(events),
     )
@@ -315,7 +315,7 @@ def get_diff(request: HttpRequest, task_id: TaskId, which: Query[StepChoice]) ->
     difference = difference_of(changed)
     if difference is None:
         return Diff(base=changed.base_commit, head=changed.head_commit, diff="", files=[])
-    files = [ChangedFileOut.of(file) for file in difference.files()]
+    files = [ChangedFileOut.from_row(file) for file in difference.files()]
     return Diff(base=difference.base, head=difference.head, diff=difference.diff(), files=files)
 
 
@@ -352,7 +352,7 @@ def _filters(only: TaskFilters) -> HistoryFilters:
 
 
 def _detail(task: Task) -> TaskDetail:
-    return TaskDetail.of(task, text=task.text)
+    return TaskDetail.from_row(task, text=task.text)
 
 
 def _task_or_step(request: HttpRequest, task_id: int, which: StepChoice) -> Task | Step:

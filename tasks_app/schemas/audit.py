@@ -45,4 +45,4 @@ def audit_rows(entries: QuerySet[AuditEntry]) -> Iterator[dict[str, Any]]:
     """Yield the entries as rows of an export, the newest first."""
     for ids in iterate_ids(entries, BATCH_SIZE):
         for entry in rows_in_order(AuditEntry.objects.all(), ids):
-            yield AuditEntryOut.of(entry).model_dump()
+            yield AuditEntryOut.from_row(entry).model_dump()

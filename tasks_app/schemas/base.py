@@ -43,7 +43,7 @@ class Out(BaseModel):
     model_config = ConfigDict(frozen=True, validate_by_name=True, validate_by_alias=False)
 
     @classmethod
-    def of(cls, row: Any, /, **more: Any) -> Self:
+    def from_row(cls, row: Any, /, **more: Any) -> Self:
         """Make a model from a row. `more` has fields that are not read from it."""
         return cls.model_validate({**_read(cls, row, without=more), **more})
 
@@ -134,7 +134,7 @@ class HasTimes(Out):
 def metrics_fields(metrics: Metrics) -> dict[str, Any]:
     """Return the fields of HasMetrics."""
     return {
-        **dict(UsageOut.of(metrics.usage)),
+        **dict(UsageOut.from_row(metrics.usage)),
         "models": metrics.by_model,
         "seconds": metrics.duration.total,
         "working_seconds": metrics.duration.working,

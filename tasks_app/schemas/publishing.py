@@ -147,9 +147,9 @@ class PublishingOut(Out):
     )
 
     @classmethod
-    def of(cls, project: Project, /, **more: Any) -> Self:
+    def from_row(cls, project: Project, /, **more: Any) -> Self:
         address = forge_address_of(project)
-        return super().of(
+        return super().from_row(
             project,
             url=target_of(project),
             forge=address.kind if address else None,

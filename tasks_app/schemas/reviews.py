@@ -70,8 +70,8 @@ def threads_out(task: Task) -> list[ThreadOut]:
 
 def _thread_out(thread: ReviewThread, place: Place | None) -> ThreadOut:
     if place is None:
-        return ThreadOut.of(thread, outdated=True, path_now="", line_now=None)
-    return ThreadOut.of(thread, outdated=False, path_now=place.path, line_now=place.line)
+        return ThreadOut.from_row(thread, outdated=True, path_now="", line_now=None)
+    return ThreadOut.from_row(thread, outdated=False, path_now=place.path, line_now=place.line)
 
 
 class ReviewOut(Out):
@@ -117,13 +117,13 @@ class ReviewsOut(Out):
     threads: list[ThreadOut] = Field(description="The threads that were opened in its pull request.")
 
     @classmethod
-    def of(cls, task: Task, /, **more: Any) -> Self:
+    def from_row(cls, task: Task, /, **more: Any) -> Self:
         threads, approvals = threads_out(task), approvals_of(task)
         rows = task.reviews.sent().with_answers().select_related("author", "task").order_by("number")
-        return super().of(
+        return super().from_row(
             task,
             reviews=[
-                ReviewOut.of(
+                ReviewOut.from_row(
                     review,
                     holds=review in approvals,
                     threads=[thread for thread in threads if thread.review == review.number],
@@ -137,4 +137,4 @@ class ReviewsOut(Out):
 
 def review_out(review: Review) -> ReviewOut:
     """Return a sent review as it stands in the list of its task's reviews."""
-    return next(one for one in ReviewsOut.of(review.task).reviews if one.number == review.number)
+    return next(one for one in ReviewsOut.from_row(review.task).reviews if one.number == review.number)

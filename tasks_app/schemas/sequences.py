@@ -33,9 +33,11 @@ class SequenceOut(HasTimes, HasMetrics):
     )
 
     @classmethod
-    def of(cls, sequence: Sequence, /, *, metrics: Metrics | None = None, **more: Any) -> Self:
+    def from_row(cls, sequence: Sequence, /, *, metrics: Metrics | None = None, **more: Any) -> Self:
         """Make a model; callers with many sequences pass `metrics` to save queries."""
-        return super().of(sequence, **metrics_fields(metrics or statistics.of_sequence(sequence)), **more)
+        return super().from_row(
+            sequence, **metrics_fields(metrics or statistics.of_sequence(sequence)), **more
+        )
 
     @staticmethod
     def resolve_name(sequence: Sequence) -> str:
@@ -49,9 +51,9 @@ class SequenceWithTasks(SequenceOut):
     tasks: list[TaskOut] = Field(description="Its tasks in the order in which they ran.")
 
     @classmethod
-    def of(cls, sequence: Sequence, /, **more: Any) -> Self:
+    def from_row(cls, sequence: Sequence, /, **more: Any) -> Self:
         tasks = TaskOut.of_each(list(sequence.tasks.select_related("project", "created_by").order_by("pk")))
-        return super().of(sequence, fetch=tasks[-1].fetch if tasks else None, tasks=tasks, **more)
+        return super().from_row(sequence, fetch=tasks[-1].fetch if tasks else None, tasks=tasks, **more)
 
 
 class SequenceDetail(SequenceWithTasks):
@@ -74,5 +76,5 @@ def outcome_of(
 ) -> TaskOutcome | SequenceOutcome:
     """Return the output of a command that ran a task or sequence; `forecast` is that of a created task."""
     if isinstance(thing, Task):
-        return TaskOutcome.of(thing, exit_code=exit_code, **(dict(forecast) if forecast else {}))
-    return SequenceOutcome.of(thing, exit_code=exit_code)
+        return TaskOutcome.from_row(thing, exit_code=exit_code, **(dict(forecast) if forecast else {}))
+    return SequenceOutcome.from_row(thing, exit_code=exit_code)

@@ -105,7 +105,7 @@ class TaskOut(HasTimes, HasMetrics):
     )
 
     @classmethod
-    def of(cls, task: Task, /, **more: Any) -> Self:
+    def from_row(cls, task: Task, /, **more: Any) -> Self:
         (made,) = cls.of_each([task], **more)
         return made
 
@@ -118,7 +118,7 @@ class TaskOut(HasTimes, HasMetrics):
         followed = DecisionEvent.objects.followed_by(tasks)
         made = []
         for task in tasks:
-            open_questions = [QuestionOut.of(question) for question in questions.get(task.pk, ())]
+            open_questions = [QuestionOut.from_row(question) for question in questions.get(task.pk, ())]
             facts = {
                 **metrics_fields(metrics[task.pk]),
                 "question": next(iter(open_questions), None),
@@ -126,7 +126,7 @@ class TaskOut(HasTimes, HasMetrics):
                 "pull_request": pull_requests.get(task.pk),
                 "followed_decisions": followed[task.pk],
             }
-            made.append(super().of(task, **facts, **more))
+            made.append(super().from_row(task, **facts, **more))
         return made
 
     @staticmethod
@@ -179,7 +179,7 @@ class HasMessages(Out):
     @staticmethod
     def resolve_messages(task: Task) -> list[MessageOut]:
         return [
-            MessageOut.of(
+            MessageOut.from_row(
                 message,
                 step=account.step.name,
                 changed_files=account.changes.files,

@@ -82,18 +82,18 @@ def usage_report(
 ) -> UsageReport:
     """Return the report of a period."""
     parts = {
-        by: [Part.of(usage, name=name) for name, usage in most_expensive_first(of)]
+        by: [Part.from_row(usage, name=name) for name, usage in most_expensive_first(of)]
         for by, of in spent.parts.items()
     }
-    return UsageReport.of(
+    return UsageReport.from_row(
         period,
-        **dict(UsageOut.of(spent.total)),
+        **dict(UsageOut.from_row(spent.total)),
         before=spent.before,
         models=parts[By.MODEL],
         projects=parts[By.PROJECT],
         people=parts[By.USER],
         days=[
-            DayPart.of(usage, name=name, day=day)
+            DayPart.from_row(usage, name=name, day=day)
             for day, of_day in sorted(spent.by_day.items())
             for name, usage in sorted(of_day.items())
         ],
@@ -164,8 +164,8 @@ class HasForecast(Out):
 
 def forecast_for(project: Project, *, pipeline: str, user: User | None) -> HasForecast:
     """Return what is known of the cost of a task that this person creates in the project."""
-    budgets = BudgetsOut.of(budgets_of(project, user))
-    forecast = ForecastOut.of(forecasts(project).get(pipeline, Forecast()))
+    budgets = BudgetsOut.from_row(budgets_of(project, user))
+    forecast = ForecastOut.from_row(forecasts(project).get(pipeline, Forecast()))
     return HasForecast(forecast=forecast, budgets=budgets)
 
 

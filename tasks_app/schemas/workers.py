@@ -61,7 +61,7 @@ class QueueOut(Out):
     @classmethod
     def seen_by(cls, principal: Principal) -> Self:
         queue = Queue()
-        return cls.of(
+        return cls.from_row(
             queue.slots, waiting=queue.waiting, running=queue.running, items=queue.seen_by(principal)
         )
 

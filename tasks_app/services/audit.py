@@ -34,7 +34,7 @@ class AuditFilters:
     until: date | None = None
 
     @classmethod
-    def of(cls, query: QueryDict) -> Self:
+    def from_query(cls, query: QueryDict) -> Self:
         """Return the filters in a URL's query, without impossible values."""
         texts: dict[str, Any] = {
             name: storable_text(query.get(name, "").replace("\x00", ""))[:_MAX_LENGTH].strip()

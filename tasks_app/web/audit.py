@@ -62,8 +62,8 @@ _MOST_PROJECTS = 200
 @require_GET
 def audit(request: HttpRequest) -> HttpResponse:
     """List the entries, the newest first. HTMX gets only the list."""
-    principal, filters = principal_of(request), AuditFilters.of(request.GET)
-    part = page_of_ids(filters.entries_visible_to(principal), PageCursor.of(request.GET), PER_PAGE)
+    principal, filters = principal_of(request), AuditFilters.from_query(request.GET)
+    part = page_of_ids(filters.entries_visible_to(principal), PageCursor.from_query(request.GET), PER_PAGE)
     related = AuditEntry.objects.select_related("actor")
     context: dict[str, Any] = {
         "filters": filters,
@@ -81,7 +81,7 @@ def audit(request: HttpRequest) -> HttpResponse:
 @require_GET
 def audit_export(request: HttpRequest) -> StreamingHttpResponse:
     """Export all filtered entries as CSV, and record the export."""
-    principal, filters = principal_of(request), AuditFilters.of(request.GET)
+    principal, filters = principal_of(request), AuditFilters.from_query(request.GET)
     searched = truncated_query(request.GET)
     record(Action.EXPORTED, by=principal.user, subject="audit entries", form="csv", filters=searched)
     rows, columns = audit_rows(filters.entries_visible_to(principal)), list(AuditEntryOut.model_fields)

@@ -197,8 +197,8 @@ def test_an_import_of_its_own_export_offers_nothing_but_another_project_takes_al
     other = add_project("other", str(source.path), by=ada)
     found = preview_import(other).decisions
     made = import_decisions(other, [(one, one.found.statement) for one in found], by=acting(ada))
-    assert [DecisionContent.of(one) for one in made] == [
-        DecisionContent.of(one) for one in shop.decisions.order_by("number")
+    assert [DecisionContent.from_decision(one) for one in made] == [
+        DecisionContent.from_decision(one) for one in shop.decisions.order_by("number")
     ]
     assert export(other, ada).task is None, "they lie there as files already"
 

@@ -304,7 +304,7 @@ def test_pages_show_what_prevents_a_task_and_when_it_is_tried_again(
     assert told in " ".join(capsys.readouterr().out.split())
     call_command("status")
     assert f"Task {task.pk}: {told}" in " ".join(capsys.readouterr().out.split())
-    known = TaskOut.of(task)
+    known = TaskOut.from_row(task)
     assert (known.fault, known.retry_at) == ("The disk is full", task.retry_at)
 
 

@@ -427,7 +427,9 @@ def test_no_filter_reads_the_whole_table(project: Project, query: str) -> None:
     """On SQLite; PostgreSQL knows how large a table is, and reads small ones whole."""
     if connection.vendor != "sqlite":
         return
-    tasks = HistoryFilters.of(QueryDict(query)).matching_tasks(acting(UserFactory.create(is_superuser=True)))
+    tasks = HistoryFilters.from_query(QueryDict(query)).matching_tasks(
+        acting(UserFactory.create(is_superuser=True))
+    )
     with CaptureQueriesContext(connection) as asked:
         page_of_ids(tasks, PageCursor(), 40)
     plan = tasks.order_by("-pk").values_list("pk", flat=True)[:41].explain()

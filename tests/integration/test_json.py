@@ -151,7 +151,7 @@ def test_what_commands_print_is_what_their_models_say(manage: Manage, question: 
 
 
 def test_a_value_of_another_type_is_no_task(question: Question) -> None:
-    facts = TaskOut.of(question.task).model_dump(mode="json")
+    facts = TaskOut.from_row(question.task).model_dump(mode="json")
     for name, wrong in {"created_at": "yesterday", "phase": "asleep", "threshold": "high"}.items():
         with pytest.raises(ValueError, match=name):
             TaskOut.model_validate({**facts, name: wrong})

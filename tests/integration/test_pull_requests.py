@@ -663,11 +663,11 @@ def test_a_merged_result_is_shown_as_merged(
 
 
 def test_programs_see_that_a_result_was_merged(opened: PullRequest, forge: FakeForge) -> None:
-    before = TaskOut.of(opened.task).pull_request
+    before = TaskOut.from_row(opened.task).pull_request
     assert before is not None and before.state == "open"
     forge.end(1, PullRequestState.MERGED, by="ann")
     look_now(opened)
-    for found in (TaskOut.of(opened.task), *TaskOut.of_each([opened.task])):
+    for found in (TaskOut.from_row(opened.task), *TaskOut.of_each([opened.task])):
         assert found.pull_request is not None
         assert (found.pull_request.state, found.pull_request.ended_by) == ("merged", "ann")
 

@@ -223,7 +223,7 @@ def test_r3_a_task_without_its_worker_does_not_say_that_it_runs(
     shown_phases = {one.phase_display.label for one in (task, task.steps.get(position=1))}
     assert shown_phases == {"waiting for a worker"}
     assert Queue().running == 0 and Queue().waiting == 1
-    assert TaskOut.of(task).lost_its_worker
+    assert TaskOut.from_row(task).lost_its_worker
     code, out, _ = manage("status", str(task.pk))
     assert code == 0 and "waiting for a worker" in out and "running" not in out
 

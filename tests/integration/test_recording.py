@@ -80,7 +80,9 @@ def test_the_files_of_a_nested_repository_are_published(runner: Runner, then: st
     assert not {"sub/t.tmp", "sub/x.log", "sub"} & published(task)
     assert "+s\n" in diff_of(task)
     assert "Nested repositories (sub/" in told(task)
-    assert any("Nested" in note for note in task.left_out) and TaskOut.of(task).left_out == task.left_out
+    assert (
+        any("Nested" in note for note in task.left_out) and TaskOut.from_row(task).left_out == task.left_out
+    )
 
 
 def test_a_later_step_sees_changes_in_a_nested_repository(runner: Runner) -> None:

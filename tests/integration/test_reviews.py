@@ -170,7 +170,7 @@ def test_v4_an_answered_review_says_so_and_in_which_run(
 
     def states() -> tuple[str, str, str]:
         page = client.get(f"/tasks/{task.pk}/diff/").text
-        return page, manage("review", str(task.pk))[1], ReviewsOut.of(task).reviews[0].agent
+        return page, manage("review", str(task.pk))[1], ReviewsOut.from_row(task).reviews[0].agent
 
     request_changes(task, runner.user, on_line(1, "Crimson?"))
     page, said, state = states()
@@ -178,7 +178,7 @@ def test_v4_an_answered_review_says_so_and_in_which_run(
     assert runner.advance(task).phase == Phase.DONE
     page, said, state = states()
     assert "answered by the agent in run 2" in page and "answered by the agent in run 2" in said
-    assert (state, ReviewsOut.of(task).reviews[0].answered_in) == ("answered", 2)
+    assert (state, ReviewsOut.from_row(task).reviews[0].answered_in) == ("answered", 2)
     assert "the agent has it" not in page + said
 
 

@@ -221,7 +221,7 @@ def test_m6_workers_tell_which_toolchains_they_have(
     (home / ".nvm").rename(home / "away")
     beating = heartbeat.Heartbeat(slots=1, find_labels=tasks.labels_here)
     beating._try_beat()
-    shown = WorkerOut.of(WorkerBeat.objects.get())
+    shown = WorkerOut.from_row(WorkerBeat.objects.get())
     assert (shown.labels, shown.toolchains) == (["gpu"], ["java", "python", "rust"])
 
 

@@ -132,6 +132,6 @@ def test_m6_heartbeats_say_what_the_machine_can_do_and_pages_show_it_in_words(
         monkeypatch.setattr(local_sandbox, "sandbox", partial(replace, sandbox))
         told: Labels = tasks.labels_here()
         assert {label for label in told if not label.startswith("toolchain:")} - {GIT_LFS} == expected
-    shown = WorkerOut.of(WorkerBeatFactory.create(labels=["gpu", GIT_LFS, OFFLINE]))
+    shown = WorkerOut.from_row(WorkerBeatFactory.create(labels=["gpu", GIT_LFS, OFFLINE]))
     assert shown.labels == ["gpu"] and shown.toolchains == []
     assert labels_in_words({"gpu", OFFLINE}) == f"gpu and {NO_NETWORK}"

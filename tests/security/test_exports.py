@@ -45,7 +45,7 @@ def test_a_site_admin_sees_no_further_than_the_token_in_use() -> None:
     admin = acting(UserFactory.create(is_superuser=True))
     made = make_token("one project", [Scope.READ], by=admin, projects=[mine.task.project])
     principal = Principal.of_token(made.token)
-    filters = HistoryFilters.of(QueryDict(""))
+    filters = HistoryFilters.from_query(QueryDict(""))
     assert [task.pk for task in filters.matching_tasks(principal)] == [mine.task_id]
     assert [asked.pk for asked in filters.matching_questions(principal)] == [mine.pk]
     runs = in_visible_projects(Run.objects.all(), principal, "", "step__task__project__in")

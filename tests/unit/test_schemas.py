@@ -40,30 +40,30 @@ def row(**changed: Any) -> SimpleNamespace:
 
 
 def test_a_field_is_an_attribute_a_path_or_what_its_resolver_returns() -> None:
-    facts = Note.of(row()).model_dump()
+    facts = Note.from_row(row()).model_dump()
     by = {"name": "Ann"}
     assert facts == {"id": 7, "project": "shop", "author": "Ann", "by": by, "length": 3, "kept": False}
 
 
 def test_a_path_ends_at_none() -> None:
-    made = Note.of(row(task=None, author=None))
+    made = Note.from_row(row(task=None, author=None))
     assert (made.project, made.by) == (None, None)
 
 
 def test_a_field_with_a_default_is_not_read_and_what_is_given_comes_first() -> None:
-    assert not Note.of(row(kept=True)).kept
-    made = Note.of(SimpleNamespace(pk=7, task=None, by="", author=None), length=9, kept=True)
+    assert not Note.from_row(row(kept=True)).kept
+    made = Note.from_row(SimpleNamespace(pk=7, task=None, by="", author=None), length=9, kept=True)
     assert (made.length, made.kept) == (9, True)
 
 
 def test_rows_in_a_field_become_models_and_models_stay() -> None:
-    made = Note.of(row())
-    assert Notes.of(SimpleNamespace(items=(row(), made))).items == [made, made]
+    made = Note.from_row(row())
+    assert Notes.from_row(SimpleNamespace(items=(row(), made))).items == [made, made]
     assert Notes(items=[made]).items[0] is made
 
 
 def test_a_row_that_lacks_an_attribute_is_refused() -> None:
     with pytest.raises(AttributeError):
-        Note.of(SimpleNamespace(pk=7))
+        Note.from_row(SimpleNamespace(pk=7))
     with pytest.raises(ValidationError):
-        Note.of(row(pk=None))
+        Note.from_row(row(pk=None))

@@ -117,7 +117,7 @@ pipelines:
 
 def test_r5_errors_and_warnings_are_separate_in_json(repository: Repository) -> None:
     repository.write("cat-herder.yaml", "interactionThreshold: 6\nmodel: gpt-4\n")
-    facts = ReportOut.of(repository.report()).model_dump()
+    facts = ReportOut.from_row(repository.report()).model_dump()
     assert facts["ok"] is False
     assert facts["errors"] == [
         {

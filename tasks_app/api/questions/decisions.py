@@ -185,7 +185,7 @@ def list_decisions(
     rows, following = page_of(
         request, found.with_counts().select_related(*DECISION_SHOWN_WITH), paging, newest_first=True
     )
-    return DecisionPage(items=[DecisionOut.of(one) for one in rows], next=following)
+    return DecisionPage(items=[DecisionOut.from_row(one) for one in rows], next=following)
 
 
 @router.post(
@@ -221,7 +221,7 @@ def preview_decision_import(
     found = permissions.project_named_or_404(principal, project)
     permissions.require_actor(principal, found)
     preview = records.preview_import(found, only.path)
-    decisions = [FoundDecisionOut.of(one) for one in preview.decisions]
+    decisions = [FoundDecisionOut.from_row(one) for one in preview.decisions]
     return ImportPreviewOut(decisions=decisions, faults=preview.faults)
 
 
@@ -240,7 +240,7 @@ def import_decisions(request: HttpRequest, project: ProjectName, body: ImportIn)
     chosen = records.select_for_import(records.preview_import(found, body.paths), wanted)
     made = records.import_decisions(found, chosen, by=principal, accept=body.accept)
     rows = found.decisions.filter(pk__in=[one.pk for one in made]).with_counts().order_by("number")
-    decisions = [DecisionOut.of(one) for one in rows.select_related(*DECISION_SHOWN_WITH)]
+    decisions = [DecisionOut.from_row(one) for one in rows.select_related(*DECISION_SHOWN_WITH)]
     return Status(201, ImportedDecisions(decisions=decisions))
 
 
@@ -271,7 +271,7 @@ def export_decisions(request: HttpRequest, project: ProjectName) -> Status[Decis
 )
 def get_decision(request: HttpRequest, project: ProjectName, number: DecisionNumber) -> DecisionWithHistory:
     """Return a decision with everything that happened to it."""
-    return DecisionWithHistory.of(permissions.decision_or_404(principal_of(request), project, number))
+    return DecisionWithHistory.from_row(permissions.decision_or_404(principal_of(request), project, number))
 
 
 @router.post(
@@ -336,4 +336,4 @@ def _changed(
 
 
 def _decision(request: HttpRequest, project: str, number: int) -> DecisionOut:
-    return DecisionOut.of(permissions.decision_or_404(principal_of(request), project, number))
+    return DecisionOut.from_row(permissions.decision_or_404(principal_of(request), project, number))

@@ -136,7 +136,7 @@ def list_questions(request: HttpRequest, only: Query[QuestionFilters], paging: Q
     """List questions in the projects that you may see, the oldest first, with search and filters."""
     newest_first = only.sort == "newest"
     rows, following = page_of(request, _filtered_questions(request, only), paging, newest_first=newest_first)
-    return QuestionPage(items=[QuestionOut.of(question) for question in rows], next=following)
+    return QuestionPage(items=[QuestionOut.from_row(question) for question in rows], next=following)
 
 
 @router.get(
@@ -160,7 +160,7 @@ def export_questions(
 )
 def get_question(request: HttpRequest, question_id: QuestionId) -> QuestionDetailOut:
     """Return a question with its answer, who gave it, and when; an open one with earlier answers."""
-    return QuestionDetailOut.of(permissions.question_or_404(principal_of(request), question_id))
+    return QuestionDetailOut.from_row(permissions.question_or_404(principal_of(request), question_id))
 
 
 @router.post(
@@ -192,7 +192,7 @@ def _as_it_is(request: HttpRequest, task: Task, given: Mapping[str, Any]) -> Sta
     question = permissions.question_or_404(principal_of(request), given["question_id"])
     if question.is_open:
         raise Refused(Kind.KEY_DONE, "This was done and has been taken back. It is not done again.")
-    return Status(200, Answered(question=QuestionOut.of(question), repeated=True))
+    return Status(200, Answered(question=QuestionOut.from_row(question), repeated=True))
 
 
 @router.post(
@@ -260,7 +260,7 @@ def undo_question(request: HttpRequest, question_id: QuestionId) -> Status[Quest
     the agent has the answer, its run is stopped, and the response is the question that is asked anew.
     """
     question = permissions.question_or_404(principal_of(request), question_id)
-    return Status(200, QuestionOut.of(undo_answer(question, by=principal_of(request))))
+    return Status(200, QuestionOut.from_row(undo_answer(question, by=principal_of(request))))
 
 
 def _act_on_open(question: Question, act: Callable[..., question_outcomes.Answered]) -> Status[Answered]:
@@ -269,9 +269,9 @@ def _act_on_open(question: Question, act: Callable[..., question_outcomes.Answer
         done = act(via=Channel.API)
     except NotOpen as error:
         raise Refused(
-            Kind.NOT_OPEN, str(error), question=QuestionOut.of(question).model_dump(mode="json")
+            Kind.NOT_OPEN, str(error), question=QuestionOut.from_row(question).model_dump(mode="json")
         ) from error
-    return Status(200, Answered(question=QuestionOut.of(done.question), repeated=done.repeated))
+    return Status(200, Answered(question=QuestionOut.from_row(done.question), repeated=done.repeated))
 
 
 def _filtered_questions(request: HttpRequest, only: QuestionFilters) -> QuerySet[Question]:

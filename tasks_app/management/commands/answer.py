@@ -115,7 +115,7 @@ examples:
                 raise
             raise BadInput(f"{error.message} For example: D-17=supersede.", where="--decision") from error
         if options["json"]:
-            self.write_json(AnswerOutcome.of(answered.question, repeated=answered.repeated))
+            self.write_json(AnswerOutcome.from_row(answered.question, repeated=answered.repeated))
         else:
             question = answered.question
             again = " (it was already)" if answered.repeated else ""
@@ -131,7 +131,7 @@ examples:
             raise BadInput("Give --undo alone, without an answer.")
         question = undo_answer(question, by=by)
         if options["json"]:
-            self.write_json(AnswerOutcome.of(question, repeated=False))
+            self.write_json(AnswerOutcome.from_row(question, repeated=False))
         else:
             anew = " It was asked anew, and the agent is stopped." if question.reopens_id else ""
             self.stdout.write(f"Question {question.pk} is open{' again' if not anew else ''}.{anew}")

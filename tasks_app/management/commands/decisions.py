@@ -69,13 +69,13 @@ examples:
         found = _decisions(project, options)
         if options["json"]:
             prefetch_related_objects(found, "events__user")
-            self.write_json([DecisionWithHistory.of(one).model_dump(mode="json") for one in found])
+            self.write_json([DecisionWithHistory.from_row(one).model_dump(mode="json") for one in found])
             return Exit.DONE
         if not found:
             none = "No decision to review." if options["review"] else "No decisions yet."
             self.stderr.write("There is no such decision." if options["words"] else none)
             return Exit.DONE
-        self.screen_for(options).table(decisions_table([DecisionOut.of(one) for one in found]))
+        self.screen_for(options).table(decisions_table([DecisionOut.from_row(one) for one in found]))
         return Exit.DONE
 
     def _export(self, project: Project, principal: Principal) -> int:

@@ -80,7 +80,7 @@ examples:
                     files=[
                         FileWritten(file=one.name, outcome=one.outcome, remark=one.remark) for one in written
                     ],
-                    validation=ReportOut.of(report) if report else None,
+                    validation=ReportOut.from_row(report) if report else None,
                 )
             )
             return

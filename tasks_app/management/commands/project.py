@@ -101,7 +101,7 @@ examples:
         user = acting_user_or_none(options["username"])
         project = add_project(options["name"], options["source"], by=user)
         if options["json"]:
-            self.write_json(ProjectListed.of(project))
+            self.write_json(ProjectListed.from_row(project))
             return
         self.stdout.write(
             f"Project “{project.name}” is added: {project.source}, branch {project.branch}.\n"
@@ -111,7 +111,7 @@ examples:
     def _list(self, options: dict[str, Any]) -> None:
         projects = Project.objects.all()
         if options["json"]:
-            self.write_json(ProjectList(projects=[ProjectListed.of(project) for project in projects]))
+            self.write_json(ProjectList(projects=[ProjectListed.from_row(project) for project in projects]))
         elif not projects:
             self.stdout.write("There are no projects yet. Add one: manage.py project add NAME PATH")
         else:
@@ -141,7 +141,7 @@ examples:
         require_actor(principal, project)
         repaired = fetch(project, thorough=True)
         if options["json"]:
-            self.write_json(ProjectFetched.of(project, repaired=repaired))
+            self.write_json(ProjectFetched.from_row(project, repaired=repaired))
             return
         for sentence in repaired:
             self.stdout.write(sentence)
@@ -161,7 +161,7 @@ examples:
 
     def _report_publishing(self, project: Project, options: dict[str, Any]) -> None:
         if options["json"]:
-            self.write_json(PublishingOut.of(project))
+            self.write_json(PublishingOut.from_row(project))
         else:
             self.screen_for(options).table(publishing_table(project))
 
@@ -169,7 +169,7 @@ examples:
         principal, project = self._project(options)
         if not options["yes"]:
             self._confirm(project)
-        removed = ProjectRemoved.of(project)
+        removed = ProjectRemoved.from_row(project)
         remove_project(project, by=principal)
         if options["json"]:
             self.write_json(removed)

@@ -76,7 +76,7 @@ examples:
         )
         _carry_out(publication)
         if options["json"]:
-            self.write_json(PublicationOut.of(publication))
+            self.write_json(PublicationOut.from_row(publication))
         else:
             self._report(publication)
         done = publication.state == PublicationState.PUSHED and not publication.fault

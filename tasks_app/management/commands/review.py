@@ -97,7 +97,7 @@ examples:
         return code
 
     def _show(self, task: Task, options: dict[str, Any]) -> None:
-        found = ReviewsOut.of(task)
+        found = ReviewsOut.from_row(task)
         if options["json"]:
             self.write_json(found)
             return

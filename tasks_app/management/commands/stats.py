@@ -40,8 +40,8 @@ examples:
         parts = dict(most_expensive_first(usage_of_all_time(by)))
         total = sum(parts.values(), Usage())
         if options["json"]:
-            by_name = {name: UsageOut.of(usage) for name, usage in parts.items()}
-            self.write_json(UsageOfAllRuns(by=options["by"], total=UsageOut.of(total), parts=by_name))
+            by_name = {name: UsageOut.from_row(usage) for name, usage in parts.items()}
+            self.write_json(UsageOfAllRuns(by=options["by"], total=UsageOut.from_row(total), parts=by_name))
         else:
             self._print_table(parts, total, by, self.screen_for(options))
         return Exit.DONE

@@ -109,8 +109,8 @@ examples:
         self.write_json(
             Status(
                 tasks=TaskOut.of_each(tasks),
-                sequences=[SequenceOut.of(one, metrics=metrics[one.pk]) for one in sequences],
-                workers=[WorkerOut.of(worker) for worker in WorkerBeat.objects.alive()],
+                sequences=[SequenceOut.from_row(one, metrics=metrics[one.pk]) for one in sequences],
+                workers=[WorkerOut.from_row(worker) for worker in WorkerBeat.objects.alive()],
             )
         )
 
@@ -121,7 +121,7 @@ examples:
     def _print_task(self, task: Task) -> None:
         steps = list(task.steps.prefetch_related("runs"))
         if self._json:
-            self.write_json(TaskWithSteps.of(task, steps=[StepOut.of(step) for step in steps]))
+            self.write_json(TaskWithSteps.from_row(task, steps=[StepOut.from_row(step) for step in steps]))
             return
         say = self._screen.say
         say(f"Task {task.pk} · {task.project.name}/{task.slug} · {task.title}", style="bold")
@@ -137,7 +137,7 @@ examples:
 
     def _print_sequence(self, sequence: Sequence) -> None:
         if self._json:
-            self.write_json(SequenceWithTasks.of(sequence))
+            self.write_json(SequenceWithTasks.from_row(sequence))
             return
         say = self._screen.say
         tasks = list(sequence.tasks.select_related("project").order_by("pk"))

@@ -87,7 +87,7 @@ examples:
     ) -> None:
         files = [SETTINGS_FILE] if fixed else []
         if options["json"]:
-            self.write_json(ReportWithFixes.of(report, mended=files))
+            self.write_json(ReportWithFixes.from_row(report, mended=files))
             return
         screen = self.screen_for(options)
         for name in files:

@@ -269,7 +269,7 @@ def _content(
         remember.review_after,
     )
     if superseded is not None and not remember.makes_decision:  # it holds where the old one did
-        old = DecisionContent.of(superseded)
+        old = DecisionContent.from_decision(superseded)
         content = replace(old, statement=remember.statement, reason=remember.reason)
     try:
         return content.checked()
@@ -345,7 +345,7 @@ class _AnswerRecorder:
         """Return whether the answer agrees with the decision, but in other words or elsewhere."""
         content = self._prepared.content
         same = decision.question_key and decision.question_key == self._prepared.values.get("question_key")
-        return bool(content and same and content != DecisionContent.of(decision))
+        return bool(content and same and content != DecisionContent.from_decision(decision))
 
     def _supersede(self, decision: Decision) -> None:
         if self._made is None and self._prepared.content:
@@ -360,7 +360,7 @@ class _AnswerRecorder:
 
     def _narrow(self, decision: Decision, narrowed: Sequence[str]) -> None:
         content = replace(
-            DecisionContent.of(decision), scope=DecisionScope.PATHS, paths=tuple(narrowed), step=""
+            DecisionContent.from_decision(decision), scope=DecisionScope.PATHS, paths=tuple(narrowed), step=""
         )
         replace_by(
             decision, content, by=self._by, kind=DecisionEventKind.NARROWED, answered=self._question,

@@ -101,7 +101,7 @@ def revise(decision: Decision, content: DecisionContent, *, by: Principal) -> De
         decision = lock_decision(decision)
         if not (decision.is_active or decision.is_proposed):
             raise _not_current(decision)
-        if content == DecisionContent.of(decision):
+        if content == DecisionContent.from_decision(decision):
             raise BadInput("nothing is different", where="statement")
         # A new statement may say something else than the answer, which must not be given in its name.
         answers = decision.answers if content.statement == decision.statement else {}

@@ -161,7 +161,7 @@ class DecisionContent:
     review_after: date | None = None
 
     @classmethod
-    def of(cls, decision: Decision) -> DecisionContent:
+    def from_decision(cls, decision: Decision) -> DecisionContent:
         return cls(
             decision.statement,
             decision.reason,

@@ -45,7 +45,7 @@ class HistoryFilters:
     faults: list[str] = field(default_factory=list, compare=False)
 
     @classmethod
-    def of(cls, query: QueryDict) -> Self:
+    def from_query(cls, query: QueryDict) -> Self:
         faults: list[str] = []
         names = ("project", "person", "pipeline", "model")
         given: dict[str, Any] = {

@@ -235,7 +235,7 @@ class PageCursor:
     oldest_first: bool = False
 
     @classmethod
-    def of(cls, asked: QueryDict) -> PageCursor:
+    def from_query(cls, asked: QueryDict) -> PageCursor:
         after, before = _parse_id(asked.get("after", "")), _parse_id(asked.get("before", ""))
         if after is not None:
             before = None

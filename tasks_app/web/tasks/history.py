@@ -71,9 +71,9 @@ class QuestionResult:
 
 def history(request: HttpRequest) -> HttpResponse:
     """List tasks, or with `?kind=questions` questions. HTMX gets only the list."""
-    principal, filters = principal_of(request), HistoryFilters.of(request.GET)
+    principal, filters = principal_of(request), HistoryFilters.from_query(request.GET)
     kind = QUESTIONS if request.GET.get("kind") == QUESTIONS else TASKS
-    place = PageCursor.of(request.GET)
+    place = PageCursor.from_query(request.GET)
     context = (
         _found_tasks(principal, filters, place) if kind == TASKS else _questions(principal, filters, place)
     )
@@ -88,7 +88,7 @@ def history_export(request: HttpRequest, form: str) -> StreamingHttpResponse:
     """Export all filtered rows as `csv` or `json`, and record the export."""
     if form not in exports.FORMATS:
         raise Http404(f"There is no export as “{form}”.")
-    principal, filters = principal_of(request), HistoryFilters.of(request.GET)
+    principal, filters = principal_of(request), HistoryFilters.from_query(request.GET)
     kind = QUESTIONS if request.GET.get("kind") == QUESTIONS else TASKS
     record(Action.EXPORTED, by=principal.user, subject=kind, form=form, filters=truncated_query(request.GET))
     if kind == QUESTIONS:
