@@ -18,6 +18,7 @@ from tasks_app.models import Channel, Question, Role, User
 from tasks_app.services.tasks import cancel_task
 from tests.browser import signed_in
 from tests.factories import COLUMNS, FILE_NAME, ROUNDING, MembershipFactory, QuestionFactory, UserFactory
+from tests.markup import tidy
 from tests.people import acting
 
 pytestmark = pytest.mark.django_db
@@ -63,15 +64,15 @@ def test_of_two_questions_the_first_answer_does_not_resume_the_agent(
         task=question.task, run=question.run, number=question.number + 1, items=question.items
     )
     task = reverse("task", args=[question.task_id])
-    page = browser.get(task).text
+    page = tidy(browser.get(task).text)
     assert page.count(">Answer</button>") == 2 and "Answer and resume" not in page
     assert "2 questions are open. The task waits for the answers." in page
-    page = send(browser, question, item_0="Half up").text
+    page = tidy(send(browser, question, item_0="Half up").text)
     assert "1 more question before the agent resumes" in page and ", resuming" not in page
-    assert "Answer and resume" in browser.get(reverse("question", args=[other.pk])).text
-    assert f"answered question {question.pk}" in browser.get(task).text
+    assert "Answer and resume" in tidy(browser.get(reverse("question", args=[other.pk])).text)
+    assert f"answered question {question.pk}" in tidy(browser.get(task).text)
     send(browser, other, item_0="Half up")
-    assert ", resuming" in browser.get(reverse("question", args=[question.pk])).text
+    assert ", resuming" in tidy(browser.get(reverse("question", args=[question.pk])).text)
 
 
 def test_a_choice_is_stored_and_the_card_says_who_answered(browser: Client, question: Question) -> None:

@@ -13,6 +13,7 @@ from django.test import Client
 from tasks_app.models import Decision, DecisionState, Question, User
 from tasks_app.services.questions.earlier_answers import question_key
 from tests.factories import ROUNDING, DecisionFactory, QuestionFactory, TaskFactory
+from tests.markup import tidy
 
 pytestmark = pytest.mark.django_db
 
@@ -120,7 +121,7 @@ class TestCard:
         self, client: Client, question: Question
     ) -> None:
         old = decided_before(question)
-        page = client.get(f"/questions/{question.pk}/").content.decode()
+        page = tidy(client.get(f"/questions/{question.pk}/").text)
         labels = re.findall(r'<label><input type="radio" name="stance-.*?</label>', page, re.DOTALL)
         assert len(labels) == 5 and all('<span class="quiet">' in one for one in labels)
         refused = send(client, question, **{"item-0": "Half to even"}).content.decode()

@@ -38,6 +38,7 @@ from tests.factories import MembershipFactory, ProjectFactory, RunFactory, TaskF
 from tests.fake_script import Limit, Turn, ask, say
 from tests.integration.conftest import Manage
 from tests.integration.test_forecast import past
+from tests.markup import tidy
 from tests.runner import TWO_STEPS, Runner, runs, step
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -338,7 +339,7 @@ class TestWhatIsLeft:
     def pages(self, user: User, project: Project) -> list[str]:
         """The form for a new task: the page, and the part of it that follows the choice of a project."""
         client, places = signed_in(user), ("/tasks/new/", "/tasks/new/project/")
-        return [client.get(place, {"project": project.pk}).text for place in places]
+        return [tidy(client.get(place, {"project": project.pk}).text) for place in places]
 
     def test_m8_without_a_budget_nothing_is_said(self, user: User, project: Project) -> None:
         assert not any("Left this month" in page for page in self.pages(user, project))
@@ -380,12 +381,12 @@ class TestWhatIsLeft:
         RunFactory.create(task=task, cost_usd=1.25)
         User.objects.filter(pk=user.pk).update(monthly_budget_usd=20)
         month, client = f"{timezone.now():%B}", signed_in(user)
-        page = client.get("/usage/").text
+        page = tidy(client.get("/usage/").text)
         assert f"Your budget for {month} (UTC): $18.75 of $20.00 left." in page
         other = MembershipFactory.create(project=project).user
         assert "Your budget" not in signed_in(other).get("/usage/").text
         User.objects.filter(pk=user.pk).update(monthly_budget_usd=1)
-        page = client.get("/usage/").text
+        page = tidy(client.get("/usage/").text)
         assert f"Your budget for {month} is spent: $1.25 of $1.00." in page
         assert "No run of your tasks begins until next month, or until a site admin raises it." in page
 

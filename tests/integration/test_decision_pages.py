@@ -17,6 +17,7 @@ from tasks_app.services.projects.projects import add_project
 from tests.browser import signed_in
 from tests.factories import DecisionFactory, MembershipFactory, QuestionFactory, UserFactory
 from tests.integration.git_repository import GitRepository
+from tests.markup import tidy
 from tests.people import acting
 
 pytestmark = pytest.mark.django_db
@@ -45,7 +46,7 @@ def numbers_in(page: str) -> list[int]:
 
 
 def test_an_empty_list_says_how_a_decision_comes_about(browser: Client, project: Project) -> None:
-    assert "When you answer a question, choose how far" in browser.get(decisions(project)).text
+    assert "When you answer a question, choose how far" in tidy(browser.get(decisions(project)).text)
 
 
 def test_d3_a_search_finds_other_forms_of_a_word_and_what_was_asked(
@@ -105,7 +106,7 @@ def test_a_decision_shows_its_question_versions_and_history(
     new = DecisionFactory.create(project=project, replaces=old, reason="Floats **round**.")
     newest = DecisionFactory.create(project=project, replaces=new)
     DecisionEvent.objects.create(decision=new, kind="followed", user=ann, task=question.task, note="As said.")
-    page = browser.get(decisions(project, f"{new.number}/")).text
+    page = tidy(browser.get(decisions(project, f"{new.number}/")).text)
     assert "<strong>round</strong>" in page and "As said." in page and "ann followed it" in page
     versions = page.partition("Versions")[2].partition("</ol>")[0]
     assert numbers_in(versions.replace(' aria-current="page"', "")) == [old.number, new.number, newest.number]

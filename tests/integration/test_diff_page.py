@@ -34,6 +34,7 @@ from tests.addresses import text_of
 from tests.browser import signed_in
 from tests.factories import MembershipFactory, ProjectFactory, RunFactory, TaskFactory, UserFactory
 from tests.integration.git_repository import GitRepository
+from tests.markup import tidy
 
 pytestmark = pytest.mark.django_db
 
@@ -106,7 +107,7 @@ def test_the_tree_lists_every_file_with_its_counts(shop: Shop) -> None:
     shop.source.git("rm", "-q", "shop/gone.py")
     task = shop.task(base, shop.commit(**{"shop/web/pages/a.py": "1\n2\n", "shop/b.py": "1\n"}))
     page = shop.get("task_diff", task)
-    tree = page.text[page.text.index('id="file-tree"') : page.text.index("</aside>")]
+    tree = tidy(page.text[page.text.index('id="file-tree"') : page.text.index("</aside>")])
     rows = re.findall(r'aria-level="(\d)".*?tree-name">([^<]*)<', tree)
     assert rows == [
         ("1", "shop"), ("2", "web/pages"), ("3", "a.py"), ("2", "b.py"), ("2", "gone.py"),
@@ -203,8 +204,8 @@ def test_the_result_shows_type_and_mode(shop: Shop, of_all_types: Task) -> None:
     """V1."""
     Task.objects.filter(pk=of_all_types.pk).update(phase=Phase.DONE)
     page = shop.get("task_result", of_all_types)
-    link, status = r'<a class="machine"[^>]*>([^<]*)</a>', r'(?: <span class="quiet">\w+</span>)?'
-    shown = dict(re.findall(f'{link}{status} <span class="file-note">([^<]*)<', page.text))
+    link, status = r'<a class="machine"[^>]*>([^<]*)</a>', r'(?:<span class="quiet">\w+</span>)?'
+    shown = dict(re.findall(f'{link}{status}<span class="file-note">([^<]*)<', tidy(page.text)))
     expected = {name: note for name, note in NOTES.items() if note}
     assert {name: html.unescape(note) for name, note in shown.items()}.items() <= expected.items()
     assert len(shown) >= 9
@@ -265,7 +266,7 @@ def test_a_hunk_names_its_method_and_shows_more_lines(shop: Shop) -> None:
     text[60] = "        return 1\n"
     task = shop.task(base, shop.commit(**{"code.py": "".join(text)}))
     page = shop.get("task_diff", task)
-    assert re.search(r'dl-hunk">.*?def first\(self\):</span>', page.text)
+    assert re.search(r'dl-hunk">.*?def first\(self\):</span>', tidy(page.text))
     expanding = urls(page, "diff_lines", task)
     assert [re.search(r"part=(\w+)", url)[1] for url in expanding] == [  # type: ignore[index]
         "bottom", "all", "top", "all",
@@ -288,8 +289,8 @@ def test_the_split_view_has_both_sides_and_is_kept(shop: Shop) -> None:
     task = shop.task(base, shop.commit(**{"a.txt": "one\nTWO\nand more\nthree\nfour\n"}))
     assert 'class="dr"' not in shop.get("task_diff", task).text
     split = shop.get("task_diff", task, view="split")
-    rows = re.findall(r'<div class="dr">(.*?</div>)</div>', split.text)
-    assert [re.sub("<[^>]*>", "", row) for row in rows] == [
+    rows = re.findall(r'(?s)<div class="dr">(.*?</div>)\s*</div>', split.text)
+    assert [re.sub("<[^>]*>|\n *", "", row) for row in rows] == [
         "1 one1 one", "2−two2+TWO", "3+and more", "3 three4 three", "4 four5 four",
     ]  # fmt: skip
     assert "dl-empty" in rows[2]
@@ -303,7 +304,8 @@ def test_viewed_ends_with_the_content_and_is_ones_own(shop: Shop) -> None:
     task = shop.task(base, shop.commit(**{"a.txt": "1\n", "b.txt": "other\n"}))
     blobs = dict(
         re.findall(
-            r'name="file" value="([^"]*)".*?name="blob" value="([^"]*)"', shop.get("task_diff", task).text
+            r'name="file" value="([^"]*)".*?name="blob" value="([^"]*)"',
+            tidy(shop.get("task_diff", task).text),
         )
     )
 
@@ -457,7 +459,7 @@ def test_what_others_write_is_reported_without_the_diff(shop: Shop) -> None:
     part = shop.get("diff_threads", task, htmx=True)
     assert "Why 2?" in part.text and "Not sent." not in part.text
     assert f'data-head="{task.head_commit}"' in part.text
-    assert re.search(r'data-file="file-[0-9a-f]{12}" data-side="new" data-line="2"', part.text)
+    assert re.search(r'data-file="file-[0-9a-f]{12}" data-side="new" data-line="2"', tidy(part.text))
     thread = ReviewThread.objects.get(number=1)
     assert thread.state == ThreadState.OPEN
     version = re.search(r'data-version="([^"]*)"', part.text)

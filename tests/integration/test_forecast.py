@@ -21,6 +21,7 @@ from tests.api import Script
 from tests.browser import signed_in
 from tests.factories import MembershipFactory, ProjectFactory, RunFactory, TaskFactory, UserFactory
 from tests.integration.conftest import Manage
+from tests.markup import tidy
 from tests.runner import Runner
 
 pytestmark = pytest.mark.django_db
@@ -70,7 +71,7 @@ def test_the_page_shows_the_figures_beside_each_pipeline_that_has_some(runner: R
     past(project, 7, pipeline="unknown")
     client = signed_in(MembershipFactory.create(project=project).user)
     for address in ("/tasks/new/", "/tasks/new/project/"):
-        page = client.get(address, {"project": project.pk}).text
+        page = tidy(client.get(address, {"project": project.pk}).text)
         assert "10 tasks done: median $5.50 and 5 min 30 s of work, 9 of 10 up to $9.00 and 9 min" in page
         assert page.count('class="forecast"') == 1
 

@@ -26,6 +26,7 @@ from tasks_app.web import counting
 from tasks_app.web.questions import inbox
 from tests.browser import signed_in
 from tests.factories import MembershipFactory, QuestionFactory, UserFactory
+from tests.markup import tidy
 
 pytestmark = pytest.mark.django_db
 
@@ -48,7 +49,7 @@ def look(user: User, **query: Any) -> str:
     client = signed_in(user)
     page = client.get(reverse("inbox"), query)
     assert page.status_code == 200
-    return str(page.text)
+    return tidy(page.text)
 
 
 def listed(page: str) -> int:
@@ -57,7 +58,7 @@ def listed(page: str) -> int:
 
 def triggers(page: str) -> dict[str, str]:
     """What makes each part of the page fetch itself again, by the part's address."""
-    return dict(re.findall(r'hx-get="([^"]*)"[^>]* hx-trigger="([^"]*)"', page))
+    return dict(re.findall(r'hx-get="([^"]*)"[^>]* hx-trigger="([^"]*)"', tidy(page)))
 
 
 def test_numbers_beside_a_question_are_fetched_after_it(admin: User) -> None:

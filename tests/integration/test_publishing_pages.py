@@ -15,6 +15,7 @@ from tasks_app.models import Project, Publication, PublishCredential, PullReques
 from tests.browser import signed_in
 from tests.factories import MembershipFactory, TaskFactory, UserFactory
 from tests.git_servers import ssh_key
+from tests.markup import tidy
 
 pytestmark = pytest.mark.django_db
 
@@ -32,7 +33,7 @@ def browser_of(project: Project, role: Role = Role.MEMBER) -> Client:
 
 
 def page_of(task: Task, role: Role = Role.MEMBER) -> str:
-    return str(browser_of(task.project, role).get(reverse("task", args=[task.pk])).content.decode())
+    return tidy(browser_of(task.project, role).get(reverse("task", args=[task.pk])).text)
 
 
 def publish(task: Task, **given: str) -> Any:
@@ -74,7 +75,7 @@ def test_each_result_of_ci_has_its_own_mark(task: Task) -> None:
         project=task.project, task=task, kind="github", url="x", number=1, base="main", checks=checks,
         next_look_at=timezone.now(),
     )  # fmt: skip
-    shown = re.findall(r'#(\w+)"/></svg>(?:</span>)? (\w+) <span class="quiet">(\w+)<', page_of(task))
+    shown = re.findall(r'#(\w+)"/></svg>(?:</span>)? ?(\w+) <span class="quiet">(\w+)<', page_of(task))
     assert shown == [
         ("check", "unit", "passed"),
         ("cross", "lint", "failed"),

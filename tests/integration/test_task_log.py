@@ -21,6 +21,7 @@ from tasks_app.web.rendering.activity import event_summary
 from tasks_app.web.tasks.log import PAGE
 from tests.browser import signed_in
 from tests.factories import ReviewFactory, RunFactory, TaskFactory, ThreadFactory, UserFactory
+from tests.markup import tidy
 
 pytestmark = pytest.mark.django_db
 
@@ -481,7 +482,7 @@ def test_a_run_that_begins_with_the_result_of_an_earlier_call_has_its_heading(br
     say(run, (EventKind.TOOL_USE, call))
     again = RunFactory.create(step=run.step, number=2, reason="answer")
     (answered,) = say(again, (EventKind.TOOL_RESULT, result))
-    assert part(browser, task).count("run 2, after an answer</li>") == 1
+    assert tidy(part(browser, task)).count("run 2, after an answer</li>") == 1
     lines(again, 1)
-    assert part(browser, task).count("run 2, after an answer</li>") == 1
+    assert tidy(part(browser, task)).count("run 2, after an answer</li>") == 1
     assert "run-start" not in part(browser, task, after=answered)

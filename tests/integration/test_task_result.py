@@ -22,6 +22,7 @@ from tests.browser import signed_in
 from tests.fake_agent import FakeAgent
 from tests.fake_script import Act, End, Turn, ask, plan, say, shell, write
 from tests.integration.conftest import Manage
+from tests.markup import tidy
 from tests.people import acting
 from tests.runner import ONE_STEP, Runner, script
 
@@ -39,7 +40,7 @@ PAINTING = [
 
 
 def page_of(runner: Runner, task: Task) -> str:
-    return str(signed_in(runner.user).get(reverse("task_result", args=[task.pk])).text)
+    return tidy(signed_in(runner.user).get(reverse("task_result", args=[task.pk])).text)
 
 
 def test_a_question_that_is_cut_says_so_and_leads_to_the_whole(runner: Runner) -> None:

@@ -38,7 +38,7 @@
   // Each open tab says it; the tag makes one of it.
   function showBrowserNotification(toast) {
     if (!document.hidden || !("Notification" in window) || Notification.permission !== "granted") return;
-    const body = toast.querySelector(".toast-headline").textContent;
+    const body = toast.querySelector(".toast-headline").textContent.trim();
     const title = toast.querySelector(".toast-place").textContent;
     const address = linkOf(toast).href;
     try {

@@ -157,6 +157,16 @@ class Entry:
         return "" if said == "Answered" else "Skipped" if said == "Dismissed" else said
 
     @property
+    def end_of_run(self) -> str:
+        """The sentence of a result, such as “Run ended after 3 turns.”"""
+        words, turns = ["Run ended"], self.payload.get("num_turns")
+        if turns:
+            words.append(f"after {turns} turn{'' if turns == 1 else 's'}")
+        if self.payload.get("stop_reason") == "tool_deferred":
+            words.append("at a call that waits")
+        return f"{' '.join(words)}."
+
+    @property
     def turned_down(self) -> str:
         """Who refused the call, as in “sent back by Ann”; empty if nobody did."""
         return str(self.payload.get("turned_down", ""))

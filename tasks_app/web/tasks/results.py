@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import quote, urlencode
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
@@ -36,6 +37,12 @@ class ShownChange:
 
     file: ChangedFile
     name: str
+
+    @property
+    def query(self) -> str:
+        """The parameters of its place on the page of changes."""
+        names = {"file": self.file.path, "was": self.file.old_path}
+        return urlencode({key: name for key, name in names.items() if name}, quote_via=quote, safe="")
 
 
 @dataclass(frozen=True)
