@@ -22,8 +22,8 @@ from tasks_app.core.trace_context import log_context, log_for
 from tasks_app.engine.crashpoints import crash_point
 from tasks_app.engine.lease import Lease, keep_renewed, renewer
 from tasks_app.engine.runs.conclude import fail, postpone
+from tasks_app.engine.runs.gates import end_early_if_due
 from tasks_app.engine.runs.recovery import close_crashed_run, close_interrupted_run, recover
-from tasks_app.engine.runs.soft_limit import end_early_if_due
 from tasks_app.engine.runs.steps import work_on
 from tasks_app.engine.stopping import Stopped, StopReason
 from tasks_app.engine.temporary_faults import retry_during_faults, temporary_fault

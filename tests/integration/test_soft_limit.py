@@ -357,7 +357,7 @@ def test_a_worker_that_dies_at_the_question_leaves_one(
 
         task = runner.task([say("Done.")], config=two_steps())
         with monkeypatch.context() as patch:
-            patch.setattr(f"tasks_app.engine.runs.soft_limit.{place}", dies)
+            patch.setattr(f"tasks_app.engine.runs.gates.{place}", dies)
             with pytest.raises(SystemExit):
                 runner.advance(task)
         Task.objects.filter(pk=task.pk).update(lease_expires=timezone.now() - timedelta(seconds=1))

@@ -43,7 +43,7 @@ def judge(run: Run, lease: Lease, context: WorkerContext) -> bool | None:
     """
     if run.checks is None:
         check_work(run, lease, context)
-        # A step that is to be finished early is not repaired: `engine/runs/soft_limit.py` ends it.
+        # A step that is to be finished early is not repaired: `engine/runs/gates.py` ends it.
         finishing = run.step.task.is_finishing_early and bool(must_end_early(run.step.task, run.step))
         if not _passed(run) and not finishing and not may_try_again(run.step, lease, _check_failure(run)):
             return False

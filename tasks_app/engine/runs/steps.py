@@ -35,11 +35,11 @@ from tasks_app.engine.runs.conclude import (
     store_result,
 )
 from tasks_app.engine.runs.decisions import note_followed, said_collector
+from tasks_app.engine.runs.gates import GATES, ask_if_soft_limit_reached, fail_at_cost_limit
 from tasks_app.engine.runs.judging import fail_if_not_done, judge
 from tasks_app.engine.runs.next_run import NextRun, halting_tools, next_run, timeout_of
 from tasks_app.engine.runs.recovery import deaths_without_progress, fail_if_hopeless
 from tasks_app.engine.runs.run_recorder import RunRecorder
-from tasks_app.engine.runs.soft_limit import ask_if_soft_limit_reached, end_early_if_due
 from tasks_app.engine.runs.spool_collector import last_run_of, reply_collector
 from tasks_app.engine.stopping import Stopped, StopReason
 from tasks_app.engine.traces.spans import context_of_run
@@ -53,13 +53,7 @@ from tasks_app.history.transitions import move
 from tasks_app.models import EventKind, Outcome, QuestionKind, Run, Step, Task, paths
 from tasks_app.services.decisions.applying import apply_decisions
 from tasks_app.services.decisions.content import decisions_for, known_decision
-from tasks_app.services.usage.cost_limits import (
-    budgets_of_task,
-    dollars_for_run,
-    must_end_early,
-    next_month,
-    spent_by,
-)
+from tasks_app.services.usage.cost_limits import dollars_for_run, must_end_early
 from tasks_app.services.wait_sentences import SHORTEST_WAIT, reset_words
 from tasks_app.services.workers.hosts import network_of
 
@@ -115,13 +109,7 @@ def _collect_from_last_run(task: Task, lease: Lease) -> None:
 
 def _run_agent(step: Step, lease: Lease, context: WorkerContext) -> bool:
     """Run the agent once. Return whether the step goes on at once afterwards."""
-    if end_early_if_due(step, lease, context):
-        return False
-    if _fail_if_cost_limit_reached(step, lease) or _wait_if_budget_used_up(step, lease):
-        return False
-    if ask_if_soft_limit_reached(step, lease):
-        return False
-    if _fail_if_network_stays(step, lease, context):
+    if any(stops(step, lease, context) for stops in GATES):
         return False
     step.task.refresh_from_db(fields=["threshold"])  # somebody may have changed it during the last run
     planned = next_run(step)
@@ -152,42 +140,6 @@ def _run_opened(run: Run, planned: NextRun, lease: Lease, context: WorkerContext
         return _conclude_stopped(run, stopped, lease, recorder, context)
     crash_point("agent-ended")
     return _conclude(run, result, lease, recorder, context)
-
-
-def _fail_if_cost_limit_reached(step: Step, lease: Lease) -> bool:
-    """Fail the step if its task has reached its cost limit. Return whether it failed."""
-    if step.task.max_cost_usd is None or spent_by(step.task_id) < step.task.max_cost_usd:
-        return False
-    allowed = f"${step.task.max_cost_usd:g}"
-    fail(lease, step, f"The task has cost the {allowed} that its project allows (limits.maxCostUsd).")
-    return True
-
-
-def _wait_if_budget_used_up(step: Step, lease: Lease) -> bool:
-    """Let the task wait if a budget for this month is spent. Return whether it waits."""
-    problem = budgets_of_task(step.task_id).problem()
-    if not problem:
-        return False
-    now = timezone.now()
-    pause(
-        lease, step, Phase.WAITING_FOR_RESET, problem,
-        resets_at=max(next_month(now), now + SHORTEST_WAIT), waits_for_budget=True,
-    )  # fmt: skip
-    return True
-
-
-def _fail_if_network_stays(step: Step, lease: Lease, context: WorkerContext) -> bool:
-    """Fail a step that must not have the network if it cannot be run without. Return whether it failed."""
-    network = network_of(step)
-    if network == "full" or context.sandbox.keeps_network_out:
-        return False
-    why = context.sandbox.reason or context.sandbox.network_reason
-    fail(
-        lease,
-        step,
-        f"This step must run without the network (network: {network}), which is impossible here: {why}",
-    )
-    return True
 
 
 def _open_run(step: Step, planned: NextRun, lease: Lease, context: WorkerContext) -> Run:
@@ -288,13 +240,13 @@ def _conclude(
     if result.ending is Ending.REFUSED:  # the same request would be refused again
         fail(lease, run.step, error)
         return False
-    if result.ending is Ending.BUDGET and ask_if_soft_limit_reached(run.step, lease, ran_out=True):
+    if result.ending is Ending.BUDGET and ask_if_soft_limit_reached(run.step, lease, context, ran_out=True):
         return False
     # The next run has the answer in its prompt, or does not begin before somebody allows more dollars.
     goes_on = result.ending in {Ending.UNDELIVERED, Ending.BUDGET}
     if goes_on or must_end_early(run.step.task, run.step):
         return True
-    return not _fail_if_cost_limit_reached(run.step, lease) and may_try_again(run.step, lease, error)
+    return not fail_at_cost_limit(run.step, lease, context) and may_try_again(run.step, lease, error)
 
 
 def _said_not_done(run: Run) -> bool:

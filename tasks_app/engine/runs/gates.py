@@ -1,13 +1,19 @@
-"""The soft cost limit of a task (M8): asking a human at it, and ending the task early if they decided so."""
+"""What a step must pass before its agent runs: end, money and network (M8).
+
+Each gate stores what it stops the step with, and returns whether it did. The first that stops it is the last
+one that is asked.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from django.utils import timezone
 
 from tasks_app.core.phases import Phase
 from tasks_app.engine.crashpoints import crash_point
 from tasks_app.engine.lease import Lease
-from tasks_app.engine.runs.conclude import fail
+from tasks_app.engine.runs.conclude import fail, pause
 from tasks_app.engine.runs.guard import guard_report
 from tasks_app.engine.runs.judging import check_work
 from tasks_app.engine.worker_context import WorkerContext
@@ -30,14 +36,45 @@ from tasks_app.models import (
 from tasks_app.services.reviews.reviews import hand_over_waiting
 from tasks_app.services.usage.cost_limits import (
     WAY,
+    budgets_of_task,
     is_reached,
     must_end_early,
+    next_month,
     question_at_limit,
     soft_limit_leaves_least,
+    spent_by,
 )
+from tasks_app.services.wait_sentences import SHORTEST_WAIT
+from tasks_app.services.workers.hosts import network_of
+
+Gate = Callable[[Step, Lease, WorkerContext], bool]
 
 
-def ask_if_soft_limit_reached(step: Step, lease: Lease, *, ran_out: bool = False) -> bool:
+def fail_at_cost_limit(step: Step, lease: Lease, context: WorkerContext) -> bool:
+    """Fail the step if its task has reached its cost limit. Return whether it failed."""
+    if step.task.max_cost_usd is None or spent_by(step.task_id) < step.task.max_cost_usd:
+        return False
+    allowed = f"${step.task.max_cost_usd:g}"
+    fail(lease, step, f"The task has cost the {allowed} that its project allows (limits.maxCostUsd).")
+    return True
+
+
+def wait_for_budget(step: Step, lease: Lease, context: WorkerContext) -> bool:
+    """Let the task wait if a budget for this month is spent. Return whether it waits."""
+    problem = budgets_of_task(step.task_id).problem()
+    if not problem:
+        return False
+    now = timezone.now()
+    pause(
+        lease, step, Phase.WAITING_FOR_RESET, problem,
+        resets_at=max(next_month(now), now + SHORTEST_WAIT), waits_for_budget=True,
+    )  # fmt: skip
+    return True
+
+
+def ask_if_soft_limit_reached(
+    step: Step, lease: Lease, context: WorkerContext, *, ran_out: bool = False
+) -> bool:
     """Ask whether the task may go on if it has reached its soft limit. Return whether it waits.
 
     `ran_out` says that its last run was ended for want of dollars: what is left then pays for no request, and
@@ -121,3 +158,24 @@ def _end(task: Task, step: Step, why: str, lease: Lease) -> None:
         task.sequence.refresh_from_db()
         failure = f"The task “{task}” was {REASON}. Resume it, or resume the sequence to go on with the next."
         move_between_tasks(task.sequence, Phase.FAILED, failure=failure)
+
+
+def fail_if_network_stays(step: Step, lease: Lease, context: WorkerContext) -> bool:
+    """Fail a step that must not have the network if it cannot be run without. Return whether it failed."""
+    network = network_of(step)
+    if network == "full" or context.sandbox.keeps_network_out:
+        return False
+    why = context.sandbox.reason or context.sandbox.network_reason
+    needs = f"This step must run without the network (network: {network}), which is impossible here: {why}"
+    fail(lease, step, needs)
+    return True
+
+
+#: In this order.
+GATES: tuple[Gate, ...] = (
+    end_early_if_due,
+    fail_at_cost_limit,
+    wait_for_budget,
+    ask_if_soft_limit_reached,
+    fail_if_network_stays,
+)
