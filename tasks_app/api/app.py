@@ -13,9 +13,11 @@ from ninja.operation import Operation
 
 from tasks_app.api import (
     accounts,
+    decisions,
     notifications,
     projects,
     publishing,
+    questions,
     reviews,
     sequences,
     tasks,
@@ -26,7 +28,6 @@ from tasks_app.api import audit as audit_operations
 from tasks_app.api.auth import origin_of, principal_of
 from tasks_app.api.base import CONTENT
 from tasks_app.api.problems import MEDIA_TYPE, Kind, Refused, explain_errors
-from tasks_app.api.questions import decisions, questions
 from tasks_app.history import audit
 from tasks_app.models import Scope
 

@@ -16,7 +16,7 @@ from tasks_app.api.auth import principal_of
 from tasks_app.history.audit import record, truncated_query
 from tasks_app.models import Action
 from tasks_app.services import exports
-from tasks_app.services.search.filters import HistoryFilters
+from tasks_app.services.history_filters import HistoryFilters
 
 #: The largest id that the databases can store.
 LARGEST = 2**63 - 1

@@ -15,8 +15,8 @@ from tasks_app.api.idempotency import once
 from tasks_app.models import Channel, ReviewVerdict, Scope, Side
 from tasks_app.schemas.reviews import ReviewOut, ReviewsOut, ThreadOut, review_out, threads_out
 from tasks_app.services.publishing import pull_requests
-from tasks_app.services.reviews import threads as threads_service
-from tasks_app.services.reviews.reviews import MOST_THREADS, NewThread, send_review
+from tasks_app.services.review_threads import reply_to, resolve
+from tasks_app.services.reviews import MOST_THREADS, NewThread, send_review
 
 ThreadNumber = Annotated[int, Path(ge=1, le=2**31 - 1, description="The thread's number in its task.")]
 _Line = Annotated[int, Field(ge=1, le=2**31 - 1, strict=True)]
@@ -142,7 +142,7 @@ def reply_to_thread(
 ) -> Status[ThreadOut]:
     """Reply to a thread. It is open again, and goes to the agent with the next request for changes."""
     thread = permissions.thread_or_404(principal_of(request), task_id, number)
-    threads_service.reply_to(thread, body.text, by=principal_of(request))
+    reply_to(thread, body.text, by=principal_of(request))
     return Status(200, _thread_out(request, task_id, number))
 
 
@@ -156,7 +156,7 @@ def resolve_thread(
 ) -> ThreadOut:
     """Resolve a thread, or open it again. Doing it twice changes nothing."""
     thread = permissions.thread_or_404(principal_of(request), task_id, number)
-    threads_service.resolve(thread, by=principal_of(request), reopen=body.reopen)
+    resolve(thread, by=principal_of(request), reopen=body.reopen)
     return _thread_out(request, task_id, number)
 
 

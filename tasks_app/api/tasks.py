@@ -63,7 +63,7 @@ from tasks_app.services.exports import (
     stream_text,
     task_rows,
 )
-from tasks_app.services.search.filters import HistoryFilters
+from tasks_app.services.history_filters import HistoryFilters
 from tasks_app.services.tasks import change_priority, change_threshold
 
 

@@ -33,7 +33,7 @@ from tasks_app.engine.workers.leaving import is_left_to_others, leave_to_other_h
 from tasks_app.engine.workspaces.recording import commit_for_sequence, tidy_repository
 from tasks_app.history.transitions import move
 from tasks_app.models import EarlyEnd, Outcome, Run, Step, Task, paths
-from tasks_app.services.reviews.reviews import hand_over_waiting
+from tasks_app.services.reviews import hand_over_waiting
 from tasks_app.services.sequences import look_for_next, proceed
 from tasks_app.services.usage.cost_limits import end_if_decided
 

@@ -55,7 +55,7 @@ SQLITE = (
     f"WHEN old.words IS NOT new.words BEGIN {OLD_ANSWER}; {NEW_ANSWER}; END",
 )
 
-#: Removed first: PostgreSQL would index a path, URL or version as one word. `services/search/finding.py` has it, too.
+#: Removed first: PostgreSQL would index a path, URL or version as one word. `services/search.py` has it, too.
 PUNCTUATION = r"[\u0001-\u002f\u003a-\u0040\u005b-\u0060\u007b-\u00bf\u00d7\u00f7\u2000-\u206f\u3000-\u303f]+"
 #: Indexed characters of one text: a tsvector may not exceed a megabyte.
 LIMIT = 100_000

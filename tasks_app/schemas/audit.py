@@ -11,7 +11,7 @@ from pydantic import Field
 from tasks_app.models import AuditEntry, Channel
 from tasks_app.schemas.base import DateTime, Json, Out
 from tasks_app.services.exports import BATCH_SIZE
-from tasks_app.services.search.finding import iterate_ids, rows_in_order
+from tasks_app.services.search import iterate_ids, rows_in_order
 
 
 class AuditEntryOut(Out):

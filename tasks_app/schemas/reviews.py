@@ -9,8 +9,8 @@ from pydantic import Field
 
 from tasks_app.models import Review, ReviewThread, ReviewVerdict, Side, Task, ThreadComment, ThreadState
 from tasks_app.schemas.base import DateTime, Out, UserOut
-from tasks_app.services.reviews.reviews import approvals_of
-from tasks_app.services.reviews.threads import Place, places_now
+from tasks_app.services.review_threads import Place, places_now
+from tasks_app.services.reviews import approvals_of
 
 
 class CommentOut(Out):

@@ -20,7 +20,7 @@ from tasks_app.history.audit import record_once_an_hour
 from tasks_app.models import Action, Question, Sequence, Step, Task, User
 from tasks_app.permissions import Principal
 from tasks_app.services.difference import Difference, difference_of
-from tasks_app.services.search.finding import iterate_ids, rows_in_order
+from tasks_app.services.search import iterate_ids, rows_in_order
 from tasks_app.services.usage import statistics
 
 #: Formats of exported rows.

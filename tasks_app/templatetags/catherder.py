@@ -21,7 +21,7 @@ from tasks_app.core.amounts import dollars, duration_in_words
 from tasks_app.core.asked_items import parts_of_question, title_of
 from tasks_app.core.phases import PHASE_DISPLAYS, Phase, PhaseDisplay
 from tasks_app.models import Question, Sequence, Step, Task
-from tasks_app.services.search.finding import TextPart
+from tasks_app.services.search import TextPart
 from tasks_app.web.access import actable_projects
 from tasks_app.web.rendering import words
 from tasks_app.web.rendering.markdown import render_inline, render_markdown

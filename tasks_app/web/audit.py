@@ -20,7 +20,7 @@ from tasks_app.schemas.audit import AuditEntryOut, audit_rows
 from tasks_app.services import exports
 from tasks_app.services.accounts import record_refusal
 from tasks_app.services.audit import AuditFilters
-from tasks_app.services.search.finding import PageCursor, page_of_ids, rows_in_order
+from tasks_app.services.search import PageCursor, page_of_ids, rows_in_order
 from tasks_app.web.access import is_htmx, principal_of
 
 

@@ -20,7 +20,8 @@ from tasks_app import permissions
 from tasks_app.core.errors import BadInput, CatHerderError, IllegalMove, NotAllowed, ResultChanged
 from tasks_app.core.text import in_one_line, visible
 from tasks_app.models import Channel, Review, ReviewThread, ReviewVerdict, Side, Task
-from tasks_app.services.reviews.reviews import (
+from tasks_app.services.review_threads import Place, places_now, reply_to, resolve
+from tasks_app.services.reviews import (
     NewThread,
     add_to_draft,
     approvals_of,
@@ -28,7 +29,6 @@ from tasks_app.services.reviews.reviews import (
     remove_from_draft,
     send_review,
 )
-from tasks_app.services.reviews.threads import Place, places_now, reply_to, resolve
 from tasks_app.web.access import current_user, is_htmx, may_act, principal_of, task_or_404
 from tasks_app.web.rendering.diff import DiffLine, FileDiff
 

@@ -12,7 +12,7 @@ from django.urls import reverse
 from tasks_app.core.text import storable_text
 from tasks_app.models import Decision, Project, Question, Task
 from tasks_app.permissions import Principal
-from tasks_app.services.search.finding import (
+from tasks_app.services.search import (
     FOUND,
     MAX_CHARACTERS,
     find_decisions,

@@ -37,7 +37,7 @@ result = task.pk
 REVIEW = """
 from tasks_app.models import Channel, ReviewVerdict
 from tasks_app.permissions import Principal
-from tasks_app.services.reviews.reviews import NewThread, send_review
+from tasks_app.services.reviews import NewThread, send_review
 task = Task.objects.get(pk={task})
 other, _ = User.objects.get_or_create(username="reviewer", is_superuser=True)
 threads = [NewThread("Why three?", "file00.py", line=2), NewThread("Thirty files?")]

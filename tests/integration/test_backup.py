@@ -67,8 +67,8 @@ result = question.headline
 
 
 FOUND = """
-from tasks_app.services.search.finding import tasks_with
-from tasks_app.services.search.finding import parse_query
+from tasks_app.services.search import tasks_with
+from tasks_app.services.search import parse_query
 result = [task.title for task in tasks_with(Task.objects.all(), parse_query("nothing like it"))]
 """
 NOW = """

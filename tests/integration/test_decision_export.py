@@ -30,7 +30,7 @@ from tasks_app.services.decisions.records import Export, export_decisions, impor
 from tasks_app.services.projects.projects import add_project, fetch
 from tasks_app.services.publishing.publications import publish
 from tasks_app.services.publishing.pull_request_text import pull_request_body
-from tasks_app.services.reviews.reviews import send_review
+from tasks_app.services.reviews import send_review
 from tests.api import Script
 from tests.browser import signed_in
 from tests.factories import MembershipFactory, ProjectFactory, UserFactory

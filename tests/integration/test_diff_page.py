@@ -29,7 +29,7 @@ from tasks_app.models import (
     paths,
 )
 from tasks_app.permissions import Principal
-from tasks_app.services.reviews.reviews import NewThread, add_to_draft, send_review
+from tasks_app.services.reviews import NewThread, add_to_draft, send_review
 from tests.addresses import text_of
 from tests.browser import signed_in
 from tests.factories import MembershipFactory, ProjectFactory, RunFactory, TaskFactory, UserFactory

@@ -23,7 +23,7 @@ from tasks_app.notifications.notices import create_notifications
 from tasks_app.services.bulk import retry_from
 from tasks_app.services.publishing.publications import publication_hindrances
 from tasks_app.services.questions.answers import undo_answer
-from tasks_app.services.reviews.reviews import send_review
+from tasks_app.services.reviews import send_review
 from tasks_app.services.sequences import create_sequence, resume_sequence, start_sequence
 from tasks_app.services.tasks import cancel_task, resume_task
 from tasks_app.services.usage.cost_limits import END, FINISH, dollars_for_run

@@ -17,8 +17,8 @@ from django.utils import timezone
 from tasks_app.core.phases import Phase
 from tasks_app.models import Action, AuditEntry, Project, QuestionState, Role, Run, Task, User
 from tasks_app.services.exports import QUESTION_COLUMNS, TASK_COLUMNS
-from tasks_app.services.search.filters import HistoryFilters
-from tasks_app.services.search.finding import PageCursor, page_of_ids
+from tasks_app.services.history_filters import HistoryFilters
+from tasks_app.services.search import PageCursor, page_of_ids
 from tasks_app.web.tasks import history
 from tests.addresses import text_of
 from tests.browser import signed_in

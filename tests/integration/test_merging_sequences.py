@@ -27,7 +27,7 @@ from tasks_app.models import (
 from tasks_app.services.difference import difference_of
 from tasks_app.services.publishing.publications import missing_approvals, publish
 from tasks_app.services.publishing.pull_requests import let_agent_merge
-from tasks_app.services.reviews.reviews import send_review
+from tasks_app.services.reviews import send_review
 from tasks_app.services.sequences import create_sequence, files_to_come, start_sequence, task_to_publish
 from tests.browser import signed_in
 from tests.crash.test_sweep import bury, dies_at

@@ -45,7 +45,7 @@ from tasks_app.notifications.notices import create_notifications
 from tasks_app.notifications.preferences import MAX_ATTEMPTS
 from tasks_app.notifications.targets import try_target
 from tasks_app.permissions import notices_visible_to
-from tasks_app.services.reviews.threads import AgentReply, reply_to, store_agent_replies
+from tasks_app.services.review_threads import AgentReply, reply_to, store_agent_replies
 from tests.factories import (
     MembershipFactory,
     ProjectFactory,

@@ -39,7 +39,7 @@ from tasks_app.services.publishing.publications import (
     tasks_to_publish,
     with_publishing,
 )
-from tasks_app.services.reviews.reviews import counted_approvals, send_review
+from tasks_app.services.reviews import counted_approvals, send_review
 from tests.browser import signed_in
 from tests.factories import MembershipFactory, ReviewFactory, SequenceFactory, TaskFactory, UserFactory
 from tests.fake_script import End, Turn, say, write

@@ -32,7 +32,7 @@ from tasks_app.services.publishing.publications import (
     publish,
 )
 from tasks_app.services.publishing.settings import change_publishing
-from tasks_app.services.reviews.reviews import send_review
+from tasks_app.services.reviews import send_review
 from tests.factories import MembershipFactory, SequenceFactory, TaskFactory
 from tests.git_servers import bare_repository, count_pushes, refuse_pushes
 from tests.integration.git_repository import GitRepository

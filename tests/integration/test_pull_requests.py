@@ -71,7 +71,7 @@ from tasks_app.services.publishing.settings import (
     remote_of,
 )
 from tasks_app.services.publishing.settings import forge_of as real_forge_of
-from tasks_app.services.reviews.reviews import send_review
+from tasks_app.services.reviews import send_review
 from tasks_app.services.tasks import locked
 from tests.addresses import text_of
 from tests.browser import signed_in

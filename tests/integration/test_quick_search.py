@@ -9,7 +9,7 @@ from django.test.utils import CaptureQueriesContext
 
 from tasks_app.models import Project, User
 from tasks_app.permissions import Principal
-from tasks_app.services.search.finding import FOUND, find_projects, find_questions, find_tasks
+from tasks_app.services.search import FOUND, find_projects, find_questions, find_tasks
 from tests.factories import MembershipFactory, ProjectFactory, QuestionFactory, TaskFactory
 from tests.people import acting
 

@@ -31,7 +31,8 @@ from tasks_app.models import (
     paths,
 )
 from tasks_app.schemas.reviews import ReviewsOut
-from tasks_app.services.reviews.reviews import (
+from tasks_app.services.review_threads import Place, places_now, reply_to, resolve
+from tasks_app.services.reviews import (
     NewThread,
     add_to_draft,
     approvals_of,
@@ -41,7 +42,6 @@ from tasks_app.services.reviews.reviews import (
     remove_from_draft,
     send_review,
 )
-from tasks_app.services.reviews.threads import Place, places_now, reply_to, resolve
 from tasks_app.services.tasks import cancel_task
 from tests.factories import MembershipFactory
 from tests.fake_script import Act, Call, End, Turn, ask, say, shell, write

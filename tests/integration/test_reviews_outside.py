@@ -27,7 +27,7 @@ from tasks_app.models import (
     ThreadState,
     User,
 )
-from tasks_app.services.reviews.reviews import NewThread, counted_approvals, send_review
+from tasks_app.services.reviews import NewThread, counted_approvals, send_review
 from tests.api import Script
 from tests.factories import MembershipFactory, RunFactory
 from tests.fake_script import Turn, ask, say, write

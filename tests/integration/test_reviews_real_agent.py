@@ -9,7 +9,7 @@ import pytest
 from tasks_app.core.phases import Phase
 from tasks_app.models import Channel, Reason, ReviewVerdict, Task, ThreadState, paths
 from tasks_app.services.publishing.pull_requests import let_agent_merge
-from tasks_app.services.reviews.reviews import NewThread, send_review
+from tasks_app.services.reviews import NewThread, send_review
 from tasks_app.services.sequences import create_sequence, start_sequence, task_to_publish
 from tests.integration.git_repository import GitRepository
 from tests.people import acting

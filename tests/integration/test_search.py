@@ -8,7 +8,7 @@ from django.utils import timezone
 
 from tasks_app.models import Project, Question, QuestionState, Task
 from tasks_app.permissions import questions_visible_to, tasks_visible_to
-from tasks_app.services.search.finding import parse_query, questions_with, tasks_with
+from tasks_app.services.search import parse_query, questions_with, tasks_with
 from tests.factories import MembershipFactory, ProjectFactory, QuestionFactory, TaskFactory, UserFactory
 from tests.people import acting
 

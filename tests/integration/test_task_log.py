@@ -16,7 +16,7 @@ from tasks_app.history.events.blocks import NewEvent, append
 from tasks_app.history.events.logs import LogKind, render_log
 from tasks_app.history.events.reading import Events, events_with
 from tasks_app.models import Event, EventKind, ReviewVerdict, Run, Task
-from tasks_app.services.reviews.threads import AgentReply, store_agent_replies
+from tasks_app.services.review_threads import AgentReply, store_agent_replies
 from tasks_app.web.rendering.activity import event_summary
 from tasks_app.web.tasks.log import PAGE
 from tests.browser import signed_in

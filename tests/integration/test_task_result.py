@@ -15,7 +15,7 @@ from tasks_app.services.difference import difference_of
 from tasks_app.services.publishing.pull_request_text import pull_request_body
 from tasks_app.services.questions.answers import Reply, answer_question, decide
 from tasks_app.services.results import accounts_of, building_account_first
-from tasks_app.services.reviews.reviews import send_review
+from tasks_app.services.reviews import send_review
 from tasks_app.services.sequences import create_sequence, start_sequence
 from tests.agents import question
 from tests.browser import signed_in

@@ -18,7 +18,7 @@ from tasks_app.permissions import Principal
 from tasks_app.services import exports
 from tasks_app.services.accounts import make_token
 from tasks_app.services.exports import MAX_PATCHES, csv_lines, download_patch
-from tasks_app.services.search.filters import HistoryFilters
+from tasks_app.services.history_filters import HistoryFilters
 from tasks_app.services.usage.usage import in_visible_projects
 from tests.addresses import text_of
 from tests.browser import signed_in

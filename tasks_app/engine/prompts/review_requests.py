@@ -23,7 +23,7 @@ from tasks_app.prompting.feedback import (
     review_feedback,
 )
 from tasks_app.services.results import accounts_of
-from tasks_app.services.reviews.threads import Place, places_now
+from tasks_app.services.review_threads import Place, places_now
 
 #: Lines around a commented line in the excerpt that the agent reads.
 _AROUND = 3

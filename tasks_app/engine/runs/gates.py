@@ -33,7 +33,7 @@ from tasks_app.models import (
     Step,
     Task,
 )
-from tasks_app.services.reviews.reviews import hand_over_waiting
+from tasks_app.services.reviews import hand_over_waiting
 from tasks_app.services.usage.cost_limits import (
     WAY,
     budgets_of_task,

@@ -9,7 +9,7 @@ from typing import Generic, Protocol, TypeVar
 from tasks_app.agent.spools import Spooled, SpooledReply, spooled_replies
 from tasks_app.engine.lease import Lease
 from tasks_app.models import Run, Task, paths
-from tasks_app.services.reviews.threads import AgentReply, store_agent_replies
+from tasks_app.services.review_threads import AgentReply, store_agent_replies
 
 T = TypeVar("T")
 

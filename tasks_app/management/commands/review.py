@@ -17,8 +17,8 @@ from tasks_app.core.errors import BadInput
 from tasks_app.models import Channel, ReviewThread, ReviewVerdict, Side, Task
 from tasks_app.permissions import Principal, tasks_visible_to
 from tasks_app.schemas.reviews import ReviewOut, ReviewsOut, ThreadOut
-from tasks_app.services.reviews.reviews import NewThread, send_review
-from tasks_app.services.reviews.threads import reply_to, resolve
+from tasks_app.services.review_threads import reply_to, resolve
+from tasks_app.services.reviews import NewThread, send_review
 
 _PLACED = re.compile(r"(?P<path>[^\n:]+):(?P<first>\d+)(?:-(?P<last>\d+))?:\s*(?P<text>.+)", re.DOTALL)
 

@@ -57,7 +57,7 @@ from tasks_app.services.publishing.settings import (
     pull_request_hindrance,
     target_of,
 )
-from tasks_app.services.reviews.reviews import counted_approvals
+from tasks_app.services.reviews import counted_approvals
 from tasks_app.services.tasks import has_successor, locked
 
 _LONGEST_ANSWER = 4000

@@ -55,8 +55,8 @@ from tasks_app.services.difference import base_of
 from tasks_app.services.projects.projects import fetch
 from tasks_app.services.publishing.pull_request_text import harmless
 from tasks_app.services.publishing.settings import pull_requests_url
-from tasks_app.services.reviews.reviews import send_review, why_not_change
-from tasks_app.services.reviews.threads import next_number, set_state
+from tasks_app.services.review_threads import next_number, set_state
+from tasks_app.services.reviews import send_review, why_not_change
 from tasks_app.services.tasks import cancel_locked, locked
 
 #: Ends a comment that the portal posted, with the id of its row: a comment is posted once.

@@ -18,7 +18,7 @@ from tasks_app.core.phases import ANSWERED, Phase
 from tasks_app.models import Task, WorkerBeat
 from tasks_app.models.task import TaskQuerySet
 from tasks_app.permissions import Principal, tasks_visible_to
-from tasks_app.services.search.finding import rows_in_order
+from tasks_app.services.search import rows_in_order
 from tasks_app.services.usage.cost_limits import budgets_of_tasks
 from tasks_app.services.wait_sentences import fault_words
 from tasks_app.services.workers.scheduling import (

@@ -17,7 +17,7 @@ from tasks_app.history.audit import record, truncated_query
 from tasks_app.models import Action, AuditEntry
 from tasks_app.models.audit import SEARCH_FIELDS
 from tasks_app.services.exports import BATCH_SIZE, csv_lines, download
-from tasks_app.services.search.finding import iterate_ids
+from tasks_app.services.search import iterate_ids
 from tasks_app.web.admin.base import ReadOnly, acting_admin
 
 if TYPE_CHECKING:

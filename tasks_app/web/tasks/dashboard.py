@@ -31,7 +31,7 @@ from tasks_app.permissions import (
 )
 from tasks_app.services.accounts import dismiss_first_steps
 from tasks_app.services.bulk import DONE, BulkAction, act_on_tasks
-from tasks_app.services.search.finding import rows_in_order
+from tasks_app.services.search import rows_in_order
 from tasks_app.services.workers.queue import Queue
 from tasks_app.web.access import actable_projects, current_user, is_htmx, principal_of, visible_projects
 from tasks_app.web.counting import CappedPaginator, count_words, counted

@@ -21,7 +21,7 @@ from tasks_app.history.events.logs import LogKind, render_log, render_setup_log
 from tasks_app.models import Task
 from tasks_app.services.difference import has_separate_runs
 from tasks_app.services.exports import download, download_difference, download_patch, record_download
-from tasks_app.services.reviews.reviews import mark_viewed, viewed_key, viewed_keys, why_not_change
+from tasks_app.services.reviews import mark_viewed, viewed_key, viewed_keys, why_not_change
 from tasks_app.web.access import (
     current_user,
     is_htmx,

@@ -9,7 +9,7 @@ from itertools import takewhile, zip_longest
 
 from tasks_app.core.text import in_one_line
 from tasks_app.git import STATUS_WORDS, TEXT_BYTES, ChangedFile, Repository, blob_contents, blob_sizes
-from tasks_app.services.reviews.reviews import viewed_key
+from tasks_app.services.reviews import viewed_key
 from tasks_app.web.rendering.diff import (
     DiffLine,
     FileDiff,

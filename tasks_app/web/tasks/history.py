@@ -17,8 +17,8 @@ from tasks_app.models import Action, Channel, Question, Run, Task
 from tasks_app.permissions import Principal, projects_visible_to, sequences_visible_to
 from tasks_app.services import exports
 from tasks_app.services.exports import QUESTION_COLUMNS, TASK_COLUMNS, question_rows, task_rows
-from tasks_app.services.search.filters import HistoryFilters
-from tasks_app.services.search.finding import (
+from tasks_app.services.history_filters import HistoryFilters
+from tasks_app.services.search import (
     PageCursor,
     PageOfIds,
     Query,

@@ -22,7 +22,7 @@ from tasks_app.services.results import (
     building_account_first,
     checks_of,
 )
-from tasks_app.services.reviews.reviews import approvals_of
+from tasks_app.services.reviews import approvals_of
 from tasks_app.web.access import may_act, principal_of, task_or_404
 from tasks_app.web.rendering.words import headline
 from tasks_app.web.tasks.details import TaskDetails

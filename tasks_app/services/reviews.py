@@ -40,7 +40,7 @@ from tasks_app.permissions import Principal, require_actor
 from tasks_app.services.bulk import reset_step
 from tasks_app.services.difference import base_of, differences_of_step
 from tasks_app.services.questions.question_outcomes import normalise, require_size
-from tasks_app.services.reviews.threads import next_number, places_now
+from tasks_app.services.review_threads import next_number, places_now
 from tasks_app.services.tasks import has_successor, locked
 from tasks_app.services.workers.worker_notifier import notify_on_commit
 

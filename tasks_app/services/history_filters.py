@@ -14,7 +14,7 @@ from tasks_app.core.phases import Phase
 from tasks_app.core.text import storable_text
 from tasks_app.models import Channel, Question, QuestionState, Run, Task
 from tasks_app.permissions import Principal, projects_visible_to
-from tasks_app.services.search.finding import Query, parse_query, questions_with, tasks_with
+from tasks_app.services.search import Query, parse_query, questions_with, tasks_with
 
 #: No name in the database is longer.
 _MAX_NAME = 300

@@ -28,9 +28,9 @@ from tasks_app.api.base import (
     responses,
     sends,
 )
+from tasks_app.api.decisions import RememberIn, StanceIn
 from tasks_app.api.idempotency import once
 from tasks_app.api.problems import Kind, Refused
-from tasks_app.api.questions.decisions import RememberIn, StanceIn
 from tasks_app.core.errors import BadInput, NotOpen
 from tasks_app.models import SHOWN_WITH, Channel, Question, QuestionKind, QuestionState, Scope, Task, Verdict
 from tasks_app.schemas.questions import Answered, QuestionDetailOut, QuestionOut

@@ -1,1 +1,0 @@
-"""Operations on questions and on the decisions that answers become."""
