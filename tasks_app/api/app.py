@@ -22,7 +22,6 @@ from tasks_app.api import (
     sequences,
     tasks,
     usage,
-    workers,
 )
 from tasks_app.api import audit as audit_operations
 from tasks_app.api.auth import origin_of, principal_of
@@ -88,7 +87,6 @@ for router in (
     projects.files_router,
     projects.members_router,
     tasks.router,
-    workers.router,
     reviews.router,
     sequences.router,
     questions.router,

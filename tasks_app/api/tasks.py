@@ -52,6 +52,7 @@ from tasks_app.schemas.tasks import (
     TaskPreview,
 )
 from tasks_app.schemas.usage import forecast_for, forecast_of
+from tasks_app.schemas.workers import QueueOut
 from tasks_app.services import tasks as actions
 from tasks_app.services.bulk import retry_from
 from tasks_app.services.difference import difference_of
@@ -360,3 +361,9 @@ def _task_or_step(request: HttpRequest, task_id: int, which: StepChoice) -> Task
     if which.step:
         return get_object_or_404(task.steps, position=which.step)
     return task
+
+
+@router.get("/queue", response=responses(QueueOut), auth=authenticators(Scope.READ))
+def get_queue(request: HttpRequest) -> QueueOut:
+    """Return the tasks that wait, in the order of their turns, and what each waits for."""
+    return QueueOut.seen_by(principal_of(request))

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from tasks_app.agent.leftover_processes import marked_processes
-from tasks_app.engine.crashpoints import POINTS
 from tasks_app.rehearsal.server import RehearsalServer
 from tests import forkserver
+from tests.crash.points import POINTS
 from tests.crash.stage import ANSWER, PREPARE, Stage
 from tests.forkserver import PATIENCE, REPOSITORY
 from tests.installation import Installation

@@ -13,12 +13,6 @@ from django.utils import timezone
 
 from tasks_app.config.repository_settings import PublishConfig, publish_to_json
 from tasks_app.core.phases import Phase
-from tasks_app.engine.crashpoints import (
-    PIPELINE_PUBLISHING_POINTS,
-    PUBLISHING_POINTS,
-    PULL_REQUEST_POINTS,
-    REPLY_POINTS,
-)
 from tasks_app.engine.publishing.publisher import ask_for_due, carry_out
 from tasks_app.engine.publishing.pull_requests import look
 from tasks_app.forges.port import ForgeKind
@@ -33,6 +27,12 @@ from tasks_app.models import (
     ThreadComment,
 )
 from tasks_app.services.publishing.publications import publish, tasks_to_publish
+from tests.crash.points import (
+    PIPELINE_PUBLISHING_POINTS,
+    PUBLISHING_POINTS,
+    PULL_REQUEST_POINTS,
+    REPLY_POINTS,
+)
 from tests.crash.test_sweep import dies_at
 from tests.factories import RunFactory
 from tests.forges.servers import forge_server

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from tasks_app.core.phases import Phase
-from tasks_app.engine.crashpoints import SOFT_LIMIT_POINTS
 from tasks_app.models import Question, Task, Transition
 from tasks_app.services.usage.cost_limits import END, FINISH
+from tests.crash.points import SOFT_LIMIT_POINTS
 from tests.crash.test_sweep import bury, dies_at
 from tests.fake_script import Turn, ask, say
 from tests.runner import Runner, runs

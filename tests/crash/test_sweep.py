@@ -18,8 +18,8 @@ from django.utils import timezone
 
 from tasks_app.core.phases import Phase
 from tasks_app.engine import crashpoints
-from tasks_app.engine.crashpoints import POINTS
 from tasks_app.models import Change, Event, Outcome, Question, SessionEntry, Task, Transition
+from tests.crash.points import POINTS
 from tests.fake_script import Turn, ask, say, write
 from tests.runner import Runner, diff_of, file_in, runs
 

@@ -13,7 +13,6 @@ from django.urls import reverse
 
 from tasks_app.agent.leftover_processes import marked_processes
 from tasks_app.core.phases import Phase
-from tasks_app.engine.crashpoints import SETUP_POINTS
 from tasks_app.engine.stopping import StopReason
 from tasks_app.engine.workspaces.setup import DEATHS
 from tasks_app.models import Setup, Task, paths
@@ -21,6 +20,7 @@ from tasks_app.sandbox import SandboxMode, detect
 from tasks_app.services.bulk import retry_from
 from tasks_app.services.tasks import cancel_task, resume_task
 from tests.addresses import text_of
+from tests.crash.points import SETUP_POINTS
 from tests.crash.test_sweep import bury, dies_at
 from tests.fake_script import Act, End, Turn, say, write
 from tests.people import acting

@@ -12,12 +12,12 @@ import pytest
 from django.db import connections
 
 from tasks_app.core.phases import Phase
-from tasks_app.engine.crashpoints import SETUP_CACHE_POINTS
 from tasks_app.engine.workspaces.setup import evict, locked_entry
 from tasks_app.models import Project, Setup, Task, paths
 from tasks_app.sandbox import SandboxMode, detect
 from tasks_app.services.bulk import retry_from
 from tasks_app.services.projects.projects import remove_project
+from tests.crash.points import SETUP_CACHE_POINTS
 from tests.crash.test_sweep import bury, dies_at
 from tests.fake_script import Turn, say, write
 from tests.integration.git_repository import GitRepository
