@@ -51,7 +51,9 @@ class Lease:
         Of two workers that want the last place, one gets it.
         """
         with transaction.atomic():
-            return cls.claim(task_id, owner=owner) if limits_allow(task_id) else None
+            if limits_allow(task_id):
+                return cls.claim(task_id, owner=owner)
+            return None
 
     @classmethod
     def claim_ended(cls, task_id: int, *, owner: str) -> Lease | None:

@@ -48,7 +48,9 @@ def _description(error: BaseException) -> str:
         return str(error).rstrip(".")
     if isinstance(error, DatabaseError | InterfaceError):
         failure = database_failure(error)
-        return failure.sentence if failure and failure.temporary else ""
+        if failure and failure.temporary:
+            return failure.sentence
+        return ""
     if isinstance(error, OSError):
         return machine_fault(error)
     message = str(error)

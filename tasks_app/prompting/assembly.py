@@ -186,7 +186,9 @@ def _readers(parts: PromptParts) -> str:
         *(["steps"] if parts.step != parts.steps[-1] else []),
         *(["tasks"] if parts.sequence_folder else []),
     ]
-    return f"{result}, and what the agents of later {' and '.join(later)} read" if later else result
+    if later:
+        return f"{result}, and what the agents of later {' and '.join(later)} read"
+    return result
 
 
 def _diff_command(parts: PromptParts) -> str:

@@ -111,7 +111,9 @@ def _writing_sentence(allow_write: tuple[str, ...]) -> str:
 def _command_of(rule: str) -> str:
     """Return the command that a permission such as `Bash(npm test:*)` allows: `npm test …`."""
     command = rule.removeprefix("Bash(").removesuffix(")")
-    return f"{command.removesuffix(':*')} …" if command.endswith(":*") else command
+    if command.endswith(":*"):
+        return f"{command.removesuffix(':*')} …"
+    return command
 
 
 def _check_sentence(check: DescribedCheck) -> str:

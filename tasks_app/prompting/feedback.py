@@ -49,7 +49,9 @@ def answer_feedback(answered: Sequence[AnsweredQuestion], *, answered_by: str) -
 def _decided(answered: Sequence[AnsweredQuestion]) -> list[str]:
     """Return what an answer asks of the agent. A verdict or a dismissal says it itself."""
     has_answer = any(one.outcome == "Answered" for one in answered)
-    return ["Take each answer as decided and act on it."] if has_answer else []
+    if has_answer:
+        return ["Take each answer as decided and act on it."]
+    return []
 
 
 def applied_feedback(decisions: Sequence[str]) -> Feedback:

@@ -1,16 +1,173 @@
-"""The instructions of a step: the repository's own prompt file, or the shipped one (SPEC P2)."""
+"""The instructions of a repository that its agents get: the files that Claude Code itself would read (P4).
+
+Claude Code is told not to load anything of a repository (its settings and hooks would be loaded, too), so the
+portal reads these files. What it does not read is said by `validate` and on the project's page.
+"""
 
 from __future__ import annotations
 
+import posixpath
 import re
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 
+import yaml
+
 from tasks_app.core.errors import BadInput
+
+ROOT_FILES = ("CLAUDE.md", "AGENTS.md")
+#: Files that hold for the whole repository, too.
+MORE_FILES = (".claude/CLAUDE.md", "CLAUDE.local.md")
+RULES = ".claude/rules/"
+NESTED = ("CLAUDE.md", "AGENTS.md")
+INSTRUCTION_FILES = re.compile(r"\.claude/rules/.+\.md|(?:.+/)?(?:CLAUDE|AGENTS)\.md")
+MAX_DEPTH = 5
+#: Imports of one file; and a longer line is not searched for them.
+MAX_IMPORTS, MAX_LINE = 200, 2_000
+#: Characters of further files, besides the two of the root, in the prompt; other files are listed there.
+MAX_TEXT = 60_000
+
+_FRONT_MATTER = re.compile(r"\A---[ \t]*\n(?P<front>(?:.*\n)*?)---[ \t]*(?:\n|\Z)")
+_FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})", re.MULTILINE)
+_CODE_SPAN = re.compile(r"(`+)(?!`).+?(?<!`)\1(?!`)")
+_IMPORT = re.compile(r"(?:^|(?<=\s))@(?P<path>(?:[^\s\\]|\\ )+)")
+
+
+@dataclass(frozen=True)
+class Unread:
+    """Why a file that Claude Code would read is not read; `line` is where `file` names it."""
+
+    file: str
+    line: int | None
+    message: str
+
+
+@dataclass
+class ProjectInstructions:
+    """`root` are CLAUDE.md and AGENTS.md, `more` further files with their texts, `listed` what to read when.
+
+    `read` returns the text of a file of the repository, None if there is none, and follows links that stay in
+    the repository. `names` are the repository's files.
+    """
+
+    read: Callable[[str], str | None]
+    names: Collection[str]
+    root: dict[str, str] = field(default_factory=dict)
+    more: list[tuple[str, str]] = field(default_factory=list)
+    listed: list[tuple[str, str]] = field(default_factory=list)
+    unread: list[Unread] = field(default_factory=list)
+    _seen: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self._seen.update(ROOT_FILES)
+        for name in ROOT_FILES:
+            if (text := self.read(name)) is not None:
+                self.root[name] = text
+        for name, text in self.root.items():
+            self._import_from(name, text, depth=1)
+        for name in MORE_FILES:
+            self._add(name, "for the whole repository", depth=0)
+        rules = sorted(name for name in self.names if name.startswith(RULES) and name.endswith(".md"))
+        for name in rules:
+            self._add_rule(name)
+        for name in sorted(self.names):
+            folder, _, base = name.rpartition("/")
+            if base in NESTED and folder and name not in self._seen:
+                self.listed.append((name, f"for files in {folder}/"))
+
+    def _add_rule(self, name: str) -> None:
+        text = self.read(name)
+        globs = _globs_of(text or "")
+        if text is not None and globs:
+            self._seen.add(name)
+            self.listed.append((name, f"for files that match {', '.join(globs)}"))
+        else:
+            self._add(name, "for the whole repository", depth=0)
+
+    def _add(self, name: str, applies: str, *, depth: int) -> None:
+        """Put a file into the prompt or, if it has too much text, into the list of files to read."""
+        if name in self._seen:
+            return
+        text = self.read(name)
+        if text is None:
+            return
+        self._seen.add(name)
+        body = _FRONT_MATTER.sub("", text.replace("\r\n", "\n"), count=1)
+        if (
+            not body.strip()
+            or "\0" in body
+            or body.strip() in {known.strip() for known in self.root.values()}
+        ):
+            return
+        if sum(len(known) for _, known in self.more) + len(body) > MAX_TEXT:
+            self.listed.append((name, f"{applies}; it is too long to stand here"))
+            return
+        self.more.append((name, body))
+        self._import_from(name, body, depth=depth + 1)
+
+    def _import_from(self, name: str, text: str, *, depth: int) -> None:
+        for line, target in islice(imports_in(text), MAX_IMPORTS):
+            path = posixpath.normpath(posixpath.join(posixpath.dirname(name), target))
+            if target.startswith(("~", "/")) or path.startswith(".."):
+                why = "it is outside of the repository"
+            elif self.read(path) is None:
+                # `@types/node` or a decorator is not an import.
+                why = "there is no such file" if path.endswith(".md") or target.startswith(".") else ""
+            elif depth > MAX_DEPTH:
+                why = f"it is more than {MAX_DEPTH} imports away"
+            else:
+                self._add(path, f"imported by {name}", depth=depth)
+                continue
+            if why:
+                self.unread.append(Unread(name, line, f"@{target} is not read: {why}"))
+
+
+def imports_in(text: str) -> Iterator[tuple[int, str]]:
+    """Yield the lines and paths of `@path` imports. In code there are none."""
+    fence = ""
+    for number, line in enumerate(text.splitlines(), start=1):
+        marker = _FENCE.match(line)
+        if marker and not fence:
+            fence = marker[1]
+        elif fence:
+            if marker and marker[1].startswith(fence) and not line.strip().strip(fence[0]):
+                fence = ""
+        elif len(line) <= MAX_LINE:
+            for found in _IMPORT.finditer(_CODE_SPAN.sub("", line)):
+                path = found["path"].replace("\\ ", " ").partition("#")[0].rstrip(".,;:!?)")
+                if path and path not in (".", ".."):
+                    yield number, path
+
+
+def _globs_of(text: str) -> list[str]:
+    """Return the `paths` of a rule's front matter; none for a rule that always holds."""
+    found = _FRONT_MATTER.match(text.removeprefix("\ufeff").replace("\r\n", "\n"))
+    if found is None or len(found["front"]) > 10_000:
+        return []
+    try:
+        front = yaml.safe_load(found["front"])
+    except (
+        yaml.YAMLError,
+        RecursionError,
+        ValueError,
+    ):  # a glob that begins with * is not YAML without quotes
+        return re.findall(r"[^\s,\[\]\"']*[*/][^\s,\[\]\"']*", found["front"])
+    paths = front.get("paths") if isinstance(front, dict) else None
+    if isinstance(paths, str):
+        return [one.strip() for one in paths.split(",") if one.strip()]
+    if isinstance(paths, list):
+        return [str(one) for one in paths if str(one).strip()]
+    return []
+
+
+# The instructions of a step: the repository's own prompt file, or the shipped one (SPEC P2).
+
 
 SELF = "self"
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-_FRONT_MATTER = re.compile(r"\A---[ \t]*\n(?:.*\n)*?---[ \t]*(?:\n|\Z)")
 
 
 def repository_path(name: str) -> str:

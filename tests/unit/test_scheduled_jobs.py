@@ -12,7 +12,7 @@ import pytest
 from huey import Huey, RedisHuey
 
 from catherder_site.queue import JobSerializer, QueueFile
-from tasks_app.engine.workers.scheduled_jobs import LOOK_SECONDS, PunctualScheduler
+from tasks_app.engine.workers.intake import LOOK_SECONDS, PunctualScheduler
 from tests.integration.redis_server import redis_server
 
 NOW = datetime(2026, 11, 25, 12, 0, tzinfo=UTC)

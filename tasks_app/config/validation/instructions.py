@@ -10,7 +10,7 @@ from tasks_app.config.validation.findings import Finding, Severity, warning
 from tasks_app.config.validation.repository_context import RepositoryContext
 from tasks_app.core.files import path_inside
 from tasks_app.git import linked_text
-from tasks_app.prompting.project_instructions import (
+from tasks_app.prompting.instructions import (
     INSTRUCTION_FILES,
     MORE_FILES,
     ROOT_FILES,

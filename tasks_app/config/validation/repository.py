@@ -24,9 +24,14 @@ from tasks_app.config.yaml_text import MAX_BYTES
 from tasks_app.core.amounts import counted
 from tasks_app.core.files import temporary_folder
 from tasks_app.git import Repository, TreeFile, blob_bytes, committed_tree
-from tasks_app.prompting.instructions import repository_path
+from tasks_app.prompting.instructions import (
+    MORE_FILES,
+    ROOT_FILES,
+    RULES,
+    ProjectInstructions,
+    repository_path,
+)
 from tasks_app.prompting.intro import intro_faults
-from tasks_app.prompting.project_instructions import MORE_FILES, ROOT_FILES, RULES, ProjectInstructions
 
 _INTRO = "interaction-intro.md"
 

@@ -1,4 +1,3 @@
 """Checks of a step: their kinds, and running them."""
 
-from tasks_app.engine.checks.kinds import Check, CheckReport, FileExists, NoCheck, Shell
-from tasks_app.engine.checks.running import run_checks
+from tasks_app.engine.checks.running import Check, CheckReport, FileExists, NoCheck, Shell, run_checks

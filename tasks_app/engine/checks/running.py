@@ -5,9 +5,57 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
-from tasks_app.engine.checks.kinds import Check, CheckReport, FileExists, NoCheck, Shell
+from tasks_app.config.repository_settings import CHECK_SECONDS
 from tasks_app.sandbox import Finished, Placement, Sandbox, killed_by, run
+
+
+@dataclass(frozen=True)
+class NoCheck:
+    """Always passes."""
+
+
+@dataclass(frozen=True)
+class FileExists:
+    """Passes if `path`, relative to the workspace, is a file or folder within it."""
+
+    path: str
+
+
+@dataclass(frozen=True)
+class Shell:
+    """A command line that must succeed, or with `expect="fail"` must run and fail.
+
+    `timeout` is in seconds. A command that exceeds it fails the check either way, and so does one that the
+    shell could not start (exit 126 or 127): a missing test runner is not a failing test.
+    """
+
+    command: str
+    expect: Literal["pass", "fail"] = "pass"
+    timeout: float = CHECK_SECONDS
+
+
+Check = NoCheck | FileExists | Shell
+
+
+@dataclass(frozen=True)
+class CheckReport:
+    """The result of a check.
+
+    `check` names it in one line for people, `output` is what the command printed, and `problem` says in a
+    sentence why the check failed. `exit_code` is None if no command ran to its end. Of a check by the portal
+    itself, `output` says what it found, and `order` tells the agent what to do; people are not shown that.
+    """
+
+    passed: bool
+    check: str
+    output: str = ""
+    exit_code: int | None = None
+    timed_out: bool = False
+    problem: str = ""
+    order: str = ""
+
 
 _OUTPUT_BYTES = 100_000
 _SHOWN = 160
@@ -78,7 +126,9 @@ def _file_problem(path: str, workspace: Path, placement: Placement) -> str:
         real = placement.real_path(seen / path)
         if not real.is_relative_to(placement.real_path(seen)):
             return f"{name} leads out of the workspace through a link."
-        return "" if placement.outside(real).exists() else f"{name} does not exist in the workspace."
+        if placement.outside(real).exists():
+            return ""
+        return f"{name} does not exist in the workspace."
     except (OSError, RuntimeError):  # a name too long, or links in a circle
         return f"{name} cannot be reached in the workspace."
 
@@ -125,10 +175,14 @@ def _command_problem(check: Shell, done: Finished) -> str:
     if name := _killing_signal(done):
         return f"{command} was killed (exit {done.exit_code}, {name}) {_TRIES} times in a row."
     if check.expect == "pass":
-        return f"{command} failed with exit {done.exit_code}." if done.exit_code else ""
+        if done.exit_code:
+            return f"{command} failed with exit {done.exit_code}."
+        return ""
     if done.exit_code in _NOT_STARTED:
         return f"{command} could not be run (exit {done.exit_code}); that is not the failure expected."
-    return "" if done.exit_code else f"{command} passed, but was expected to fail."
+    if done.exit_code:
+        return ""
+    return f"{command} passed, but was expected to fail."
 
 
 def _quoted(text: str) -> str:

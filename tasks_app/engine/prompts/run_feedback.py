@@ -126,11 +126,15 @@ def _result_of(question: Question) -> str | None:
 def _check_failure(report: dict[str, object]) -> str:
     if problem := str(report.get("problem", "")):
         problem = problem.removesuffix(".")
-        return f"the {problem.removeprefix('The ')}" if problem.startswith("The ") else problem
+        if problem.startswith("The "):
+            return f"the {problem.removeprefix('The ')}"
+        return problem
     if report.get("timed_out"):
         return "it did not end in time"
     code = report.get("exit_code")
-    return "it failed" if code is None else f"it ended with exit code {code}"
+    if code is None:
+        return "it failed"
+    return f"it ended with exit code {code}"
 
 
 def cost_answers(step: Step) -> list[Question]:

@@ -11,16 +11,19 @@ from tasks_app.config.pipeline import FileExistsCheck, NoCheck, step_from_json
 from tasks_app.config.repository_settings import setup_from_json
 from tasks_app.core.asked_items import chosen_options
 from tasks_app.core.types import PLAN_FILE
-from tasks_app.engine.planning import clarifying
-from tasks_app.engine.planning.plan import is_plan_step, plan_before
+from tasks_app.engine.planning.plan import clarifying_instructions, is_plan_step, plan_before
 from tasks_app.git import Repository, committed_text_behind_links, linked_text, paths_named
 from tasks_app.models import Question, Run, Step, Task, paths
 from tasks_app.prompting import SHIPPED_PROMPTS
 from tasks_app.prompting.assembly import EarlierAccount, HistoryEntry, PromptParts, assemble
 from tasks_app.prompting.criteria import Criteria, DescribedCheck
-from tasks_app.prompting.instructions import load_step_instructions, repository_path
+from tasks_app.prompting.instructions import (
+    INSTRUCTION_FILES,
+    ProjectInstructions,
+    load_step_instructions,
+    repository_path,
+)
 from tasks_app.prompting.intro import read_interaction_intro
-from tasks_app.prompting.project_instructions import INSTRUCTION_FILES, ProjectInstructions
 from tasks_app.services.decisions.content import decisions_for, listed_in_prompt
 from tasks_app.services.difference import base_of
 from tasks_app.services.results import accounts_of
@@ -157,7 +160,7 @@ def threshold_text(task: Task) -> str:
 def _instructions(step: Step) -> str:
     """Return the step's command file as of the task's start, so that agents cannot rewrite their orders."""
     if step.is_clarifying:
-        return clarifying.instructions()
+        return clarifying_instructions()
     config = step_from_json(step.config)
     task = step.task
     path = repository_path(config.command)

@@ -205,7 +205,9 @@ def _commit_to_merge(publication: Publication, repository: Repository) -> str:
         fetch(project)
         record_merged(publication, repository.head(project.branch))
     newest = publication.merged_commit
-    return "" if _common_start(repository, publication.commit, newest) == newest else newest
+    if _common_start(repository, publication.commit, newest) == newest:
+        return ""
+    return newest
 
 
 def _merge(publication: Publication, repository: Repository) -> str:
@@ -238,7 +240,9 @@ def _common_start(repository: Repository, one: str, other: str) -> str:
 def _body_without_title(task: Task) -> str:
     """Return the goal without its first heading, which is the title."""
     first, _, rest = task.body.strip().partition("\n")
-    return rest.strip() if first.lstrip("# ").strip() == task.title else task.body
+    if first.lstrip("# ").strip() == task.title:
+        return rest.strip()
+    return task.body
 
 
 def _first_request(publication: Publication) -> Publication:

@@ -18,7 +18,7 @@ from tasks_app.agent.spools import NotDone, Said, Spooled, UnfitDecision, spoole
 from tasks_app.core.asked_items import item_keys, recommended_items
 from tasks_app.core.types import Ask
 from tasks_app.engine.lease import Lease
-from tasks_app.engine.runs.spool_collector import SpoolCollector
+from tasks_app.engine.runs.run_recorder import SpoolCollector
 from tasks_app.history.events.reading import Events
 from tasks_app.models import (
     Decision,

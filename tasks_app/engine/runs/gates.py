@@ -144,7 +144,9 @@ def _refused_work(last: Run, lease: Lease, context: WorkerContext) -> str:
     if last.checks is None:
         check_work(last, lease, context)
     report = guard_report(last)
-    return "" if report is None or report.passed else report.problem
+    if report is None or report.passed:
+        return ""
+    return report.problem
 
 
 def _end(task: Task, step: Step, why: str, lease: Lease) -> None:

@@ -15,7 +15,7 @@ from tasks_app.engine.planning.plan import leave_out_plan, store_plan
 from tasks_app.engine.runs.conclude import fail_both, may_try_again
 from tasks_app.engine.runs.guard import guard_report, plan_report, task_files_report
 from tasks_app.engine.runs.run_recorder import RunRecorder
-from tasks_app.engine.ticker import Ticker
+from tasks_app.engine.stopping import Ticker
 from tasks_app.engine.worker_context import WorkerContext
 from tasks_app.engine.workers.machine import toolchains_of
 from tasks_app.engine.workspaces.merging import merge_report

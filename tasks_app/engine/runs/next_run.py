@@ -305,7 +305,9 @@ def _reason_to_run(last: Run, reviews: Sequence[Review]) -> Reason:
         return Reason.REVIEW if reviews else Reason.CHECK_FAILED
     if last.outcome == Outcome.ASKED:
         asked = last.questions.first()
-        return _AFTER_ASKING.get(asked.kind, Reason.ANSWER) if asked else Reason.SET_ASIDE
+        if asked:
+            return _AFTER_ASKING.get(asked.kind, Reason.ANSWER)
+        return Reason.SET_ASIDE
     reasons = {
         Outcome.LIMIT: Reason.LIMIT,
         Outcome.FAILED: Reason.RETRY,

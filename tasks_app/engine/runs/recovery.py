@@ -101,7 +101,9 @@ def _made_progress(run: Run, earlier: Run | None) -> bool:
 def _last_call(run: Run) -> str:
     """Return name and input of the run's last tool call, "" if it made none."""
     event = Events(Q(run=run)).of_kinds([EventKind.TOOL_USE]).last()
-    return json.dumps([event.payload["name"], event.payload["input"]], sort_keys=True) if event else ""
+    if event:
+        return json.dumps([event.payload["name"], event.payload["input"]], sort_keys=True)
+    return ""
 
 
 # Closing runs that have no end, because their worker died or a temporary fault interrupted them.

@@ -3,27 +3,74 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import Any, Generic, Protocol, TypeVar
 
 from django.db import IntegrityError, connection
 
 from tasks_app.agent.port import AgentEvent, RunResult
 from tasks_app.agent.questions import ask_from_call
+from tasks_app.agent.spools import Spooled, SpooledReply, spooled_replies
 from tasks_app.core.phases import Phase
 from tasks_app.core.text import storable_text
 from tasks_app.core.types import Usage, main_model
 from tasks_app.engine.crashpoints import crash_point
 from tasks_app.engine.lease import SECONDS, Lease
-from tasks_app.engine.runs.spool_collector import SpoolCollector
 from tasks_app.engine.stopping import Stopped, StopReason, StopSignal
 from tasks_app.engine.temporary_faults import PATIENCE, retry_during_faults
 from tasks_app.history.events.blocks import NewEvent, append
-from tasks_app.models import EventKind, Run, SessionEntry
+from tasks_app.models import EventKind, Run, SessionEntry, Task, paths
 from tasks_app.models.run import stored_by_model
+from tasks_app.services.review_threads import AgentReply, store_agent_replies
 from tasks_app.services.usage.cost_limits import dollars_for_run
+
+T = TypeVar("T")
+
+
+class Reader(Protocol[T]):
+    """Reads what is not `known` from a folder of the home."""
+
+    def __call__(self, home: Path, *, known: Collection[str] = ()) -> Spooled[T]: ...
+
+
+class SpoolCollector(Generic[T]):
+    """Stores what one run leaves in a folder, each once, however often it is read.
+
+    `store` must be harmless if it is called twice: a worker may die in between.
+    """
+
+    def __init__(
+        self, run: Run, lease: Lease, read: Reader[T], store: Callable[[Run, Sequence[T]], object]
+    ) -> None:
+        self._run, self._lease = run, lease
+        self._read, self._store = read, store
+        self._home = paths.home(run.step.task)
+        self._seen: set[str] = set()
+
+    def collect(self) -> None:
+        """Store what is new. Cheap if nothing is: it lists one folder."""
+        spooled = self._read(self._home, known=self._seen)
+        if spooled.found:
+            with self._lease.locked():
+                self._store(self._run, spooled.found)
+        self._seen |= spooled.keys
+
+
+def last_run_of(task: Task) -> Run | None:
+    """Return the task's last run, whose worker may have died before it had read what the run left."""
+    runs = Run.objects.filter(step__task=task).select_related("step__task__project")
+    return runs.order_by("pk").last()
+
+
+def reply_collector(run: Run, lease: Lease) -> SpoolCollector[SpooledReply]:
+    return SpoolCollector(run, lease, spooled_replies, _store_replies)
+
+
+def _store_replies(run: Run, replies: Sequence[SpooledReply]) -> None:
+    store_agent_replies(run, [AgentReply(reply.number, reply.text, reply.key) for reply in replies])
 
 
 class DatabaseTranscriptStore:
@@ -44,8 +91,6 @@ class DatabaseTranscriptStore:
 
 #: Events of one message in one transaction, which nobody else can write meanwhile on SQLite.
 EVENTS_AT_ONCE = 200
-
-T = TypeVar("T")
 
 
 class RunRecorder(DatabaseTranscriptStore):
@@ -92,7 +137,9 @@ class RunRecorder(DatabaseTranscriptStore):
         """Return the event's payload, marked if a human refused the call: that is no error of the agent."""
         refusal = self._turned_down.get(str(event.payload.get("tool_use_id")))
         refused = refusal and event.kind == "tool_result" and event.payload.get("is_error")
-        return {**event.payload, "turned_down": refusal} if refused else event.payload
+        if refused:
+            return {**event.payload, "turned_down": refusal}
+        return event.payload
 
     def write(self, *events: NewEvent) -> None:
         """Store events, of the agent or of the portal. Waits while the database is locked or away.

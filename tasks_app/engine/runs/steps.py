@@ -15,14 +15,14 @@ from tasks_app.core.phases import Phase
 from tasks_app.core.trace_context import log_context
 from tasks_app.engine.crashpoints import crash_point
 from tasks_app.engine.lease import Lease
-from tasks_app.engine.planning.clarifying import (
+from tasks_app.engine.planning.plan import (
+    begin_plan,
     dollars_of,
-    is_skipped,
-    skip,
+    skip_clarifying,
+    skips_clarifying,
     turns_of,
     without_failure_of_pass,
 )
-from tasks_app.engine.planning.plan import begin_plan
 from tasks_app.engine.prompts.run_feedback import answers_in_place
 from tasks_app.engine.runs.conclude import (
     complete_halt,
@@ -39,8 +39,7 @@ from tasks_app.engine.runs.gates import GATES, ask_if_soft_limit_reached, fail_a
 from tasks_app.engine.runs.judging import fail_if_not_done, judge
 from tasks_app.engine.runs.next_run import NextRun, halting_tools, next_run, timeout_of
 from tasks_app.engine.runs.recovery import deaths_without_progress, fail_if_hopeless
-from tasks_app.engine.runs.run_recorder import RunRecorder
-from tasks_app.engine.runs.spool_collector import last_run_of, reply_collector
+from tasks_app.engine.runs.run_recorder import RunRecorder, last_run_of, reply_collector
 from tasks_app.engine.stopping import Stopped, StopReason
 from tasks_app.engine.traces.spans import context_of_run
 from tasks_app.engine.worker_context import WorkerContext
@@ -75,8 +74,8 @@ def work_on(step: Step, lease: Lease, context: WorkerContext) -> bool:
             if task.phase != Phase.RUNNING:  # cancelled meanwhile, which leaves pending steps as they are
                 raise IllegalMove(f"Task “{task}”", task.phase, Phase.RUNNING)
             move(step, Phase.RUNNING, epoch=lease.epoch)
-    if is_skipped(step):
-        return skip(step, lease)
+    if skips_clarifying(step):
+        return skip_clarifying(step, lease)
     lease.phase()  # raises LeaseLost: only the holder may kill processes
     # Processes of earlier holders must not change the workspace while it is recorded and checked.
     kill_earlier_processes(paths.workspace(step.task).path, lease.as_claim)
@@ -309,7 +308,9 @@ def _conclude_stopped(
     if stopped.reason is not StopReason.SHUTDOWN:  # a shutdown is urgent, and the next worker records
         record_work(run, lease, context)
         _apply_decisions(result, lease)
-    return False if result.asks else _pause_or_retry(run, stopped.reason, lease)
+    if result.asks:
+        return False
+    return _pause_or_retry(run, stopped.reason, lease)
 
 
 def _apply_decisions(result: RunResult, lease: Lease) -> None:

@@ -7,10 +7,11 @@ import queue
 import re
 import threading
 from collections.abc import Callable
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-from huey.consumer import Consumer, Worker
+from huey.consumer import Consumer, Scheduler, Worker
 
 from tasks_app.core.wakeup import Pipe
 
@@ -130,3 +131,33 @@ class TakingConsumer(Consumer):  # type: ignore[misc]
         if self._pipe is not None:
             self._pipe.wake(self.workers)
         super().stop(graceful)
+
+
+# Putting jobs that were stored for a later time into the queue, at that time.
+#
+# It stands apart from the command `worker`, which only reads options and starts threads.
+
+
+#: Seconds between two looks at the schedule. Other processes store jobs there without a signal, but at least
+#: a second ahead: `CATHERDER_UNDO_SECONDS` is a whole number.
+LOOK_SECONDS = 1.0
+
+
+class PunctualScheduler(Scheduler):  # type: ignore[misc]
+    """Sleeps until the next job is due. Huey's own looks once a second, so jobs are late by half a second.
+
+    The portal has no periodic jobs.
+    """
+
+    def loop(self, now: datetime | None = None) -> None:
+        """Put what is due into the queue, then sleep until the next job is due, or look again."""
+        now = now or datetime.now(UTC).replace(tzinfo=None)  # as Huey writes it
+        seconds = LOOK_SECONDS
+        try:
+            for job in self.huey.read_schedule(now):
+                self.huey.enqueue(job)
+            if following := self.huey.scheduled(limit=1):
+                seconds = (following[0].eta - now).total_seconds()
+        except Exception:  # the thread would end
+            logger.exception("the scheduled jobs cannot be read")
+        self.stop_flag.wait(max(0.0, min(seconds, LOOK_SECONDS)))

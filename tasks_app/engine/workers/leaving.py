@@ -37,7 +37,9 @@ def _awaited_host(task_id: int, needed: Labels) -> str:
     task = Task.objects.filter(pk=task_id).first()
     host = host_with_unrecorded_work(task) if task else ""
     workers = WorkerBeat.objects.seen_recently().filter(host=host, problem="")
-    return host if host and any(needed <= frozenset(worker.labels) for worker in workers) else ""
+    if host and any(needed <= frozenset(worker.labels) for worker in workers):
+        return host
+    return ""
 
 
 def hosts_that_left(task_id: int) -> list[str]:

@@ -133,7 +133,9 @@ def _lock(path: Path, held: ExitStack) -> bool:
 
 
 def _size(path: Path) -> int:
-    return size_of_folder(path) if path.is_dir() else path.lstat().st_blocks * 512
+    if path.is_dir():
+        return size_of_folder(path)
+    return path.lstat().st_blocks * 512
 
 
 def prune_repositories(*, older_than: timedelta = UNNAMED_KEPT) -> Iterator[Freed]:

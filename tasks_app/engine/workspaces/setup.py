@@ -32,8 +32,7 @@ from tasks_app.core.types import least_network
 from tasks_app.engine.checks import CheckReport, Shell, run_checks
 from tasks_app.engine.crashpoints import crash_point
 from tasks_app.engine.lease import Lease
-from tasks_app.engine.stopping import Stopped, StopReason
-from tasks_app.engine.ticker import Ticker
+from tasks_app.engine.stopping import Stopped, StopReason, Ticker
 from tasks_app.engine.worker_context import WorkerContext
 from tasks_app.engine.workers.machine import toolchains_of
 from tasks_app.git.durable import move_into_place
@@ -171,10 +170,14 @@ class CachedPaths:
         return ""
 
     def _own(self, name: str) -> Path:
-        return self.home / name[2:] if name.startswith("~/") else self.workspace / name
+        if name.startswith("~/"):
+            return self.home / name[2:]
+        return self.workspace / name
 
     def _kept(self, folder: Path, name: str) -> Path:
-        return folder / "home" / name[2:] if name.startswith("~/") else folder / "workspace" / name
+        if name.startswith("~/"):
+            return folder / "home" / name[2:]
+        return folder / "workspace" / name
 
 
 def _problem(done: Finished) -> str:
@@ -252,7 +255,9 @@ _SAME_COMMANDS = (
 def setup_folders(task: Task) -> tuple[Path, ...]:
     """Return the folders of the setup that agents and checks may read."""
     home = paths.setup_home(task)
-    return (home,) if task.setup is not None and home.is_dir() else ()
+    if task.setup is not None and home.is_dir():
+        return (home,)
+    return ()
 
 
 def tool_variables(task: Task) -> Mapping[str, str]:

@@ -20,8 +20,7 @@ from tasks_app.engine.publishing.publisher import Publisher
 from tasks_app.engine.sweeper import Sweeper
 from tasks_app.engine.traces.span_exporter import start_exporter
 from tasks_app.engine.workers.heartbeat import Heartbeat
-from tasks_app.engine.workers.intake import STARTING, Found, Intake, TakingConsumer
-from tasks_app.engine.workers.scheduled_jobs import PunctualScheduler
+from tasks_app.engine.workers.intake import STARTING, Found, Intake, PunctualScheduler, TakingConsumer
 from tasks_app.engine.workspaces.housekeeping import Housekeeper
 from tasks_app.management.preconditions import database_errors_as_sentences, require_git, require_services
 from tasks_app.management.worker_options import (
