@@ -31,7 +31,7 @@ def send(user: User, messages: Sequence[Message]) -> None:
     """Send messages as one e-mail. Raises NotSent. Repetitions have the same Message-ID."""
     mail = EmailMultiAlternatives(
         subject=subject(messages),
-        body=render_to_string("mail/notice.txt", _mail_values(user, messages)),
+        body=render_to_string("notifications/mail.txt", _mail_values(user, messages)),
         to=[user.email],
         headers={
             "Message-ID": _message_id(messages),
@@ -39,7 +39,8 @@ def send(user: User, messages: Sequence[Message]) -> None:
             "X-Auto-Response-Suppress": "All",
         },
     )
-    mail.attach_alternative(render_to_string("mail/notice.html", _mail_values(user, messages)), "text/html")
+    html = render_to_string("notifications/mail.html", _mail_values(user, messages))
+    mail.attach_alternative(html, "text/html")
     try:
         mail.send()
     except (smtplib.SMTPRecipientsRefused, smtplib.SMTPSenderRefused, smtplib.SMTPDataError) as error:

@@ -198,7 +198,7 @@ def me_notifications(request: HttpRequest) -> HttpResponse:
         "browsers": PushSubscription.objects.filter(user=principal.user),
         "push_key": application_server_key(),
     }
-    return render(request, "me/notifications.html", context, status=400 if form.errors else 200)
+    return render(request, "notifications/own_settings.html", context, status=400 if form.errors else 200)
 
 
 def _saved(request: HttpRequest, form: PreferencesForm) -> bool:
@@ -281,7 +281,7 @@ def _render_page(
         "something_waits": any(delivery.state == DeliveryState.WAITING for delivery in page),
         "may_change": may_maintain(principal_of(request), project),
     }
-    template = "projects/_deliveries.html" if is_htmx(request) else "projects/notifications.html"
+    template = "notifications/_deliveries.html" if is_htmx(request) else "notifications/project_settings.html"
     return render(request, template, context, status=status)
 
 
@@ -387,7 +387,8 @@ def notices(request: HttpRequest) -> HttpResponse:
     shown = notices_visible_to(principal_of(request)).unread_first()
     rows = shown.select_related("task__project").defer("task__text")
     page = Paginator(rows, PER_PAGE).get_page(request.GET.get("page"))
-    return render(request, "notices/_list.html" if is_htmx(request) else "notices/page.html", {"page": page})
+    template = "notifications/_list.html" if is_htmx(request) else "notifications/page.html"
+    return render(request, template, {"page": page})
 
 
 @require_POST

@@ -343,7 +343,7 @@ def _render_page(request: HttpRequest, project: Project, *, status: int = 200, *
         "credential_form": _credential_form(project),
         **given,
     }
-    return render(request, "projects/publishing.html", context, status=status)
+    return render(request, "publishing/project_settings.html", context, status=status)
 
 
 #: Bytes of a call.

@@ -1,11 +1,15 @@
-"""Templates are readable. `make lint` checks their format, with djade."""
+"""Templates are readable and lie where one looks for them. `make lint` checks their format, with djade."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
-TEMPLATES = Path(__file__).parents[2] / "templates"
+ROOT = Path(__file__).parents[2]
+TEMPLATES = ROOT / "templates"
 LONGEST = 140
+#: Django's admin and allauth look for these.
+OF_LIBRARIES = {"account", "admin", "mfa", "socialaccount"}
 
 
 def test_no_line_of_a_template_is_too_long() -> None:
@@ -17,3 +21,16 @@ def test_no_line_of_a_template_is_too_long() -> None:
         for number, line in enumerate(path.read_text().splitlines(), start=1)
         if len(line) > LONGEST
     ]
+
+
+def test_each_page_lies_in_the_folder_of_the_module_that_renders_it() -> None:
+    web = ROOT / "tasks_app" / "web"
+    rendered = [
+        (path.relative_to(web).parts[0].removesuffix(".py"), folder)
+        for path in web.rglob("*.py")
+        for folder in re.findall(r'"([a-z]+)/(?:[a-z]+/)*[a-z]\w*\.html"', path.read_text())
+    ]
+    assert len(rendered) > 30
+    assert {
+        (noun, folder) for noun, folder in rendered if folder not in OF_LIBRARIES and noun != folder
+    } == set()

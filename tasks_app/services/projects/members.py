@@ -157,7 +157,7 @@ def mail_invitation(invitation: Invitation, link: str) -> bool:
     """Mail the link. Return False if this installation sends no e-mail, or the mail failed."""
     if not settings.SENDS_EMAIL:
         return False
-    text = render_to_string("account/email/invitation.txt", {"invitation": invitation, "link": link})
+    text = render_to_string("projects/invitation_mail.txt", {"invitation": invitation, "link": link})
     try:
         send_mail(f"[Cat Herder] {invitation.project}: you are invited", text, None, [invitation.email])
     except OSError:

@@ -134,7 +134,7 @@ def profile(request: HttpRequest) -> HttpResponse:
         "awaited": EmailAddress.objects.get_new(user),
         "sends_email": settings.SENDS_EMAIL,
     }
-    return render(request, "me/profile.html", context, status=400 if form.errors else 200)
+    return render(request, "accounts/profile.html", context, status=400 if form.errors else 200)
 
 
 def _save(request: HttpRequest, user: User, form: ProfileForm) -> None:
@@ -190,7 +190,7 @@ def security(request: HttpRequest) -> HttpResponse:
             one for one in login_providers() if one.key not in {account.provider for account in linked}
         ],
     }
-    return render(request, "me/security.html", context)
+    return render(request, "accounts/security.html", context)
 
 
 def _name_at_provider(account: SocialAccount) -> str:
@@ -276,4 +276,4 @@ def _render_page(request: HttpRequest, form: NewTokenForm, *, status: int = 200,
         .prefetch_related("projects")
     )
     context = {"form": form, "tokens": tokens, "portal": request.build_absolute_uri("/").rstrip("/"), **more}
-    return render(request, "me/tokens.html", context, status=status)
+    return render(request, "accounts/tokens.html", context, status=status)

@@ -25,7 +25,7 @@ from tasks_app.web.accounts.providers import login_providers
 
 
 class Login(account.LoginView):  # type: ignore[misc]
-    template_name = "registration/login.html"
+    template_name = "accounts/login.html"
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         context: dict[str, Any] = super().get_context_data(**kwargs)
@@ -50,19 +50,19 @@ class PasswordReset(account.PasswordResetView):  # type: ignore[misc]
 
 
 class PasswordChange(account.PasswordChangeView):  # type: ignore[misc]
-    template_name = "me/password.html"
+    template_name = "accounts/password.html"
 
 
 class PasswordSet(account.PasswordSetView):  # type: ignore[misc]
-    template_name = "me/password.html"
+    template_name = "accounts/password.html"
 
 
 class SecondFactorOn(ActivateTOTPView):  # type: ignore[misc]
-    template_name = "me/second_factor.html"
+    template_name = "accounts/second_factor.html"
 
 
 class SecondFactorOff(DeactivateTOTPView):  # type: ignore[misc]
-    template_name = "me/second_factor_off.html"
+    template_name = "accounts/second_factor_off.html"
     success_url = reverse_lazy("me_security")
 
 

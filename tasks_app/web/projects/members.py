@@ -266,7 +266,7 @@ def invitation(request: HttpRequest, token: str) -> HttpResponse:
     state = state_of(found) if found else "unknown"
     if found is None or state != "open":
         context = {"state": state}
-        return render(request, "account/invitation_over.html", context, status=410 if found else 404)
+        return render(request, "projects/invitation_over.html", context, status=410 if found else 404)
     if isinstance(request.user, User):
         return _with_login(request, found, request.user)
     return _newcomer(request, found)
@@ -275,7 +275,7 @@ def invitation(request: HttpRequest, token: str) -> HttpResponse:
 def _with_login(request: HttpRequest, found: Invitation, user: User) -> HttpResponse:
     if request.method == "GET":
         role = found.project.memberships.filter(user=user).values_list("role", flat=True).first()
-        return render(request, "account/invitation.html", {"invitation": found, "has_role": role})
+        return render(request, "projects/invitation.html", {"invitation": found, "has_role": role})
     try:
         accept_invitation(found, by=user)
     except BadInput as error:
@@ -305,7 +305,7 @@ def _newcomer(request: HttpRequest, found: Invitation) -> HttpResponse:
         "claimed": bool(filter_users_by_email(found.email)),
         "here": request.path,
     }
-    return render(request, "account/invitation.html", context, status=400 if form.errors else 200)
+    return render(request, "projects/invitation.html", context, status=400 if form.errors else 200)
 
 
 def _welcome(request: HttpRequest, found: Invitation) -> HttpResponse:

@@ -153,7 +153,7 @@ def decisions(request: HttpRequest, project_id: int) -> HttpResponse:
         "page": page,
         "may_act": may_act(request, project),
     }
-    return render(request, "decisions/list.html", context)
+    return render(request, "questions/decisions/list.html", context)
 
 
 def decision(request: HttpRequest, project_id: int, number: int) -> HttpResponse:
@@ -175,7 +175,7 @@ def decision(request: HttpRequest, project_id: int, number: int) -> HttpResponse
         "may_act": may_act(request, project),
         "has_confirmed": _has_confirmed(request, found),
     }
-    return render(request, "decisions/page.html", context)
+    return render(request, "questions/decisions/page.html", context)
 
 
 def _has_confirmed(request: HttpRequest, found: Decision) -> bool:
@@ -215,7 +215,7 @@ def decision_file(request: HttpRequest, project_id: int, number: int) -> HttpRes
             context["lines"] = diff_lines(text)
         except WorkspaceError:
             context["is_lost"] = True
-    return render(request, "decisions/file.html", context)
+    return render(request, "questions/decisions/file.html", context)
 
 
 @require_http_methods(["GET", "POST"])
@@ -283,7 +283,7 @@ def _form_page(
     request: HttpRequest, project: Project, form: DecisionForm, old: Decision | None, *, status: int = 200
 ) -> HttpResponse:
     context = {"project": project, "form": form, "old": old}
-    return render(request, "decisions/form.html", context, status=status)
+    return render(request, "questions/decisions/form.html", context, status=status)
 
 
 @require_POST
@@ -383,7 +383,7 @@ def _page(request: HttpRequest, project: Project, preview: ImportPreview, fault:
         "fault": fault,
         "accept": "accept" in request.POST,
     }
-    return render(request, "decisions/import.html", context, status=400 if posted else 200)
+    return render(request, "questions/decisions/import.html", context, status=400 if posted else 200)
 
 
 @require_POST

@@ -99,9 +99,8 @@ def inbox(request: HttpRequest) -> HttpResponse:
     seen = questions_visible_to(principal)
     matching = seen.filter(filters.of_questions(principal.user))
     if part == "tabs":
-        return render(
-            request, "inbox/_tabs.html", {"tabs": _tabs(principal, matching, filters), "state": state}
-        )
+        tabs = {"tabs": _tabs(principal, matching, filters), "state": state}
+        return render(request, "questions/inbox/_tabs.html", tabs)
     page = CappedPaginator(_in_order(matching, state), PER_PAGE).get_page(request.GET.get("page"))
     context = {
         "rows": list(page),
@@ -112,18 +111,18 @@ def inbox(request: HttpRequest) -> HttpResponse:
         "query": urlencode({"state": state, **filters.query()}),
     }
     if part == "list" and "first" not in request.GET:
-        return render(request, "inbox/_list.html", context)
+        return render(request, "questions/inbox/_list.html", context)
     context |= _selected(request, seen, list(page))
     if part == "list":
-        return render(request, "inbox/_list_with_card.html", context)
+        return render(request, "questions/inbox/_list_with_card.html", context)
     if part == "question":
-        return render(request, "inbox/_question.html", context)
+        return render(request, "questions/inbox/_question.html", context)
     context |= {
         "tabs": _tabs(principal, matching, filters),
         "to_review": _decisions_to_review(principal),
         **_filter_values(principal, seen, filters),
     }
-    return render(request, "inbox/page.html", context)
+    return render(request, "questions/inbox/page.html", context)
 
 
 def _decisions_to_review(principal: Principal) -> list[tuple[int, str, int]]:

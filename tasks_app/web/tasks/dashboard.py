@@ -63,7 +63,8 @@ def first_steps(user: User) -> list[FirstStep]:
 @require_GET
 def first_steps_part(request: HttpRequest) -> HttpResponse:
     """Render the checklist alone, for the dashboard that is open while something gets done."""
-    return render(request, "dashboard/_first_steps.html", {"first_steps": first_steps(current_user(request))})
+    context = {"first_steps": first_steps(current_user(request))}
+    return render(request, "tasks/dashboard/_first_steps.html", context)
 
 
 @require_POST
@@ -232,10 +233,10 @@ def dashboard(request: HttpRequest) -> HttpResponse:
     context["activities"] = activities(tasks)
     context["pull_requests"] = {task.pk: row for task in tasks if (row := _pull_request_of(task))}
     if is_htmx(request):
-        return render(request, "dashboard/_groups.html", context)
+        return render(request, "tasks/dashboard/_groups.html", context)
     context["projects"] = [project.name for project in visible_projects(request)[:_MOST_NAMES]]
     context["first_steps"] = first_steps(current_user(request))
-    return render(request, "dashboard/page.html", context)
+    return render(request, "tasks/dashboard/page.html", context)
 
 
 @require_POST
@@ -252,7 +253,8 @@ def tasks_bulk(request: HttpRequest) -> HttpResponse:
         return redirect("dashboard")
     results = act_on_tasks(tasks, action, by=principal)
     context = {"results": results, "done": sum(one.done for one in results), "said": DONE[action]}
-    return render(request, "dashboard/_bulk.html" if is_htmx(request) else "dashboard/bulk.html", context)
+    template = "tasks/dashboard/_bulk.html" if is_htmx(request) else "tasks/dashboard/bulk.html"
+    return render(request, template, context)
 
 
 def _all_groups(request: HttpRequest, filters: DashboardFilters) -> dict[str, Any]:
@@ -349,11 +351,11 @@ MOST_TILES = 50
 
 
 def live(request: HttpRequest) -> HttpResponse:
-    return render(request, "live/page.html", _running(request))
+    return render(request, "tasks/live/page.html", _running(request))
 
 
 def live_running(request: HttpRequest) -> HttpResponse:
-    return render(request, "live/_running.html", _running(request))
+    return render(request, "tasks/live/_running.html", _running(request))
 
 
 def _running(request: HttpRequest) -> dict[str, object]:
@@ -365,11 +367,11 @@ def _running(request: HttpRequest) -> dict[str, object]:
 
 
 def queue(request: HttpRequest) -> HttpResponse:
-    return render(request, "queue/page.html", _waiting(request))
+    return render(request, "tasks/queue/page.html", _waiting(request))
 
 
 def queue_waiting(request: HttpRequest) -> HttpResponse:
-    return render(request, "queue/_waiting.html", _waiting(request))
+    return render(request, "tasks/queue/_waiting.html", _waiting(request))
 
 
 def _waiting(request: HttpRequest) -> dict[str, object]:

@@ -180,7 +180,7 @@ def diff_lines(request: HttpRequest, task_id: int) -> HttpResponse:
     threads, split = _threads(request, compared), _is_split(request)
     diff = FileDiff(file.path, old_path=file.old_path, lines=shown)
     rows = rows_of(compared, file, threads.lines_of(diff), split=split)
-    return render(request, "reviews/_rows.html", {"task": task, "rows": rows})
+    return render(request, "tasks/_diff_rows.html", {"task": task, "rows": rows})
 
 
 def _gap(request: HttpRequest) -> tuple[Gap, str]:

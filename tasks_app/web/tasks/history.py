@@ -79,9 +79,9 @@ def history(request: HttpRequest) -> HttpResponse:
     )
     context |= {"filters": filters, "kind": kind, "place": place, **_urls(filters, kind, place)}
     if is_htmx(request):
-        return render(request, "history/_results.html", {**context, "alone": True})
+        return render(request, "tasks/history/_results.html", {**context, "alone": True})
     context |= _filter_values(principal, filters, kind)
-    return render(request, "history/page.html", context)
+    return render(request, "tasks/history/page.html", context)
 
 
 def history_export(request: HttpRequest, form: str) -> StreamingHttpResponse:
