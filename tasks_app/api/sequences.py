@@ -209,7 +209,7 @@ def _filtered_sequences(request: HttpRequest, only: SequenceFilters) -> QuerySet
 def _detail(request: HttpRequest, sequence_id: int) -> SequenceDetail:
     """Return the sequence as it is now: an action on one of its tasks may have changed it."""
     sequence = permissions.sequence_or_404(principal_of(request), sequence_id)
-    to_come, trouble = actions.files_to_come(sequence)
+    to_come, trouble = actions.upcoming_files(sequence)
     waiting = actions.task_waiting_for_permission(sequence) or actions.NextTask()
     return SequenceDetail.from_row(
         sequence,

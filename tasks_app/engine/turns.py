@@ -12,7 +12,12 @@ from tasks_app.engine.advance import advance
 from tasks_app.engine.temporary_faults import temporary_fault
 from tasks_app.engine.worker_context import WorkerContext
 from tasks_app.engine.workers.leaving import hosts_that_left, is_left_to_others
-from tasks_app.services.workers.scheduling import DueTask, next_turns, some_worker_has, turns_of_worker
+from tasks_app.services.workers.scheduling import (
+    DueTask,
+    next_turns,
+    turns_of_worker,
+    worker_with_labels_exists,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -91,7 +96,7 @@ def _leave_to_others(
         leaves = task.task_id in tried and is_left_to_others(task.task_id, context)
         if may_take(task.labels, context) and not leaves:
             continue
-        if some_worker_has(task.labels, without=hosts_that_left(task.task_id) if leaves else ()):
+        if worker_with_labels_exists(task.labels, without=hosts_that_left(task.task_id) if leaves else ()):
             if not notifier.pending():
                 notifier.pass_on(task.task_id)
             return

@@ -114,7 +114,7 @@ def send_review(
             thread.save(update_fields=["number"])
         if verdict == ReviewVerdict.REQUEST_CHANGES:
             resume_for_review(task, review, by=by.user, files=files, notify=notify)
-        _tell(task, review, threads=len(drafted) + len(rows))
+        _record_review(task, review, threads=len(drafted) + len(rows))
     return review
 
 
@@ -158,7 +158,7 @@ def _store_threads(review: Review, rows: Sequence[ReviewThread], threads: Sequen
         ThreadComment.objects.create(thread=row, author=review.author, text=normalise(thread.text))
 
 
-def _tell(task: Task, review: Review, *, threads: int) -> None:
+def _record_review(task: Task, review: Review, *, threads: int) -> None:
     Change.objects.create(task=task, kind=ChangeKind.TASK)
     record(
         Action.REVIEWED, by=review.author, task=task,

@@ -188,7 +188,7 @@ def sequence_files(sequence: Sequence) -> list[str]:
     return sorted({*begun, *_files_now(sequence)})
 
 
-def files_to_come(sequence: Sequence) -> tuple[list[str], str]:
+def upcoming_files(sequence: Sequence) -> tuple[list[str], str]:
     """Return the task files without a task; or none, and why they are not known."""
     try:
         names = sequence_files(sequence)
@@ -214,7 +214,7 @@ def look_for_next(sequence: Sequence) -> NextTask:
     file = next((name for name in names if name not in known), "")
     if not file:
         return NextTask()
-    return _planned(sequence, file, _one_too_many(sequence, names))
+    return _planned(sequence, file, _surplus_file(sequence, names))
 
 
 def task_waiting_for_permission(sequence: Sequence) -> NextTask | None:
@@ -237,8 +237,8 @@ def faults_of_new_files(sequence: Sequence) -> list[str]:
     faults: dict[str, None] = {}
     with suppress(OSError, WorkspaceError):  # then the next task is not found, which says why
         names = _files_now(sequence)
-        if surplus := _one_too_many(sequence, names):
-            return [_of_surplus(sequence, surplus)]
+        if surplus := _surplus_file(sequence, names):
+            return [_surplus_fault(sequence, surplus)]
         for name in names:
             if name in known or _is_as_begun(sequence, name, _text_now(sequence, name)):
                 continue
@@ -274,13 +274,13 @@ def _planned(sequence: Sequence, file: str, surplus: str = "") -> NextTask:
             message = f"{where}: {message}"
         return NextTask(file, failure=message)
     if file == surplus:
-        return NextTask(file, failure=_of_surplus(sequence, file))
+        return NextTask(file, failure=_surplus_fault(sequence, file))
     if first := sequence.tasks.order_by("pk").first():
         return NextTask(file, plan, more_open=tuple(more_open(plan, first)))
     return NextTask(file, plan)
 
 
-def _one_too_many(sequence: Sequence, names: list[str]) -> str:
+def _surplus_file(sequence: Sequence, names: list[str]) -> str:
     """Return the first of the files that agents have added which is one too many, or ""."""
     repository = paths.repository(sequence.project)
     at_first = set(committed_names(repository, commit=sequence.base_commit, folder=sequence.folder))
@@ -289,7 +289,7 @@ def _one_too_many(sequence: Sequence, names: list[str]) -> str:
     return next(iter(upcoming[max(settings.ENVIRONMENT.added_tasks - len(begun), 0) :]), "")
 
 
-def _of_surplus(sequence: Sequence, file: str) -> str:
+def _surplus_fault(sequence: Sequence, file: str) -> str:
     where, most = f"{sequence.folder}/{storable_text(file)}", settings.ENVIRONMENT.added_tasks
     return (
         f"{where}: agents may add {most} tasks to one sequence (CATHERDER_ADDED_TASKS), and this is one more."

@@ -22,11 +22,11 @@ from tasks_app.services.publishing.pull_requests import let_agent_merge
 from tasks_app.services.sequences import (
     NextTask,
     cancel_sequence,
-    files_to_come,
     resume_sequence,
     start_sequence,
     task_to_publish,
     task_waiting_for_permission,
+    upcoming_files,
 )
 from tasks_app.services.usage import statistics
 from tasks_app.services.usage.statistics import Metrics
@@ -57,18 +57,18 @@ class SequenceDetails:
         return statistics.of_sequence(self.sequence)
 
     @cached_property
-    def _files_to_come(self) -> tuple[list[str], str]:
-        return files_to_come(self.sequence)
+    def _upcoming_files(self) -> tuple[list[str], str]:
+        return upcoming_files(self.sequence)
 
     @property
     def to_come(self) -> list[str]:
         """Task files that are not created yet."""
-        return self._files_to_come[0]
+        return self._upcoming_files[0]
 
     @property
     def trouble(self) -> str:
         """Why the task files to come are unknown."""
-        return self._files_to_come[1]
+        return self._upcoming_files[1]
 
     @property
     def current(self) -> Task | None:

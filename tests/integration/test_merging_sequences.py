@@ -28,7 +28,7 @@ from tasks_app.services.difference import difference_of
 from tasks_app.services.publishing.publications import missing_approvals, publish
 from tasks_app.services.publishing.pull_requests import let_agent_merge
 from tasks_app.services.reviews import send_review
-from tasks_app.services.sequences import create_sequence, files_to_come, start_sequence, task_to_publish
+from tasks_app.services.sequences import create_sequence, start_sequence, task_to_publish, upcoming_files
 from tests.browser import signed_in
 from tests.crash.test_sweep import bury, dies_at
 from tests.factories import MembershipFactory
@@ -162,7 +162,7 @@ def test_task_files_that_the_merge_brings_are_not_begun(runner: Runner) -> None:
     work.merge()
     assert work.sequence.phase == Phase.DONE and len(work.tasks) == 2
     assert file_in(work.last, "tasks/03-later.md").exists()
-    assert files_to_come(work.sequence) == ([], "")
+    assert upcoming_files(work.sequence) == ([], "")
 
 
 def test_the_folder_may_be_gone_from_what_is_merged(runner: Runner) -> None:

@@ -220,7 +220,7 @@ def test_a_part_costs_only_what_it_shows(
 
         monkeypatch.setattr(f"{module}.{name}", noted)
 
-    for name in ("files_to_come", "activities", "result_of", "publishing_details", "cards_of"):
+    for name in ("upcoming_files", "activities", "result_of", "publishing_details", "cards_of"):
         counted("tasks_app.web.sequences", name)
 
     def cost(part: str) -> tuple[list[str], int]:
@@ -230,10 +230,10 @@ def test_a_part_costs_only_what_it_shows(
         return sorted(called), len(captured)
 
     everything, most = cost("")
-    assert everything == ["activities", "cards_of", "files_to_come", "publishing_details", "result_of"]
+    assert everything == ["activities", "cards_of", "publishing_details", "result_of", "upcoming_files"]
     assert cost("header")[0] == [], "nobody has started it, so it says nothing of what is to come"
     assert cost("details")[0] == ["publishing_details"]
-    assert cost("tasks")[0] == ["activities", "files_to_come"]
+    assert cost("tasks")[0] == ["activities", "upcoming_files"]
     assert cost("result")[0] == ["publishing_details", "result_of"]
     assert max(cost(part)[1] for part in ("header", "result", "details", "tasks")) < most
 

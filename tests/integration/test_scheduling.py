@@ -28,7 +28,7 @@ from tasks_app.engine.turns import QueueNotifier, take_turns
 from tasks_app.engine.workers.heartbeat import beat
 from tasks_app.management.worker_options import labels_option
 from tasks_app.models import Project, Run, Task, Transition, User, WorkerBeat
-from tasks_app.services.workers.scheduling import next_turns, some_worker_has
+from tasks_app.services.workers.scheduling import next_turns, worker_with_labels_exists
 from tests.factories import ProjectFactory, RunFactory, WorkerBeatFactory
 from tests.fake_agent import FakeAgent
 from tests.fake_script import Turn, ask, say
@@ -227,7 +227,7 @@ def test_a_worker_that_is_refused_leaves_the_priority_of_its_process_alone() -> 
 def test_m4_a_worker_s_heartbeat_says_its_labels() -> None:
     beat(slots=1, labels=GPU)
     assert WorkerBeat.objects.get().labels == ["gpu", "linux"]
-    assert some_worker_has(frozenset({"gpu"})) and not some_worker_has(frozenset({"arm"}))
+    assert worker_with_labels_exists(frozenset({"gpu"})) and not worker_with_labels_exists(frozenset({"arm"}))
 
 
 # Limits

@@ -39,7 +39,7 @@ from tasks_app.operations.doctor import Level, data
 from tasks_app.sandbox import Sandbox
 from tasks_app.services.bulk import retry_from
 from tasks_app.services.data_directory import require_own_data_dir, require_shared_data_dir
-from tasks_app.services.sequences import create_sequence, files_to_come, start_sequence
+from tasks_app.services.sequences import create_sequence, start_sequence, upcoming_files
 from tasks_app.services.tasks import cancel_task
 from tasks_app.services.workers.hosts import follow_portal, network_of
 from tasks_app.services.workers.scheduling import tasks_worked_on
@@ -515,7 +515,7 @@ def test_the_next_file_of_a_sequence_is_not_read_from_an_outdated_workspace(runn
     task = runner.advance(sequence.tasks.get())
     Run.objects.update(data_dir=uuid4())
     file_in(task, "work/02-two.md").rename(file_in(task, "work/02-older.md"))
-    assert files_to_come(sequence) == (["02-two.md"], "")
+    assert upcoming_files(sequence) == (["02-two.md"], "")
 
 
 def test_files_of_checks_that_stayed_on_another_host_are_not_blamed_on_the_next_step(

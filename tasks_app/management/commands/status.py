@@ -18,7 +18,7 @@ from tasks_app.models import Project, Question, Sequence, Task, WorkerBeat
 from tasks_app.schemas.sequences import SequenceOut, SequenceWithTasks
 from tasks_app.schemas.tasks import StepOut, TaskOut, TaskWithSteps
 from tasks_app.schemas.workers import Status, WorkerOut
-from tasks_app.services.sequences import files_to_come
+from tasks_app.services.sequences import upcoming_files
 from tasks_app.services.usage import statistics
 from tasks_app.services.wait_sentences import fault_words, phase_sentence
 
@@ -145,7 +145,7 @@ examples:
         say(f"Sequence {sequence.pk} · {name} · {sequence.folder}", style="bold")
         self._print_phase(sequence)
         self._screen.table(tasks_table(tasks))
-        upcoming, trouble = files_to_come(sequence)
+        upcoming, trouble = upcoming_files(sequence)
         for name in upcoming:
             say(f"upcoming: {strip_controls(name)}", indent=2, style="dim")
         if trouble:

@@ -45,8 +45,8 @@ from tasks_app.services.decisions.citing import (
     RelatedDecision,
     citations_now,
     cited_by,
-    only,
     related_decisions,
+    with_one_item,
 )
 from tasks_app.services.decisions.content import DecisionContent, paths_from
 from tasks_app.services.questions.earlier_answers import question_key
@@ -172,7 +172,7 @@ def _prepared(
     question: Question, item: Item, answers: Mapping[str, str], given: DecisionInput, taken: Sequence[Taken]
 ) -> PreparedItem:
     """Return the rows to write for one item; stances on decisions about it come first."""
-    asked, alone = str(item["question"]), only(question, item)
+    asked, alone = str(item["question"]), with_one_item(question, item)
     remember = given.by_item.get(asked, given.remember)
     here = [(one.decision, said) for one, said in taken if str(one.items[0]["question"]) == asked]
     statement = remember.statement.strip()

@@ -397,7 +397,7 @@ def _decisions_named_in_item(item: Item) -> set[int]:
     return set().union(*map(decisions_named_in, texts))
 
 
-def only(question: Question, item: Item) -> Question:
+def with_one_item(question: Question, item: Item) -> Question:
     """Return the question as if it had asked this item alone; not to be saved."""
     alone = copy(question)
     alone.items = [dict(item)]

@@ -262,7 +262,7 @@ def export_decisions(project: Project, *, by: Principal) -> Export:
     )  # fmt: skip
     for slug in free_names(project, "decisions"):
         task = Task(
-            project=project, slug=slug, title=title, body=_described(files), exports_decisions=True,
+            project=project, slug=slug, title=title, body=_task_body(files), exports_decisions=True,
             branch=branch_name(slug), base_commit=base, head_commit=commit, created_by=by.user,
             left_out=files.notes, queued_at=timezone.now(),
         )  # fmt: skip
@@ -302,7 +302,7 @@ def _same_export(project: Project, base: str, contents: Mapping[str, bytes]) -> 
     return None
 
 
-def _described(files: DecisionFiles) -> str:
+def _task_body(files: DecisionFiles) -> str:
     """Return the text of the task."""
     parts = ["The portal wrote the decisions of the project as files, for a review. No agent worked."]
     for title, written in (("New", files.new), ("Changed, because the decision has", files.changed)):

@@ -237,7 +237,7 @@ def find_similar_answers(question: Question) -> list[EarlierAnswer]:
     recent = newest_answers(question)
     likeness = Likeness([one.words for one in recent])
     return [
-        _described(question, item, one)
+        _earlier_answer(question, item, one)
         for item in question.items
         for one in _nearest_to(question, item, recent, likeness)[:_SHOWN]
     ]
@@ -289,7 +289,7 @@ def _load(places: Collection[tuple[int, int]]) -> dict[tuple[int, int], tuple[Qu
     }
 
 
-def _described(question: Question, item: Item, one: _Candidate) -> EarlierAnswer:
+def _earlier_answer(question: Question, item: Item, one: _Candidate) -> EarlierAnswer:
     """Say what differs, and count the answers to this very item: the latest one is shown."""
     same = same_answers(question.task.project_id, one.key).exclude(question=question.pk)
     answers = list(same.values_list("question__answered_at", "question_id", "place")[:MOST_TIMES])

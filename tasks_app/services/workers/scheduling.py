@@ -282,7 +282,7 @@ def _hosts_with(labels: Labels, workers: Iterable[WorkerBeat], without: Collecti
     return tuple(sorted(found.difference(without)))
 
 
-def some_worker_has(labels: Labels, *, without: Collection[str] = ()) -> bool:
+def worker_with_labels_exists(labels: Labels, *, without: Collection[str] = ()) -> bool:
     """Return whether a worker with all of these labels, on none of these hosts, has a free slot."""
     rows = WorkerBeat.objects.alive().filter(problem="", busy__lt=F("slots")).exclude(host__in=without)
     return any(labels <= frozenset(worker.labels) for worker in rows)
