@@ -172,7 +172,7 @@ def _failure_reason(lease: Lease, error: Exception) -> str:
 
 
 def _put_off(lease: Lease, fault: str, faults: int | None) -> None:
-    """Have the task retried after a fault that passes. What the run had reported until then counts."""
+    """Let the task be retried after a temporary fault. Reports of the run until then count."""
     recovered = recover(lease)
     with lease.fenced() as task:
         for run in recovered:

@@ -40,7 +40,7 @@ class Lease:
 
     @classmethod
     def claim(cls, task_id: int, *, owner: str) -> Lease | None:
-        """Claim a task on which there is work to do. Return None if there is none, or if it is held."""
+        """Claim a task that has work to do. Return None if it has not, or if it is held."""
         epoch = Task.objects.claim(task_id, owner=owner, seconds=SECONDS)
         return None if epoch is None else cls(task_id, owner, epoch)
 

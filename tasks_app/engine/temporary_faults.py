@@ -34,7 +34,7 @@ _PROGRAM_ERRORS = {os.strerror(number): words for number, words in MACHINE_FAULT
 
 
 def temporary_fault(error: BaseException) -> str:
-    """Return what is in the way, as a sentence without full stop; "" if the error does not pass by itself."""
+    """Return the temporary fault as a sentence without full stop; "" if the error does not pass by itself."""
     cause: BaseException | None = error
     while cause is not None:
         if fault := _description(cause):

@@ -42,7 +42,7 @@ def take_turns(
     notifier: QueueNotifier,
     goes_on: Callable[[], bool] = lambda: True,
 ) -> list[int]:
-    """Work on due tasks until there is none that this worker may take. Return those that it worked on.
+    """Work on due tasks until none is left that this worker may take. Return the tasks that it worked on.
 
     No task is tried twice in one call: one that ends at once because of a temporary fault would keep the slot
     busy. With each task that is claimed the next slot is woken if more is left, so that one entry is enough

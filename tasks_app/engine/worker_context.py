@@ -1,4 +1,4 @@
-"""What a worker works on tasks with."""
+"""The means of a worker: its agent, its sandbox, the signal to stop, its labels."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ things in the message of your program do not hold here: what it says on other ag
 launch, so read yourself), and on {asking}."""
 _PLAN_MODE_ASKING = "when to ask (that is said above)"
 _PLAN_MODE_UNASKED = "what is to be settled first (decide by yourself what is open, and say in the plan how)"
-#: What replaces the instructions on asking if nobody can be asked.
+#: Replaces the instructions on asking if nobody can be asked.
 UNASKED = (
     "What the task leaves open, decide by yourself, also where other texts of your program want it\n"
     "confirmed: read the code, follow what the repository already does, prefer what is easy to undo,\n"
@@ -99,7 +99,7 @@ class HistoryEntry:
 
 @dataclass(frozen=True)
 class EarlierAccount:
-    """What the agent of an earlier run said at its end. `task` names an earlier task of the sequence."""
+    """The last message of an earlier run's agent. `task` names an earlier task of the sequence."""
 
     step: str
     run: int

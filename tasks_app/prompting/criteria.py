@@ -24,7 +24,7 @@ class DescribedCheck:
 
 @dataclass(frozen=True)
 class Criteria:
-    """What the work of a step must fulfil, and the rules for how it is done.
+    """The criteria for the work of a step, and the rules for how it is done.
 
     `allow_write` are globs (None: any file); `attempts` is the number of further attempts after a failure.
     `shell_rules` are the step's permissions for the shell (None: any command); without `has_shell` there is

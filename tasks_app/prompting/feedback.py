@@ -118,7 +118,7 @@ _UNCERTAIN = (
 )
 
 
-#: What a dismissed question asks of the agent.
+#: The request to the agent after a dismissed question.
 DECIDE_YOURSELF = "Decide it by your own best judgement, and say in your last message what you assumed."
 _DISMISSED = f"Dismissed: there is no answer. {DECIDE_YOURSELF}"
 _VERDICTS = {
@@ -291,7 +291,7 @@ _FINISH = (
 
 @dataclass(frozen=True)
 class Deed:
-    """What somebody did to the task; `by` is empty if nobody is known. `at` has a time zone."""
+    """An action of a human on the task; `by` is empty if the user is unknown. `at` has a time zone."""
 
     did: str
     by: str

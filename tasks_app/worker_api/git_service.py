@@ -42,7 +42,7 @@ KEEPALIVE_SECONDS = 5.0
 #: git processes for one worker host at the same time; its further requests wait.
 MOST_PROCESSES = 8
 _PIECE = 64 * 1024
-#: What git itself sends in the response to a push while it has nothing to say.
+#: The keep-alive that git itself sends in the response to a push.
 _KEEPALIVE = b"0005\1"
 _END_SECONDS = 5.0
 _STOP_SECONDS = 2.0

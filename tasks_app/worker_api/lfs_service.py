@@ -167,7 +167,7 @@ async def _disconnected(receive: Receive) -> None:
 async def receive_content(
     threads: SlowThreads, held: HeldTask, name: str, scope: Message, receive: Receive, send: Send
 ) -> None:
-    """Keep a content. Raises BodyBroken if it is not the one of its name, and LeaseLost."""
+    """Keep a content. Raises BodyBroken if its SHA-256 is not its name, and LeaseLost."""
     kept = path_of(held.repository.path, name)
     digest = hashlib.sha256()
     with temporary_name(kept) as fresh:

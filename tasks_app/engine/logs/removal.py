@@ -20,7 +20,7 @@ from django.utils import timezone
 from tasks_app.models import Event, EventBlock, Run, SessionEntry, Task
 from tasks_app.models.task import HAS_LOG
 
-#: Rows that one transaction deletes, and blocks, which are larger.
+#: Maximum rows, and the larger blocks, that one transaction deletes.
 ROWS_AT_ONCE = 2_000
 BLOCKS_AT_ONCE = 50
 #: Transactions of one sweep.
@@ -29,7 +29,7 @@ AT_ONCE = 20
 
 @dataclass(frozen=True)
 class RemovedLog:
-    """What a task's log had: events, lines of transcripts, and the bytes of both without indexes."""
+    """The size of a removed log: events, lines of transcripts, and the bytes of both without indexes."""
 
     task: Task
     events: int = 0

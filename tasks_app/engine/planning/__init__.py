@@ -1,1 +1,1 @@
-"""What comes before the work: the questions before it, and the plan that people may approve."""
+"""The questions before the work, and the plan that people may approve."""

@@ -57,7 +57,7 @@ POLL_SECONDS = 1.0
 MAX_PUSHES = 4
 #: Number of pull requests that are looked at, at the same time.
 MAX_LOOKS = 2
-#: The same after a look that failed: whatever is in the way, for example the database, is logged each time.
+#: The same after a look that failed: the fault, for example of the database, is logged each time.
 FAULT_SECONDS = 10.0
 #: Number of tasks whose pipelines publish that one round looks at.
 _BATCH = 100

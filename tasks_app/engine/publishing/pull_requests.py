@@ -93,7 +93,7 @@ def _require_claim(publication: Publication) -> None:
 
 
 def _post_replies(forge: Forge, row: PullRequest, publication: Publication) -> None:
-    """Post what the agent replied to comments from there. What a killed worker posted is found first."""
+    """Post what the agent replied to comments from there. First find those a killed worker posted."""
     if not unposted_replies(row):
         return
     began = timezone.now()

@@ -229,7 +229,7 @@ def postpone(lease: Lease, fault: str, *, faults: int | None = None) -> None:
 
 
 def note_progress(lease: Lease) -> None:
-    """Forget the task's faults: a run ended by itself, so nothing is in the way any more."""
+    """Forget the task's temporary faults: a run ended by itself, so they are over."""
     rows = Task.objects.held(lease.task_id, epoch=lease.epoch).exclude(faults=0)
     rows.update(faults=0, fault="", fault_at=None, retry_at=None)
 

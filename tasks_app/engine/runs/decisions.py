@@ -1,4 +1,4 @@
-"""What is stored of a question: its decisions, and columns for the figures of the usage page (SPEC D8)."""
+"""Stored facts about questions: decisions, and columns for the usage page (SPEC D8)."""
 
 from __future__ import annotations
 

@@ -272,7 +272,7 @@ def undelivered(step: Step, last: Run, transcript: Transcript) -> list[Question]
     waiting = list(settled.select_related("answered_by", "applied", "reopens__applied", "run"))
     with_result = [question for question in waiting if _has_result(question, transcript)]
     runs = {question.run_id for question in with_result}
-    # What the portal asked in a run has no result of its own: it is handed in as a note beside one.
+    # A question of the portal in a run has no result of its own: its answer is a note beside a result.
     handed_in = {question.handed_in_id for question in with_result} - {None}
     in_prompt = last.prompt and has_prompt(transcript, last.prompt)
     received = {
@@ -322,5 +322,5 @@ def cost_before(run: Run) -> float:
 
 
 def timeout_of(step: Step) -> float:
-    """Return the seconds that one run of the step may take."""
+    """Return the timeout of one run of the step, in seconds."""
     return float(step_from_json(step.config).timeout or STEP_SECONDS)

@@ -134,7 +134,7 @@ class RunRecorder(DatabaseTranscriptStore):
                 crash_point("answer-recorded")
 
     def _payload(self, event: AgentEvent) -> dict[str, Any]:
-        """Return the event's payload, marked if a human refused the call: that is no error of the agent."""
+        """Return the event's payload, marked if a human refused the call, which is not the agent's error."""
         refusal = self._turned_down.get(str(event.payload.get("tool_use_id")))
         refused = refusal and event.kind == "tool_result" and event.payload.get("is_error")
         if refused:
@@ -152,7 +152,7 @@ class RunRecorder(DatabaseTranscriptStore):
     def _write_at_once(self, events: Sequence[NewEvent]) -> None:
         try:
             self._seq = self._write(events)
-        except IntegrityError:  # whoever took an answer back has noted it in this run
+        except IntegrityError:  # noted in this run already, when the answer was taken back
             self._seq = self._run.next_seq()
             self._seq = self._write(events)
 

@@ -56,7 +56,7 @@ from tasks_app.services.usage.cost_limits import dollars_for_run, must_end_early
 from tasks_app.services.wait_sentences import SHORTEST_WAIT, reset_words
 from tasks_app.services.workers.hosts import network_of
 
-#: What people can do after such an end.
+#: Advice to people after such an end.
 WAYS_OUT = {
     Ending.REFUSED: "The model refused to go on. Duplicate the task and change its text or its model, or "
     "resume it to try once more in a new session.",
@@ -260,7 +260,7 @@ def _store_halt(run: Run, result: RunResult, lease: Lease, recorder: RunRecorder
 
 
 def _retry_killed(run: Run, result: RunResult, lease: Lease, context: WorkerContext) -> bool:
-    """Retry a run whose process somebody else killed, at once or later. It is no failed attempt."""
+    """Retry a run whose process somebody else killed, at once or later. Not a failed attempt."""
     record_work(run, lease, context)
     if fail_if_hopeless(run.step, lease):
         return False

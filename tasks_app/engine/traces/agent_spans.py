@@ -58,5 +58,5 @@ class WaitingSpans:
             return [self._spans.popleft() for _ in range(min(BATCH, len(self._spans)))]
 
 
-#: What waits in this process.
+#: Spans that wait in this process.
 WAITING = WaitingSpans()

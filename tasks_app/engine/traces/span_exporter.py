@@ -60,7 +60,7 @@ class EndedSpans:
         }
 
     def send(self, sender: SpanSender, *, settled: timedelta = NO_DELAY) -> str:
-        """Send all spans that ended so long ago.
+        """Send all spans that ended long enough ago.
 
         Returns "" or why the endpoint does not take them, in words.
         """

@@ -88,7 +88,7 @@ class Heartbeat(threading.Thread):
         self.join(BEAT_SECONDS)
 
     def _close_or_open(self) -> None:
-        # What agents would make now could not be recorded either.
+        # Results of agents could not be recorded now either.
         self._intake.set_problem(push_problem() or self._found_problem or (DRAINED if self._drained else ""))
 
     def _try_beat(self, *, ended: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""Whether this worker takes tasks (M3, M6). What it works on already is never touched."""
+"""The switch for taking tasks (M3, M6). Tasks that the worker already works on are not touched."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Intake:
             self._has_opened.set()
 
     def wait_until_opened(self) -> None:
-        """Wait until nothing was in the way for the first time."""
+        """Wait until the worker may take tasks for the first time."""
         self._has_opened.wait()
 
 
@@ -101,7 +101,7 @@ class Found:
         self.put, self.count = self._tasks.put, self._tasks.qsize
 
     def work(self) -> bool:
-        """Look at the first one. Return False if there is none."""
+        """Work on the first due task. Return False without one."""
         try:
             task_id = self._tasks.get_nowait()
         except queue.Empty:

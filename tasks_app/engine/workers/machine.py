@@ -1,4 +1,4 @@
-"""What this worker has of what tasks need besides labels (M6): toolchains, Git LFS, an offline sandbox.
+"""Abilities of this worker besides its labels (M6): toolchains, Git LFS, an offline sandbox.
 
 A worker that lacks one of them leaves the task to another.
 """

@@ -72,7 +72,7 @@ UNNAMED_KEPT = timedelta(days=14)
 UNFINISHED_KEPT = timedelta(days=1)
 #: Seconds between two looks at what is left over on a worker host.
 SECONDS = 3600.0
-#: The prefixes of the portal's temporary folders: those of the machine, and those in the data directory.
+#: The prefixes of the portal's temporary folders, on the machine and in the data directory.
 TEMPORARY_PREFIXES = (
     SOCKET_FOLDER, "cat-herder-commit-", "cat-herder-validate-", "cat-herder-doctor-", "cat-herder-gate-",
     "cat-herder-probe-",

@@ -312,7 +312,7 @@ def _close_crashed(task: Task, lease: Lease) -> None:
         f"The worker died {DEATHS} times in a row during the setup of the workspace. Look into the worker's"
         " log and the system's log (memory?), then resume the task."
     )
-    with lease.locked():  # whoever resumes the task begins to count anew
+    with lease.locked():  # counting starts again when the task is resumed
         Setup.objects.filter(pk=last[0].pk).update(outcome=SetupOutcome.FAILED, problem=reason)
     raise SetupFailed(reason)
 
