@@ -80,7 +80,7 @@ MIDDLEWARE = [
     "tasks_app.web.accounts.sessions.LastSeen",
     "tasks_app.web.accounts.sessions.RequiredSecondFactor",
     "tasks_app.web.accounts.attempts.HashingBusyResponse",
-    "tasks_app.web.audit.AuditedRefusals",
+    "tasks_app.web.audit.Refusals",
     "tasks_app.web.middleware.visible_directions",
     "tasks_app.web.middleware.method_not_allowed_page",
 ]

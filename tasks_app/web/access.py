@@ -1,4 +1,4 @@
-"""Who looks, which rows this user may see, and running the actions of buttons and forms."""
+"""Who looks, which rows this user may see, numbers in URLs, and running the actions of buttons and forms."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from allauth.account.authentication import get_authentication_records
 from allauth.account.decorators import reauthentication_required
 from django import forms
 from django.contrib import messages
-from django.core.exceptions import PermissionDenied
 from django.db.models import Exists, OuterRef
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
 
 from tasks_app import permissions
 from tasks_app.core.errors import CatHerderError, NotAllowed
@@ -108,21 +108,30 @@ def require_recent_login(request: HttpRequest) -> None:
 def run_action(request: HttpRequest, thing: Task | Sequence, action: Callable[..., object]) -> None:
     """Run the action. If somebody else was first, the page shows the current state."""
     try:
-        run_if_allowed(lambda: action(thing, by=principal_of(request)))
+        action(thing, by=principal_of(request))
+    except NotAllowed:
+        raise
     except CatHerderError as error:
         messages.error(request, str(error))
 
 
-def run_if_allowed(action: Callable[[], object]) -> None:
-    """Run the action. If the user may not do it, the answer is 403 with the reason."""
-    try:
-        action()
-    except NotAllowed as error:
-        raise PermissionDenied(str(error)) from error
-
-
 #: Digits of a number that every database can look up.
 _MAX_DIGITS = 18
+
+
+def number_from(text: str, *, digits: int = _MAX_DIGITS) -> int | None:
+    """Return the number that a URL or a form has as text; None for anything else, and if it is too long."""
+    if text.isascii() and text.isdigit() and len(text) <= digits:
+        return int(text)
+    return None
+
+
+def refusal(request: HttpRequest, message: str, *, status: int, target: str) -> HttpResponse:
+    """Return the reason for HTMX, which puts it at the target and leaves everything that was entered."""
+    response = render(request, "questions/_refusal.html", {"message": message}, status=status)
+    response["HX-Retarget"] = target
+    response["HX-Reswap"] = "innerHTML"
+    return response
 
 
 class ProjectsField(forms.ModelMultipleChoiceField):  # type: ignore[type-arg]

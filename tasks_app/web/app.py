@@ -90,8 +90,8 @@ def question_push_decide(request: HttpRequest, question_id: int) -> JsonResponse
     notes = DENIED_NOTES if verdict == Verdict.DENIED else ""
     try:
         done = decide(question, verdict, by=principal_of(request), via=Channel.WEB, notes=notes)
-    except NotAllowed as error:
-        raise PermissionDenied(str(error)) from error
+    except NotAllowed:
+        raise
     except CatHerderError as error:
         return JsonResponse({"message": str(error)}, status=409 if isinstance(error, NotOpen) else 400)
     return JsonResponse({"message": f"{done.question.outcome}."})

@@ -7,12 +7,14 @@ from inspect import iscoroutinefunction
 from typing import Any
 from urllib.parse import urlencode
 
+from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.shortcuts import render
 from django.utils.decorators import sync_and_async_middleware
 from django.utils.deprecation import MiddlewareMixin
 from django.views.decorators.http import require_GET
 
+from tasks_app.core.errors import NotAllowed
 from tasks_app.history.audit import ActionOrigin, acting_from, record, truncated_query
 from tasks_app.models import Action, AuditEntry, Channel
 from tasks_app.permissions import HiddenRow, projects_maintained_by
@@ -42,12 +44,14 @@ def audit_origin(get_response: Callable[[HttpRequest], Any]) -> Callable[[HttpRe
     return middleware
 
 
-class AuditedRefusals(MiddlewareMixin):
-    """Records who asked for the page of a row that they may not see. The response stays a 404."""
+class Refusals(MiddlewareMixin):
+    """Records who asked for a row that they may not see (404), and answers 403 to what they may not do."""
 
     def process_exception(self, request: HttpRequest, exception: Exception) -> None:
         if isinstance(exception, HiddenRow):
             record_refusal(exception)
+        if isinstance(exception, NotAllowed):
+            raise PermissionDenied(str(exception)) from exception
 
 
 def _origin_of(request: HttpRequest) -> ActionOrigin:

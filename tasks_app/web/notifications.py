@@ -62,9 +62,9 @@ from tasks_app.web.access import (
     ProjectsField,
     current_user,
     is_htmx,
+    number_from,
     principal_of,
     project_or_404,
-    run_if_allowed,
 )
 
 _MAX_URL_LENGTH = 1000
@@ -241,7 +241,7 @@ def project_notifications(request: HttpRequest, project_id: int) -> HttpResponse
     project = project_or_404(request, project_id)
     if request.method == "GET":
         return _render_page(request, project, NewTargetForm(initial=_FIRST))
-    run_if_allowed(lambda: require_maintainer(principal_of(request), project, MANAGE_NOTIFICATIONS))
+    require_maintainer(principal_of(request), project, MANAGE_NOTIFICATIONS)
     form = NewTargetForm(request.POST)
     if not form.is_valid():
         return _render_page(request, project, form, status=400)
@@ -347,7 +347,7 @@ def target_test(request: HttpRequest, project_id: int, target_id: int) -> HttpRe
 @require_POST
 def delivery_retry(request: HttpRequest, project_id: int, delivery_id: int) -> HttpResponse:
     project = project_or_404(request, project_id)
-    run_if_allowed(lambda: require_maintainer(principal_of(request), project, MANAGE_NOTIFICATIONS))
+    require_maintainer(principal_of(request), project, MANAGE_NOTIFICATIONS)
     deliveries = Delivery.objects.filter(target__project=project).select_related("target__project")
     delivery = get_object_or_404(deliveries, pk=delivery_id)
     assert delivery.target  # noqa: S101 (the filter)
@@ -360,7 +360,7 @@ def delivery_retry(request: HttpRequest, project_id: int, delivery_id: int) -> H
 def _target_or_404(request: HttpRequest, project_id: int, target_id: int) -> Target:
     """Return the target. Checks for maintainers first."""
     project = project_or_404(request, project_id)
-    run_if_allowed(lambda: require_maintainer(principal_of(request), project, MANAGE_NOTIFICATIONS))
+    require_maintainer(principal_of(request), project, MANAGE_NOTIFICATIONS)
     return get_object_or_404(Target.objects.select_related("project"), project=project, pk=target_id)
 
 
@@ -369,7 +369,7 @@ def _act_and_return(
 ) -> HttpResponse:
     """Do it and go back to the list, with a sentence."""
     try:
-        run_if_allowed(act)
+        act()
         (messages.error if failed else messages.success)(request, said)
     except BadInput as error:
         messages.error(request, str(error))
@@ -379,7 +379,6 @@ def _act_and_return(
 PER_PAGE = 50
 #: A page that was away for long gets no more toasts than that; the bell counts them all.
 MOST_TOASTS = 3
-_LONGEST_NUMBER = 18
 
 
 def notices(request: HttpRequest) -> HttpResponse:
@@ -394,21 +393,18 @@ def notices(request: HttpRequest) -> HttpResponse:
 @require_POST
 def notices_read(request: HttpRequest) -> HttpResponse:
     """Mark one notice (`notice=N`) or all as read."""
-    number = request.POST.get("notice", "")
-    if number and not _is_number(number):
+    given = request.POST.get("notice", "")
+    number = number_from(given)
+    if given and number is None:
         return redirect("notices")
-    mark_read(principal_of(request), int(number) if number else None)
+    mark_read(principal_of(request), number)
     return HttpResponse(status=204) if request.POST.get("quietly") else redirect("notices")
 
 
 def fresh(request: HttpRequest) -> QuerySet[Notice] | list[Notice]:
     """Return urgent notices after the one that the page knows, for toasts."""
-    after = request.GET.get("after", "")
-    if not _is_number(after):
+    after = number_from(request.GET.get("after", ""))
+    if after is None:
         return []
-    news = notices_visible_to(principal_of(request)).urgent().filter(pk__gt=int(after))
+    news = notices_visible_to(principal_of(request)).urgent().filter(pk__gt=after)
     return news.select_related("task__project").order_by("-pk")[:MOST_TOASTS]
-
-
-def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdigit() and len(text) <= _LONGEST_NUMBER

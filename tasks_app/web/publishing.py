@@ -51,7 +51,7 @@ from tasks_app.services.publishing.settings import (
     target_of,
     webhook_url,
 )
-from tasks_app.web.access import principal_of, project_or_404, run_action, run_if_allowed, task_or_404
+from tasks_app.web.access import principal_of, project_or_404, run_action, task_or_404
 
 _MACHINE = {"autocomplete": "off", "spellcheck": "false", "class": "machine"}
 
@@ -247,7 +247,7 @@ def project_publishing(request: HttpRequest, project_id: int) -> HttpResponse:
     project = project_or_404(request, project_id)
     if request.method == "GET":
         return _render_page(request, project)
-    run_if_allowed(lambda: require_maintainer(principal_of(request), project, MANAGE_PUBLISHING))
+    require_maintainer(principal_of(request), project, MANAGE_PUBLISHING)
     return (
         _post_credential(request, project) if "secret" in request.POST else _post_settings(request, project)
     )
@@ -256,7 +256,7 @@ def project_publishing(request: HttpRequest, project_id: int) -> HttpResponse:
 @require_POST
 def project_credential_remove(request: HttpRequest, project_id: int) -> HttpResponse:
     project = project_or_404(request, project_id)
-    run_if_allowed(lambda: remove_credential(project, by=principal_of(request)))
+    remove_credential(project, by=principal_of(request))
     messages.success(request, "Credential removed.")
     return redirect("project_publishing", project.pk)
 
@@ -265,15 +265,14 @@ def project_credential_remove(request: HttpRequest, project_id: int) -> HttpResp
 def project_webhook_create(request: HttpRequest, project_id: int) -> HttpResponse:
     """Make the secret and show it on this page: a redirect would have to store it."""
     project = project_or_404(request, project_id)
-    made: list[str] = []
-    run_if_allowed(lambda: made.append(create_webhook_secret(project, by=principal_of(request))))
-    return _render_page(request, project, webhook_secret=made[0])
+    secret = create_webhook_secret(project, by=principal_of(request))
+    return _render_page(request, project, webhook_secret=secret)
 
 
 @require_POST
 def project_webhook_remove(request: HttpRequest, project_id: int) -> HttpResponse:
     project = project_or_404(request, project_id)
-    run_if_allowed(lambda: remove_webhook_secret(project, by=principal_of(request)))
+    remove_webhook_secret(project, by=principal_of(request))
     messages.success(request, "Webhook removed.")
     return redirect("project_publishing", project.pk)
 
@@ -316,7 +315,7 @@ def _credential_form(
 def _try(form: forms.Form, action: Callable[[], object]) -> bool:
     """Run the action; return False and add an error to the form, at its field, if the input is refused."""
     try:
-        run_if_allowed(action)
+        action()
     except BadInput as error:
         field = error.where if error.where in form.fields else None
         form.add_error(field, error.message if field else str(error))

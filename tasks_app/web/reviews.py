@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from functools import wraps
 
 from django.contrib import messages
-from django.core.exceptions import PermissionDenied
 from django.db.models import Q
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
@@ -29,7 +28,15 @@ from tasks_app.services.reviews import (
     remove_from_draft,
     send_review,
 )
-from tasks_app.web.access import current_user, is_htmx, may_act, principal_of, task_or_404
+from tasks_app.web.access import (
+    current_user,
+    is_htmx,
+    may_act,
+    number_from,
+    principal_of,
+    refusal,
+    task_or_404,
+)
 from tasks_app.web.rendering.diff import DiffLine, FileDiff
 
 #: A line of a file on one side of a diff.
@@ -318,9 +325,10 @@ def _line_number(request: HttpRequest, name: str) -> int | None:
     given = request.POST.get(name, "")
     if not given:
         return None
-    if not given.isdecimal() or len(given) > 9:
+    number = number_from(given, digits=9)
+    if number is None:
         raise BadInput(f"{given[:20]!r} is not the number of a line", where=name)
-    return int(given)
+    return number
 
 
 def _thread_response(request: HttpRequest, task: Task, thread: ReviewThread | None) -> HttpResponse:
@@ -337,17 +345,9 @@ def _thread_response(request: HttpRequest, task: Task, thread: ReviewThread | No
 
 def _refused(request: HttpRequest, task: Task, error: CatHerderError) -> HttpResponse:
     if is_htmx(request):
-        return _refusal(request, "find .thread-refusal", error)
+        status = _STATUS.get(type(error), 400)
+        return refusal(request, str(error), status=status, target="find .thread-refusal")
     if isinstance(error, NotAllowed):
-        raise PermissionDenied(str(error)) from error
+        raise error
     messages.error(request, str(error))
     return redirect("task_diff", task.pk)
-
-
-def _refusal(request: HttpRequest, place: str, error: CatHerderError) -> HttpResponse:
-    """Return the reason. HTMX puts it at the form and leaves everything that was entered."""
-    status = _STATUS.get(type(error), 400)
-    response = render(request, "questions/_refusal.html", {"message": str(error)}, status=status)
-    response["HX-Retarget"] = place
-    response["HX-Reswap"] = "innerHTML"
-    return response

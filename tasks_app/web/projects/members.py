@@ -12,7 +12,7 @@ from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth.decorators import login_not_required
 from django.contrib.auth.password_validation import validate_password
-from django.core.exceptions import PermissionDenied, ValidationError
+from django.core.exceptions import ValidationError
 from django.core.validators import validate_email
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
@@ -21,7 +21,7 @@ from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_POST
 
 from tasks_app.absolute_urls import absolute_url, absolute_url_for
-from tasks_app.core.errors import BadInput, NotAllowed
+from tasks_app.core.errors import BadInput
 from tasks_app.history.audit import record
 from tasks_app.models import Action, Invitation, Membership, Project, Role, User
 from tasks_app.permissions import may_maintain, may_see, require_maintainer
@@ -137,7 +137,7 @@ def project_members(request: HttpRequest, project_id: int) -> HttpResponse:
     project = project_or_404(request, project_id)
     if request.method == "GET":
         return _render_page(request, project, NewMemberForm())
-    _require_maintainer(request, project)
+    require_maintainer(principal_of(request), project, MANAGE_MEMBERS)
     form = NewMemberForm(request.POST)
     if not form.is_valid():
         return _render_page(request, project, form, status=400)
@@ -219,22 +219,15 @@ def _deliver_link(request: HttpRequest, invitation: Invitation, token: str) -> N
         request.session[_LINK] = {"link": link, "email": invitation.email, "project": invitation.project_id}
 
 
-def _require_maintainer(request: HttpRequest, project: Project) -> None:
-    try:
-        require_maintainer(principal_of(request), project, MANAGE_MEMBERS)
-    except NotAllowed as error:
-        raise PermissionDenied(str(error)) from error
-
-
 def _member_or_404(request: HttpRequest, project_id: int, member_id: int) -> Membership:
     project = project_or_404(request, project_id)
-    _require_maintainer(request, project)
+    require_maintainer(principal_of(request), project, MANAGE_MEMBERS)
     return get_object_or_404(project.memberships.select_related("user", "project"), pk=member_id)
 
 
 def _invitation_or_404(request: HttpRequest, project_id: int, invitation_id: int) -> Invitation:
     project = project_or_404(request, project_id)
-    _require_maintainer(request, project)
+    require_maintainer(principal_of(request), project, MANAGE_MEMBERS)
     return get_object_or_404(project.invitations.select_related("project"), pk=invitation_id)
 
 

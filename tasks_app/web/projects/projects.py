@@ -99,8 +99,8 @@ def _add(request: HttpRequest, form: AddProjectForm) -> Project | None:
     given = form.cleaned_data
     try:
         return add_project_meanwhile(given["name"], given["source"], by=principal_of(request))
-    except NotAllowed as error:
-        raise PermissionDenied(str(error)) from error
+    except NotAllowed:
+        raise
     except CatHerderError as error:
         form.add_error(
             "name" if isinstance(error, BadInput) and error.where == "project" else "source", str(error)
@@ -191,10 +191,7 @@ def project(request: HttpRequest, project_id: int) -> HttpResponse:
 @require_POST
 def project_fetch(request: HttpRequest, project_id: int) -> HttpResponse:
     found = project_or_404(request, project_id)
-    try:
-        fetch_meanwhile(found, by=principal_of(request))
-    except NotAllowed as error:
-        raise PermissionDenied(str(error)) from error
+    fetch_meanwhile(found, by=principal_of(request))
     found.refresh_from_db()
     if not found.is_fetching and not found.fetch_fault:
         messages.success(request, "Fetched.")

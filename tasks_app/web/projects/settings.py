@@ -19,7 +19,7 @@ from tasks_app.config.faults import ConfigInvalid
 from tasks_app.config.pipeline import ProjectConfig, load_project_config
 from tasks_app.config.project_settings import SETTINGS, Overrides
 from tasks_app.config.setting import Choices, Setting, value_in_words
-from tasks_app.core.errors import BadInput, CatHerderError
+from tasks_app.core.errors import BadInput, CatHerderError, NotAllowed
 from tasks_app.models import Action, AuditEntry, Project, QuestionState, paths
 from tasks_app.permissions import may_maintain
 from tasks_app.services.projects.projects import change_source, remove_project
@@ -32,7 +32,7 @@ from tasks_app.services.projects.settings import (
     settings_in_effect,
     use_default_branch,
 )
-from tasks_app.web.access import principal_of, project_or_404, run_if_allowed
+from tasks_app.web.access import principal_of, project_or_404
 from tasks_app.web.projects.at_head import at_head
 
 #: The choice that leaves a setting to cat-herder.yaml.
@@ -182,7 +182,9 @@ def project_remove(request: HttpRequest, project_id: int) -> HttpResponse:
         fault = f"Nothing was removed. Type “{project.name}” to remove the project."
         return _render_page(request, project, status=400, remove_fault=fault, typed=typed)
     try:
-        run_if_allowed(lambda: remove_project(project, by=principal_of(request)))
+        remove_project(project, by=principal_of(request))
+    except NotAllowed:
+        raise
     except CatHerderError as error:
         return _render_page(request, project, status=409, remove_fault=str(error), typed=typed)
     messages.success(request, f"Project “{typed}” removed. Its source was not touched.")
@@ -224,7 +226,9 @@ def _post_branch(request: HttpRequest, project: Project) -> HttpResponse:
 
 def _post_default_branch(request: HttpRequest, project: Project) -> HttpResponse:
     try:
-        run_if_allowed(lambda: use_default_branch(project, by=principal_of(request)))
+        use_default_branch(project, by=principal_of(request))
+    except NotAllowed:
+        raise
     except CatHerderError as error:
         return _render_page(request, Project.objects.get(pk=project.pk), status=409, trouble=str(error))
     messages.success(request, f"Tasks now start from the branch {project.branch}.")
@@ -259,7 +263,9 @@ def _post_settings(request: HttpRequest, project: Project) -> HttpResponse:
 def _try_action(form: forms.Form, action: Callable[[], object]) -> bool:
     """Run the action; return False and add a form error if it was refused."""
     try:
-        run_if_allowed(action)
+        action()
+    except NotAllowed:
+        raise
     except CatHerderError as error:
         form.is_valid()
         if isinstance(error, BadInput) and error.where in form.fields:

@@ -14,6 +14,7 @@ from tasks_app.services.decisions.answering import DecisionInput, Remember, Stan
 from tasks_app.services.decisions.content import joined_paths, split_paths
 from tasks_app.services.questions.answers import Reply
 from tasks_app.services.questions.earlier_answers import EarlierAnswer
+from tasks_app.web.access import number_from
 
 #: What an answer said of a decision, by what the decision's history tells. Paths of a limit are not kept.
 _STANCE_OF: dict[str, str] = {
@@ -162,7 +163,7 @@ class CardInput:
                 )
             parts = [*given.chosen, given.other] if given.other.strip() else given.chosen
             answers[str(item["question"])] = ", ".join(parts)
-        taken_from, said = _id_or_none(self.taken_from), self._decision_input(question)
+        taken_from, said = number_from(self.taken_from), self._decision_input(question)
         return Reply(answers, self.notes, taken_from=taken_from, decision_input=said)
 
     def _decision_input(self, question: Question) -> DecisionInput:
@@ -182,10 +183,6 @@ class CardInput:
             for item, given in zip(question.items, self.items, strict=True)
         }
         return DecisionInput(stances=stances, by_item=by_item)
-
-
-def _id_or_none(text: str) -> int | None:
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None
 
 
 def _entered(item: dict[str, Any], answers: dict[str, str]) -> ItemInput:

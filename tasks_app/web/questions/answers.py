@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from django.core.exceptions import PermissionDenied, RequestDataTooBig
+from django.core.exceptions import RequestDataTooBig
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.csrf import csrf_exempt, csrf_protect
@@ -31,7 +31,7 @@ from tasks_app.services.questions.answers import (
     undo_answer,
 )
 from tasks_app.services.questions.question_outcomes import Answered
-from tasks_app.web.access import is_htmx, principal_of, question_or_404, task_or_404
+from tasks_app.web.access import is_htmx, principal_of, question_or_404, refusal, task_or_404
 from tasks_app.web.questions.answer_form import CardInput
 from tasks_app.web.questions.cards import card_of, cards_of, filled_in, show, unknown_cards
 
@@ -67,8 +67,8 @@ def question_undo(request: HttpRequest, question_id: int) -> HttpResponse:
     entered = CardInput.from_outcome(question)
     try:
         opened = undo_answer(question, by=principal_of(request))
-    except NotAllowed as error:
-        raise PermissionDenied(str(error)) from error
+    except NotAllowed:
+        raise
     except CatHerderError as error:
         return show(request, card_of(request, question, not_undone=str(error)), status=409)
     if opened.pk != question.pk:  # asked anew: this card says so, and the other one arrives by itself
@@ -110,7 +110,7 @@ def _protected_response(request: HttpRequest, question_id: int, act: Act) -> Htt
         return show(request, card_of(request, question, message=str(error), kept=entered.text), status=409)
     except NotAllowed as error:
         if not is_htmx(request):
-            raise PermissionDenied(str(error)) from error
+            raise
         return _refusal(request, question.pk, str(error), 403)
     except CatHerderError as error:
         status, place = _STATUS.get(type(error), 400), entered.place_of(error)
@@ -132,13 +132,10 @@ def _message_at_field(error: CatHerderError, place: str) -> str:
 def _refusal(
     request: HttpRequest, question_id: int, message: str, status: int, *, place: str = ""
 ) -> HttpResponse:
-    """Return the reason. HTMX puts it at its field and leaves everything that was entered."""
-    template = "questions/_refusal.html" if is_htmx(request) else "questions/refused.html"
-    response = render(request, template, {"message": message}, status=status)
-    if is_htmx(request):
-        response["HX-Retarget"] = f"#question-{question_id}-refusal{place and f'-{place}'}"
-        response["HX-Reswap"] = "innerHTML"
-    return response
+    if not is_htmx(request):
+        return render(request, "questions/refused.html", {"message": message}, status=status)
+    target = f"#question-{question_id}-refusal{place and f'-{place}'}"
+    return refusal(request, message, status=status, target=target)
 
 
 def question(request: HttpRequest, question_id: int) -> HttpResponse:
@@ -166,9 +163,6 @@ def question_claim(request: HttpRequest, question_id: int) -> HttpResponse:
     found = question_or_404(request, question_id)
     if request.method == "POST":
         change = release_question if request.POST.get("release") == "yes" else claim_question
-        try:
-            change(found, by=principal_of(request))
-        except NotAllowed as error:
-            raise PermissionDenied(str(error)) from error
+        change(found, by=principal_of(request))
         found = question_or_404(request, question_id)
     return render(request, "questions/_claim.html", {"question": found})

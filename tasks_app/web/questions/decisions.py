@@ -9,7 +9,6 @@ from urllib.parse import urlencode
 
 from django import forms
 from django.contrib import messages
-from django.core.exceptions import PermissionDenied
 from django.db.models import Exists, OuterRef
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
@@ -273,7 +272,7 @@ def refuse_viewer(request: HttpRequest, project: Project) -> HttpResponse | None
         require_actor(principal_of(request), project)
     except NotAllowed as error:
         if request.method == "POST":
-            raise PermissionDenied(str(error)) from error
+            raise
         messages.error(request, str(error))
         return redirect("decisions", project.pk)
     return None
@@ -321,8 +320,8 @@ def _act(
     try:
         action(found, by=principal_of(request), **values)
         messages.success(request, f"{found.label} {done}.")
-    except NotAllowed as error:
-        raise PermissionDenied(str(error)) from error
+    except NotAllowed:
+        raise
     except CatHerderError as error:
         messages.error(request, str(error))
     return redirect("decision", project_id, number)
@@ -392,8 +391,8 @@ def decision_export(request: HttpRequest, project_id: int) -> HttpResponse:
     project = project_or_404(request, project_id)
     try:
         export = export_decisions(project, by=principal_of(request))
-    except NotAllowed as error:
-        raise PermissionDenied(str(error)) from error
+    except NotAllowed:
+        raise
     except CatHerderError as error:
         messages.error(request, str(error))
         return redirect("decisions", project.pk)

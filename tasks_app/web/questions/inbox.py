@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, fields
 from datetime import timedelta
 from urllib.parse import urlencode
@@ -21,7 +20,7 @@ from tasks_app.permissions import (
     projects_visible_to,
     questions_visible_to,
 )
-from tasks_app.web.access import is_htmx, principal_of
+from tasks_app.web.access import is_htmx, number_from, principal_of
 from tasks_app.web.counting import CappedPaginator, Tab, tabs_of
 from tasks_app.web.questions.cards import card_of
 from tasks_app.web.rendering.activity import last_lines
@@ -134,9 +133,9 @@ def _decisions_to_review(principal: Principal) -> list[tuple[int, str, int]]:
 
 def _selected(request: HttpRequest, seen: QuestionQuerySet, listed: list[Question]) -> dict[str, object]:
     """Return the card of the selected question, which need not be in the list any more, or of the first."""
-    wanted = request.GET.get("question", "")
-    is_id = re.fullmatch("[0-9]{1,18}", wanted)
-    explicit = seen.filter(pk=int(wanted)).select_related(*SHOWN_WITH).first() if is_id else None
+    explicit = None
+    if wanted := number_from(request.GET.get("question", "")):
+        explicit = seen.filter(pk=wanted).select_related(*SHOWN_WITH).first()
     question = explicit or (listed[0] if listed else None)
     if question is None:
         return {}

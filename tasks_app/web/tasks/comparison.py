@@ -19,6 +19,7 @@ from tasks_app.services.difference import (
     difference_of,
     has_separate_runs,
 )
+from tasks_app.web.access import number_from
 
 #: Maximum length of a path that git and Linux know.
 _PATH = 4096
@@ -124,13 +125,14 @@ def _chosen_review(request: HttpRequest, task: Task) -> Review | None:
 
 
 def number_in(request: HttpRequest, name: str) -> int | None:
-    """Return the number in a parameter of the URL; None if it is missing. Raises Http404 if it is none."""
+    """Return the number in a parameter of the URL; None without it. Raises Http404 for anything else."""
     given = request.GET.get(name, "")
     if not given:
         return None
-    if not given.isdecimal() or len(given) > 9:
+    number = number_from(given, digits=9)
+    if number is None:
         raise Http404(f"There is no {name} {given[:20]}.")
-    return int(given)
+    return number
 
 
 def chosen_file(request: HttpRequest, compared: Comparison) -> ChangedFile:

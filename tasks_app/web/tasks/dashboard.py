@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from itertools import chain
@@ -33,7 +32,14 @@ from tasks_app.services.accounts import dismiss_first_steps
 from tasks_app.services.bulk import DONE, BulkAction, act_on_tasks
 from tasks_app.services.search import rows_in_order
 from tasks_app.services.workers.queue import Queue
-from tasks_app.web.access import actable_projects, current_user, is_htmx, principal_of, visible_projects
+from tasks_app.web.access import (
+    actable_projects,
+    current_user,
+    is_htmx,
+    number_from,
+    principal_of,
+    visible_projects,
+)
 from tasks_app.web.counting import CappedPaginator, count_words, counted
 from tasks_app.web.frame import sandbox
 from tasks_app.web.rendering.activity import activities, shown_steps
@@ -243,10 +249,8 @@ def dashboard(request: HttpRequest) -> HttpResponse:
 def tasks_bulk(request: HttpRequest) -> HttpResponse:
     """Do one action with all selected tasks and say for each of them what was done, or why it was not."""
     principal = principal_of(request)
-    selected = [
-        int(pk) for pk in request.POST.getlist("task")[:MOST_SELECTED] if re.fullmatch("[0-9]{1,18}", pk)
-    ]
-    tasks = tasks_visible_to(principal).filter(pk__in=selected).select_related("project").order_by("pk")
+    selected = filter(None, map(number_from, request.POST.getlist("task")[:MOST_SELECTED]))
+    tasks = tasks_visible_to(principal).filter(pk__in=list(selected)).select_related("project").order_by("pk")
     try:
         action = BulkAction(request.POST.get("action", ""))
     except ValueError:

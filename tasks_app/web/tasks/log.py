@@ -18,7 +18,7 @@ from django.shortcuts import render
 from tasks_app.history.events.blocks import FAILURES, Selection
 from tasks_app.history.events.reading import Events, events_with, last_event_with, may_be_compacted
 from tasks_app.models import Event, EventBlock, EventKind, Reason, Run, Task
-from tasks_app.web.access import is_htmx, task_or_404
+from tasks_app.web.access import is_htmx, number_from, task_or_404
 from tasks_app.web.rendering.activity import UNSEEN, Entry, entries_of, entry_of
 from tasks_app.web.rendering.review_remarks import Remark, change_requests_of, remarks_of
 
@@ -306,7 +306,7 @@ def _search_words(request: HttpRequest) -> str:
 
 
 def _event_id(request: HttpRequest, name: str) -> int:
-    value = request.GET[name]
-    if not value.isdecimal() or len(value) > 18:
-        raise Http404(f"“{value}” is not the number of an event.")
-    return int(value)
+    number = number_from(request.GET[name])
+    if number is None:
+        raise Http404(f"“{request.GET[name]}” is not the number of an event.")
+    return number

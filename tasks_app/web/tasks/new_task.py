@@ -16,7 +16,6 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods
 
-from tasks_app import permissions
 from tasks_app.config.faults import ConfigInvalid
 from tasks_app.config.repository_settings import DEFAULT_TASK_FOLDER
 from tasks_app.config.task_file import TaskDefinition, below_front_matter, parse_task, with_settings
@@ -29,7 +28,7 @@ from tasks_app.services.sequences import create_sequence
 from tasks_app.services.tasks import create_task
 from tasks_app.services.usage.cost_limits import Budgets, budgets_of
 from tasks_app.services.usage.statistics import Forecast, forecasts
-from tasks_app.web.access import current_user, principal_of
+from tasks_app.web.access import current_user, number_from, principal_of, task_or_404
 from tasks_app.web.projects.at_head import ProjectAtHead, ShownPipeline, at_head
 
 _LISTED = 50
@@ -295,10 +294,8 @@ def _chosen_project(request: HttpRequest) -> ChosenProject | None:
     projects = projects_actable_by(principal_of(request))
     wanted = request.POST.get("project") or request.GET.get("project") or ""
     if wanted:
-        number = int(wanted) if wanted.isdecimal() and len(wanted) < 19 else 0
-        project = projects.filter(pk=number).first()
-    else:
-        project = projects.first()
+        projects = projects.filter(pk=number_from(wanted) or 0)
+    project = projects.first()
     if project is None:
         return None
     given = request.POST if request.method == "POST" else request.GET
@@ -311,7 +308,10 @@ def _initial(request: HttpRequest) -> dict[str, Any]:
     asked = {name: request.GET.get(name, "") for name in ("project", "kind", "folder")}
     initial: dict[str, Any] = {name: value for name, value in asked.items() if value}
     if other := request.GET.get("from"):
-        task = _task_to_duplicate(request, other)
+        number = number_from(other)
+        if number is None:
+            raise Http404("There is no such task.")
+        task = task_or_404(request, number)
         initial |= {"project": task.project_id, "text": task.text}
     elif path := request.GET.get("file"):
         chosen = _chosen_project(request)
@@ -322,18 +322,11 @@ def _initial(request: HttpRequest) -> dict[str, Any]:
     return initial
 
 
-def _task_to_duplicate(request: HttpRequest, number: str) -> Task:
-    if not number.isdecimal() or len(number) > 18:
-        raise Http404("There is no such task.")
-    return permissions.task_or_404(principal_of(request), int(number))
-
-
 def _render_page(request: HttpRequest, form: NewTaskForm, *, status: int = 200) -> HttpResponse:
     principal = principal_of(request)
-    project = form["project"].value()
     projects = projects_actable_by(principal)
-    known = str(project or "").isdecimal() and len(str(project)) < 19
-    chosen = (projects.filter(pk=project).first() if known else None) or projects.first()
+    wanted = number_from(str(form["project"].value())) or 0
+    chosen = projects.filter(pk=wanted).first() or projects.first()
     context: dict[str, Any] = {
         "form": form,
         "may_see_any": projects_visible_to(principal).exists(),
@@ -382,8 +375,8 @@ def _create(request: HttpRequest, form: NewTaskForm) -> Task | Sequence | None:
             form_key=given["form_key"],
             start=start,
         )
-    except NotAllowed as error:
-        raise PermissionDenied(str(error)) from error
+    except NotAllowed:
+        raise
     except CatHerderError as error:
         for sentence in _error_sentences(error):
             form.add_error("folder" if form.is_folder else "text", sentence)
