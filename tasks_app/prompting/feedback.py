@@ -38,20 +38,15 @@ def answer_feedback(answered: Sequence[AnsweredQuestion], *, answered_by: str) -
 
     A reply is an answer, a dismissal, or a verdict on a plan or on a call whose session is gone.
     """
-    who = " ".join(escape(answered_by).split())
+    who = escaped_line(answered_by)
     all_answers = all(one.outcome == "Answered" for one in answered)
     asked = all(one.kind == "clarification" for one in answered)
     stopped = "You stopped to ask a human." if asked else "Your work stopped until a human had replied."
     opening = f"{stopped} {who} has {'answered' if all_answers else 'replied'}:"
-    return Feedback("\n\n".join([opening, *map(_answer_text, answered), *_decided(answered)]))
-
-
-def _decided(answered: Sequence[AnsweredQuestion]) -> list[str]:
-    """Return what an answer asks of the agent. A verdict or a dismissal says it itself."""
-    has_answer = any(one.outcome == "Answered" for one in answered)
-    if has_answer:
-        return ["Take each answer as decided and act on it."]
-    return []
+    parts = [opening, *map(_answer_text, answered)]
+    if any(one.outcome == "Answered" for one in answered):  # a verdict or a dismissal says itself what to do
+        parts.append("Take each answer as decided and act on it.")
+    return Feedback("\n\n".join(parts))
 
 
 def applied_feedback(decisions: Sequence[str]) -> Feedback:
@@ -80,15 +75,13 @@ def changed_decisions_feedback(
         changed.append(
             "From now on this is decided:" if said else "from now on this is decided in this project:"
         )
-    parts = [f"[From the portal: {' '.join(changed)}"]
-    if new:
-        parts.append("\n".join(new))
-    return Feedback("\n\n".join(parts) + "]")
+    text = "\n\n".join(filter(None, [" ".join(changed), "\n".join(new)]))
+    return Feedback(f"[From the portal: {text}]")
 
 
 def taken_back_feedback(answered: Sequence[AnsweredQuestion], *, decision: str, answered_by: str) -> Feedback:
     """Tell that a decision's answer was taken back, and what a human has answered instead."""
-    who, texts = " ".join(escape(answered_by).split()), "\n\n".join(map(_answer_text, answered))
+    who, texts = escaped_line(answered_by), "\n\n".join(map(_answer_text, answered))
     return Feedback(
         f"[From the portal: {decision} answered a question of this task earlier. That answer was taken back "
         f"and does not hold any more. {who} has been asked instead.]\n\n{texts}\n\n"
@@ -272,13 +265,13 @@ def cost_answer_feedback(
 
     With `to_finish` (dollars) the agent must end its present step within that.
     """
-    who = " ".join(escape(decided_by).split())
-    said = f"\n\nNotes of {who}:\n{quote(notes)}" if notes else ""
-    return Feedback(
-        f"[From the portal: the task had reached its soft cost limit. {who} decided: {escape(answer)}.]"
-        + said
-        + ("" if to_finish is None else f"\n\n{_FINISH.format(dollars=f'${to_finish:.2f}')}")
-    )
+    who = escaped_line(decided_by)
+    parts = [f"[From the portal: the task had reached its soft cost limit. {who} decided: {escape(answer)}.]"]
+    if notes:
+        parts.append(f"Notes of {who}:\n{quote(notes)}")
+    if to_finish is not None:
+        parts.append(_FINISH.format(dollars=f"${to_finish:.2f}"))
+    return Feedback("\n\n".join(parts))
 
 
 _FINISH = (
@@ -298,7 +291,7 @@ class Deed:
     at: datetime
 
     def __str__(self) -> str:
-        who = " ".join(escape(self.by).split()) or "somebody"
+        who = escaped_line(self.by) or "somebody"
         return f"{who} {self.did} at {self.at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
@@ -374,19 +367,18 @@ def review_feedback(
     If the agent may not ask, no word says that it could (H13). `is_checked`: the step has checks.
     """
     names = " and ".join(dict.fromkeys(escaped_line(review.by) for review in reviews)) or "A reviewer"
-    parts = [f"{names} reviewed your work and requests changes."]
-    parts += [
-        f"{escaped_line(review.by)} wrote:\n{quote(review.text)}" for review in reviews if review.text.strip()
-    ]
+    parts = [f"{names} reviewed your work and requests changes.", *_remark_texts(reviews)]
     if threads:
         count = "1 thread is" if len(threads) == 1 else f"{len(threads)} threads are"
         parts.append(_REPLIES.format(count=count) + (_OR_ASK if may_ask else ""))
         parts += map(_thread_text, threads)
-    then = [
-        *(["your work is checked again"] if is_checked else []),
-        *(["the steps that follow run again"] if steps_follow else []),
-    ]
-    parts.append(f"Afterwards {', and '.join(then)}. {SAY_AGAIN}" if then else SAY_AGAIN)
+    then = []
+    if is_checked:
+        then.append("your work is checked again")
+    if steps_follow:
+        then.append("the steps that follow run again")
+    afterwards = f"Afterwards {', and '.join(then)}. " if then else ""
+    parts.append(f"{afterwards}{SAY_AGAIN}")
     return Feedback("\n\n".join(parts))
 
 
@@ -403,8 +395,11 @@ def _thread_text(thread: OpenThread) -> str:
     if thread.code:
         then = "The code as it was, which has changed since:" if thread.is_outdated else "The code:"
         parts.append(f"{then}\n\n{fence(head(thread.code, limit=_MAX_CODE))}")
-    parts += [f"{escaped_line(remark.by)} wrote:\n{quote(remark.text)}" for remark in thread.remarks]
-    return "\n\n".join(parts)
+    return "\n\n".join([*parts, *_remark_texts(thread.remarks)])
+
+
+def _remark_texts(remarks: Sequence[Remark]) -> list[str]:
+    return [f"{escaped_line(one.by)} wrote:\n{quote(one.text)}" for one in remarks if one.text.strip()]
 
 
 def later_steps_feedback(
@@ -421,11 +416,7 @@ def later_steps_feedback(
 
 def rerun_feedback(reviews: Sequence[Remark], threads: Sequence[OpenThread]) -> Feedback:
     """Tell what reviewers requested of an earlier step, so that this step runs again."""
-    parts = [_RERUN]
-    parts += [
-        f"{escaped_line(review.by)} wrote:\n{quote(review.text)}" for review in reviews if review.text.strip()
-    ]
-    return Feedback("\n\n".join([*parts, *map(_thread_text, threads)]))
+    return Feedback("\n\n".join([_RERUN, *_remark_texts(reviews), *map(_thread_text, threads)]))
 
 
 _RERUN = (

@@ -64,15 +64,12 @@ def with_feedback(original_prompt: str, feedback: Feedback) -> str:
 
 
 def _actions_text(actions: Iterable[PastAction], *, limit: int) -> str:
-    entries = [
-        _action_words(action, limit=min(limit, _MAX_ACTION)) for action in actions if action.text.strip()
-    ]
+    entries = []
+    for action in actions:
+        if text := action.text.strip():
+            label = f"[{escape(action.tool)}] " if action.kind == "tool" else ""
+            entries.append(f"{label}{escape(head(text, limit=min(limit, _MAX_ACTION)))}")
     kept = newest_that_fit(entries, limit=limit)
     if left_out := len(entries) - len(kept):
         kept.insert(0, f"[… the first {left_out:,} of {len(entries):,} actions are left out …]")
     return "\n\n".join(kept)
-
-
-def _action_words(action: PastAction, *, limit: int) -> str:
-    label = f"[{escape(action.tool)}] " if action.kind == "tool" else ""
-    return f"{label}{escape(head(action.text.strip(), limit=limit))}"

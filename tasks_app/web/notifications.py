@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -60,7 +61,6 @@ from tasks_app.permissions import (
 )
 from tasks_app.web.access import (
     ProjectsField,
-    current_user,
     is_htmx,
     number_from,
     principal_of,
@@ -95,7 +95,11 @@ class PreferencesForm(forms.Form):
     forget_chat = forms.BooleanField(required=False)
 
     def __init__(self, given: Any, *, principal: Principal, preferences: Preferences) -> None:
-        super().__init__(given, initial=_initial_values(preferences))
+        names = ("project_selection", "quiet_from", "quiet_until", "time_zone", "digest", "digest_at")
+        initial: dict[str, Any] = {name: getattr(preferences, name) for name in names}
+        if preferences.pk:
+            initial["projects"] = list(preferences.projects.values_list("pk", flat=True))
+        super().__init__(given, initial=initial)
         projects = self.fields["projects"]
         assert isinstance(projects, forms.ModelMultipleChoiceField)  # noqa: S101 (for the type checker)
         projects.queryset = projects_visible_to(principal).distinct().order_by("name")
@@ -145,12 +149,6 @@ def _subscription_field(event_type: str, medium: str) -> str:
     return f"subscription-{event_type}-{medium}"
 
 
-def _initial_values(preferences: Preferences) -> dict[str, Any]:
-    names = ("project_selection", "quiet_from", "quiet_until", "time_zone", "digest", "digest_at")
-    chosen = list(preferences.projects.values_list("pk", flat=True)) if preferences.pk else []
-    return {**{name: getattr(preferences, name) for name in names}, "projects": chosen}
-
-
 class TargetForm(forms.Form):
     """What can be changed of a webhook or chat of a project."""
 
@@ -190,12 +188,15 @@ def me_notifications(request: HttpRequest) -> HttpResponse:
     form = PreferencesForm(given, principal=principal, preferences=preferences_of(principal.user))
     if given is not None and form.is_valid() and _saved(request, form):
         return redirect("me_notifications")
+    user = principal.user
+    deliveries = Delivery.objects.filter(Q(user=user) | Q(target__user=user) | Q(browser__user=user))
+    deliveries = deliveries.select_related("target", "transition__task__project").order_by("-pk")
     context = {
         "form": form,
-        "chat": Target.objects.filter(user=principal.user).first(),
+        "chat": Target.objects.filter(user=user).first(),
         "sends_email": settings.SENDS_EMAIL,
-        "deliveries": _recent_deliveries(request),
-        "browsers": PushSubscription.objects.filter(user=principal.user),
+        "deliveries": deliveries[:LOGGED_OF_PERSON],
+        "browsers": PushSubscription.objects.filter(user=user),
         "push_key": application_server_key(),
     }
     return render(request, "notifications/own_settings.html", context, status=400 if form.errors else 200)
@@ -209,13 +210,6 @@ def _saved(request: HttpRequest, form: PreferencesForm) -> bool:
         return False
     messages.success(request, "Saved.")
     return True
-
-
-def _recent_deliveries(request: HttpRequest) -> list[Delivery]:
-    user = current_user(request)
-    mine = Delivery.objects.filter(Q(user=user) | Q(target__user=user) | Q(browser__user=user))
-    related = mine.select_related("target", "transition__task__project")
-    return list(related.order_by("-pk")[:LOGGED_OF_PERSON])
 
 
 @require_POST
@@ -306,15 +300,7 @@ def target_change(request: HttpRequest, project_id: int, target_id: int) -> Http
         )
     given = form.cleaned_data
 
-    def change() -> None:
-        change_target(
-            target,
-            name=given["name"],
-            event_types=given["event_types"],
-            active=given["active"],
-            by=principal_of(request),
-        )
-
+    change = partial(change_target, target, **given, by=principal_of(request))
     return _act_and_return(request, target, change, f"Saved: {given['name']}.")
 
 
@@ -325,7 +311,8 @@ def target_secret(request: HttpRequest, project_id: int, target_id: int) -> Http
     try:
         secret = renew_secret(target, by=principal_of(request))
     except BadInput as error:
-        return _act_and_return(request, target, lambda: None, str(error), failed=True)
+        messages.error(request, str(error))
+        return redirect("project_notifications", target.project_id)
     return _render_page(request, target.project, NewTargetForm(initial=_FIRST), secret=secret, added=target)  # type: ignore[arg-type]
 
 
@@ -365,12 +352,12 @@ def _target_or_404(request: HttpRequest, project_id: int, target_id: int) -> Tar
 
 
 def _act_and_return(
-    request: HttpRequest, target: Target, act: Callable[[], object], said: str, *, failed: bool = False
+    request: HttpRequest, target: Target, act: Callable[[], object], said: str
 ) -> HttpResponse:
     """Do it and go back to the list, with a sentence."""
     try:
         act()
-        (messages.error if failed else messages.success)(request, said)
+        messages.success(request, said)
     except BadInput as error:
         messages.error(request, str(error))
     return redirect("project_notifications", target.project_id)

@@ -140,7 +140,11 @@ def _labels_shown(names: Sequence[str], most: int) -> list[Label]:
     shown = []
     for place, number in enumerate(range(0, len(names), stride)):
         middle = (number + 0.5) * 100 / len(names)
-        anchor = "start" if middle < _NEAR else "end" if middle > 100 - _NEAR else "middle"
+        anchor = "middle"
+        if middle < _NEAR:
+            anchor = "start"
+        elif middle > 100 - _NEAR:
+            anchor = "end"
         shown.append(Label(f"{middle:.3f}%", anchor, names[number], place % 2 == 1))
     return shown
 
@@ -206,7 +210,9 @@ def usage(request: HttpRequest) -> HttpResponse:
     principal = principal_of(request)
     options = _parse_options(principal, request.GET)
     used = usage_in_period(principal, options.period, options.project, options.dimension)
-    series = _series(options, used)
+    series, measure = _series(options, used), options.measure
+    names = [_bucket_names(start, options) for start in options.period.buckets(options.bucket)]
+    amounts = {name: [_measured(one, measure) for one in usages] for name, usages in series.items()}
     context = {
         "choice": options,
         "budget": budget_of(principal.user),
@@ -214,7 +220,7 @@ def usage(request: HttpRequest) -> HttpResponse:
         "change": _change_in_words(used, options.measure),
         "waiting": waiting_times(principal, options.period, options.project),
         "asked": question_figures(principal, options.period, options.project),
-        "chart": _chart(options, series),
+        "chart": stacked(names, amounts, _format_amount(measure), labels=_LABELS[options.bucket]),
         "series": list(series),
         "table": _table(options, series),
         "parts": [(by, _table_lines(used.parts[one], one, options.measure)) for by, one in BYS.items()],
@@ -261,11 +267,15 @@ def _parse_options(principal: Principal, asked: QueryDict) -> UsageOptions:
     if preset not in PERIODS and (since or until):
         period, preset = _own_period(since, until, today, faults), ""
     else:
-        preset = preset if preset in PERIODS else "30"
+        if preset not in PERIODS:
+            preset = "30"
         period = _preset_period(preset, principal, project, today)
     bucket = _fitting_bucket(asked.get("bucket", ""), period)
-    by = asked.get("by", "") if asked.get("by", "") in BYS else "model"
-    measure = asked.get("measure", "") if asked.get("measure", "") in MEASURES else "dollars"
+    by, measure = asked.get("by", ""), asked.get("measure", "")
+    if by not in BYS:
+        by = "model"
+    if measure not in MEASURES:
+        measure = "dollars"
     return UsageOptions(period, preset, bucket, by, measure, project, faults)
 
 
@@ -301,9 +311,12 @@ def _preset_period(preset: str, principal: Principal, project: str, today: date)
 
 
 def _fitting_bucket(asked: str, period: Period) -> Bucket:
-    fitting = Bucket.DAY if period.days <= 62 else Bucket.WEEK if period.days <= 400 else Bucket.MONTH
-    bucket = Bucket(asked) if asked in set(Bucket) else fitting
-    return bucket if len(period.buckets(bucket)) <= _MOST_BUCKETS else Bucket.MONTH
+    if asked in set(Bucket):
+        bucket = Bucket(asked)
+        return bucket if len(period.buckets(bucket)) <= _MOST_BUCKETS else Bucket.MONTH
+    if period.days <= 62:
+        return Bucket.DAY
+    return Bucket.WEEK if period.days <= 400 else Bucket.MONTH
 
 
 def _bucketed(
@@ -343,12 +356,6 @@ def _format_amount(measure: str) -> Say:
     return amount_of_dollars if measure == "dollars" else lambda amount: count(round(amount))
 
 
-def _chart(options: UsageOptions, series: Mapping[str, list[Usage]]) -> Chart | None:
-    names = [_bucket_names(start, options) for start in options.period.buckets(options.bucket)]
-    amounts = {name: [_measured(one, options.measure) for one in used] for name, used in series.items()}
-    return stacked(names, amounts, _format_amount(options.measure), labels=_LABELS[options.bucket])
-
-
 def _bucket_names(start: date, options: UsageOptions) -> tuple[str, str]:
     if options.bucket is Bucket.MONTH:
         return f"{start:%b %Y}", f"{start:%B %Y}"
@@ -384,8 +391,9 @@ def _change_in_words(used: UsageInPeriod, measure: str) -> str:
         return "none in the previous period" if now else ""
     change = (now - before) / before * 100
     sign = "+" if change >= 0 else "−"
-    percent = f"{abs(change):,.0f}" if abs(change) < 1000 else f"{now / before:,.0f} times as much"
-    words = percent if "times" in percent else f"{sign}{percent} %"
+    words = f"{sign}{abs(change):,.0f} %"
+    if abs(change) >= 1000:
+        words = f"{now / before:,.0f} times as much"
     return f"{words}, {_format_amount(measure)(before)} in the previous period"
 
 

@@ -92,6 +92,7 @@ class ShownStep:
     plan_approval: bool
     ask_before: tuple[str, ...]
     network: Network
+    #: Why the network cannot be blocked on this machine.
     network_fault: str
 
 
@@ -261,6 +262,9 @@ def _cut(line: str) -> str:
 
 def _shown(step: StepConfig, config: ProjectConfig, own: set[str]) -> ShownStep:
     network = least_network(config.network_of(step), settings.ENVIRONMENT.network)
+    network_fault = ""
+    if network != "full" and not sandbox().keeps_network_out:
+        network_fault = sandbox().reason or sandbox().network_reason
     return ShownStep(
         step,
         prompt=_prompt(step.command, own),
@@ -269,14 +273,8 @@ def _shown(step: StepConfig, config: ProjectConfig, own: set[str]) -> ShownStep:
         plan_approval=step.plan_approval,
         ask_before=(*config.ask_before, *step.ask_before),
         network=network,
-        network_fault="" if network == "full" else _network_fault(),
+        network_fault=network_fault,
     )
-
-
-def _network_fault() -> str:
-    """Return why the network cannot be blocked on this machine, or ""."""
-    found = sandbox()
-    return "" if found.keeps_network_out else found.reason or found.network_reason
 
 
 def _prompt(command: str, own: set[str]) -> str:

@@ -282,13 +282,14 @@ def _may_change(request: HttpRequest, project: Project) -> bool:
 
 def _render_page(request: HttpRequest, project: Project, *, status: int = 200, **given: Any) -> HttpResponse:
     """Render the page; `given` are submitted forms with errors."""
+    entries = AuditEntry.objects.filter(project=project, action=Action.SETTINGS_CHANGED)
     context: dict[str, Any] = {
         "project": project,
         "may_change": _may_change(request, project),
         "may_move": _may_move(request),
         "source_form": SourceForm(initial={"source": project.source}),
         "branch_form": BranchForm(initial={"branch": project.branch}, branches=_branches(project)),
-        "changes": _recent_changes(project),
+        "changes": [Change(one.at, one.actor_name, _what(one.detail)) for one in entries[:_CHANGES]],
         **_setting_rows(project, given.pop("form", None)),
         **given,
     }
@@ -324,29 +325,20 @@ def _branches(project: Project) -> list[str]:
     return own if project.branch in own else [project.branch, *own]
 
 
-def _recent_changes(project: Project) -> list[Change]:
-    entries = AuditEntry.objects.filter(project=project, action=Action.SETTINGS_CHANGED)[:_CHANGES]
-    return [Change(one.at, one.actor_name, list(_what(one.detail))) for one in entries]
-
-
 def _what(detail: dict[str, Any]) -> list[tuple[str, str, str]]:
     """Return the label, the old and the new value of each change."""
     changed = detail.get("changed")
-    pairs = changed.items() if isinstance(changed, dict) else ()
-    return [
-        (_setting_label(name), _changed_value(name, pair[0]), _changed_value(name, pair[1]))
-        for name, pair in pairs
-        if isinstance(pair, list) and len(pair) == 2
-    ]
-
-
-def _setting_label(name: str) -> str:
-    return SETTINGS[name].label if name in SETTINGS else _OTHER_LABELS.get(name, name)
-
-
-def _changed_value(name: str, value: Any) -> str:
-    in_words = SETTINGS[name].kind.in_words if name in SETTINGS else value_in_words
-    return in_words(value) or NO_OVERRIDE
+    if not isinstance(changed, dict):
+        return []
+    found = []
+    for name, pair in changed.items():
+        label = str(_OTHER_LABELS.get(name) or name)
+        in_words: Callable[[Any], str] = value_in_words
+        if name in SETTINGS:
+            label, in_words = SETTINGS[name].label, SETTINGS[name].kind.in_words
+        if isinstance(pair, list) and len(pair) == 2:
+            found.append((label, in_words(pair[0]) or NO_OVERRIDE, in_words(pair[1]) or NO_OVERRIDE))
+    return found
 
 
 def _what_is_removed(project: Project) -> dict[str, int]:

@@ -38,26 +38,36 @@ from tasks_app.web.questions.cards import card_of, cards_of, filled_in, show, un
 _STATUS: dict[type[CatHerderError], int] = {NotAllowed: 403, NotOpen: 409, AnswerTooLong: 413}
 _FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
 
-Act = Callable[[HttpRequest, Question, CardInput], Answered]
+Act = Callable[[Question, CardInput], Answered]
 
 
 # CSRF protection reads the form. It is applied inside, so that a form that is too large gets a readable page.
 @csrf_exempt
 @require_POST
 def question_answer(request: HttpRequest, question_id: int) -> HttpResponse:
-    return _respond(request, question_id, _submit)
+    def act(question: Question, entered: CardInput) -> Answered:
+        return answer_question(question, entered.reply(question), by=principal_of(request), via=Channel.WEB)
+
+    return _respond(request, question_id, act)
 
 
 @csrf_exempt
 @require_POST
 def question_dismiss(request: HttpRequest, question_id: int) -> HttpResponse:
-    return _respond(request, question_id, _dismiss)
+    def act(question: Question, entered: CardInput) -> Answered:
+        return dismiss_question(question, by=principal_of(request), via=Channel.WEB, notes=entered.notes)
+
+    return _respond(request, question_id, act)
 
 
 @csrf_exempt
 @require_POST
 def question_decide(request: HttpRequest, question_id: int) -> HttpResponse:
-    return _respond(request, question_id, _decide)
+    def act(question: Question, entered: CardInput) -> Answered:
+        by = principal_of(request)
+        return decide(question, entered.verdict, by=by, via=Channel.WEB, notes=entered.notes)
+
+    return _respond(request, question_id, act)
 
 
 @require_POST
@@ -76,19 +86,6 @@ def question_undo(request: HttpRequest, question_id: int) -> HttpResponse:
     return show(request, card_of(request, opened, typed=entered))
 
 
-def _submit(request: HttpRequest, question: Question, entered: CardInput) -> Answered:
-    return answer_question(question, entered.reply(question), by=principal_of(request), via=Channel.WEB)
-
-
-def _dismiss(request: HttpRequest, question: Question, entered: CardInput) -> Answered:
-    return dismiss_question(question, by=principal_of(request), via=Channel.WEB, notes=entered.notes)
-
-
-def _decide(request: HttpRequest, question: Question, entered: CardInput) -> Answered:
-    by = principal_of(request)
-    return decide(question, entered.verdict, by=by, via=Channel.WEB, notes=entered.notes)
-
-
 def _respond(request: HttpRequest, question_id: int, act: Act) -> HttpResponse:
     try:
         return _protected_response(request, question_id, act)
@@ -105,7 +102,7 @@ def _protected_response(request: HttpRequest, question_id: int, act: Act) -> Htt
         return _refusal(request, question_id, message, 415)
     entered = CardInput.from_post(question, request.POST)
     try:
-        done = act(request, question, entered)
+        done = act(question, entered)
     except NotOpen as error:
         return show(request, card_of(request, question, message=str(error), kept=entered.text), status=409)
     except NotAllowed as error:

@@ -79,20 +79,18 @@ def _pane(given: dict[str, Any]) -> EvidencePane:
 
 def diff_lines(text: str) -> list[DiffLine]:
     """Return the lines of a diff with their kind, without file headers."""
+    kinds: dict[str, LineKind] = {"+": "add", "-": "del"}
     lines = []
     in_header = True
     for line in text.splitlines():
         in_header = line.startswith("diff --git ") or (in_header and bool(_HEADER.match(line)))
-        if not in_header:
-            lines.append(_diff_line(line))
+        if in_header:
+            continue
+        if line.startswith("@@"):
+            lines.append(DiffLine("hunk", line.rpartition("@@")[2].strip()))
+        else:
+            lines.append(DiffLine(kinds.get(line[:1], "same"), line[1:]))
     return lines
-
-
-def _diff_line(line: str) -> DiffLine:
-    if line.startswith("@@"):
-        return DiffLine("hunk", line.rpartition("@@")[2].strip())
-    kinds: dict[str, LineKind] = {"+": "add", "-": "del"}
-    return DiffLine(kinds.get(line[:1], "same"), line[1:])
 
 
 #: Columns and lines of a preview beside the options, in the narrowest card that has two columns.

@@ -160,6 +160,7 @@ def decision(request: HttpRequest, project_id: int, number: int) -> HttpResponse
     project = project_or_404(request, project_id)
     found = decision_of_or_404(project, number)
     events = found.events.select_related("user", "task", "question").order_by("-at", "-pk")
+    confirmed = found.events.filter(kind__in=[DecisionEventKind.DECIDED, DecisionEventKind.CONFIRMED])
     used = found.events.filter(kind__in=USES, task=OuterRef("pk"))
     tasks = Task.objects.filter(project=project).filter(Exists(used)).defer("text", "body")
     context = {
@@ -172,14 +173,9 @@ def decision(request: HttpRequest, project_id: int, number: int) -> HttpResponse
         "tasks": list(tasks.order_by("-pk")[:_MOST_TASKS]),
         "files": cited_files(found) if found.cites else [],
         "may_act": may_act(request, project),
-        "has_confirmed": _has_confirmed(request, found),
+        "has_confirmed": confirmed.filter(user=current_user(request)).exists(),
     }
     return render(request, "questions/decisions/page.html", context)
-
-
-def _has_confirmed(request: HttpRequest, found: Decision) -> bool:
-    kinds = [DecisionEventKind.DECIDED, DecisionEventKind.CONFIRMED]
-    return found.events.filter(user=current_user(request), kind__in=kinds).exists()
 
 
 def _chain(found: Decision) -> list[Decision]:

@@ -59,8 +59,10 @@ class InboxFilters:
     @classmethod
     def of(cls, request: HttpRequest) -> InboxFilters:
         given = {one.name: storable_text(request.GET.get(one.name, ""))[:200] for one in fields(cls)}
-        given["kind"] = given["kind"] if given["kind"] in QuestionKind.values else ""
-        given["age"] = given["age"] if given["age"] in AGES else ""
+        if given["kind"] not in QuestionKind.values:
+            given["kind"] = ""
+        if given["age"] not in AGES:
+            given["age"] = ""
         return cls(**given)
 
     def __bool__(self) -> bool:
@@ -93,7 +95,10 @@ def inbox(request: HttpRequest) -> HttpResponse:
     `?part=` is what HTMX fetches alone: `tabs` with their counts, the `list`, or the selected `question`.
     With `&first` the list brings the card of the first question along, for a window that shows none.
     """
-    principal, state, filters = principal_of(request), _chosen_state(request), InboxFilters.of(request)
+    principal, filters = principal_of(request), InboxFilters.of(request)
+    state = request.GET.get("state", "")
+    if state not in QuestionState.values:
+        state = QuestionState.OPEN
     part = request.GET.get("part") if is_htmx(request) else None
     seen = questions_visible_to(principal)
     matching = seen.filter(filters.of_questions(principal.user))
@@ -145,11 +150,6 @@ def _selected(request: HttpRequest, seen: QuestionQuerySet, listed: list[Questio
         "explicit": explicit is not None,
         "lines": last_lines(question.run)[-_LINES:],
     }
-
-
-def _chosen_state(request: HttpRequest) -> str:
-    state = request.GET.get("state", "")
-    return state if state in QuestionState.values else QuestionState.OPEN
 
 
 def _in_order(questions: QuerySet[Question], state: str) -> QuerySet[Question]:

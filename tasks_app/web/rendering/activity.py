@@ -154,7 +154,7 @@ class Entry:
     def said_outcome(self) -> str:
         """The outcome’s label if the question was not answered, such as “Sent back” or “Skipped”."""
         said = str(self.payload.get("outcome") or "Answered")
-        return "" if said == "Answered" else "Skipped" if said == "Dismissed" else said
+        return {"Answered": "", "Dismissed": "Skipped"}.get(said, said)
 
     @property
     def end_of_run(self) -> str:
@@ -175,7 +175,8 @@ class Entry:
     def outcome(self) -> str:
         """The outcome of a call, for its summary."""
         if self.results:
-            shown = [one for one in self.results if one.always_shows_outcome or self._reads]
+            reads = self.call is not None and self.call.name in _READING
+            shown = [one for one in self.results if one.always_shows_outcome or reads]
             return ", ".join(one.outcome for one in shown if one.outcome)
         if self.kind != EventKind.TOOL_RESULT or self.output is None:
             return ""
@@ -192,10 +193,6 @@ class Entry:
     def always_shows_outcome(self) -> bool:
         """Whether the outcome is always shown in the call's summary."""
         return self.failed or bool(self.turned_down)
-
-    @property
-    def _reads(self) -> bool:
-        return self.call is not None and self.call.name in _READING
 
 
 def entries_of(

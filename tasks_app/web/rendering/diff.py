@@ -20,7 +20,7 @@ _KEEP = 5000
 
 #: A character in a name that git puts into quotes.
 _QUOTED = re.compile(r"\\([0-7]{3}|.)")
-_ESCAPES = {"a": 7, "b": 8, "t": 9, "n": 10, "v": 11, "f": 12, "r": 13}
+_ESCAPES = {"a": "\a", "b": "\b", "t": "\t", "n": "\n", "v": "\v", "f": "\f", "r": "\r"}
 
 _HUNK = re.compile(r"@@ -(\d+)(?:,\d+)? \+(\d+)(,0)?(?:,\d+)? @@ ?(.*)")
 
@@ -96,10 +96,14 @@ def line_html(text: str, parts: Sequence[Part], colours: Sequence[Run]) -> SafeS
                 left, colour = next(runs)
             taken = min(left, len(part) - at)
             piece = escape(part[at : at + taken])
-            inner.append(format_html('<span class="s-{}">{}</span>', colour, piece) if colour else piece)
+            if colour:
+                piece = format_html('<span class="s-{}">{}</span>', colour, piece)
+            inner.append(piece)
             at, left = at + taken, left - taken
         joined = SafeString("".join(inner))
-        pieces.append(format_html("<mark>{}</mark>", joined) if changed else joined)
+        if changed:
+            joined = format_html("<mark>{}</mark>", joined)
+        pieces.append(joined)
     return SafeString("".join(pieces))
 
 
@@ -195,13 +199,13 @@ def _unquoted(name: str) -> str:
     """Decode a path that git quoted as a C string."""
     if not name.startswith('"'):
         return name
-    return _QUOTED.sub(lambda found: _unescaped(found[1]), name[1:-1])
+    return _QUOTED.sub(_unescaped, name[1:-1])
 
 
-def _unescaped(escape: str) -> str:
-    if escape.isdigit():
-        return chr(int(escape, 8))
-    return chr(_ESCAPES[escape]) if escape in _ESCAPES else escape
+def _unescaped(quoted: re.Match[str]) -> str:
+    if quoted[1].isdigit():
+        return chr(int(quoted[1], 8))
+    return _ESCAPES.get(quoted[1], quoted[1])
 
 
 def _hunks(file: FileDiff, lines: list[str]) -> None:

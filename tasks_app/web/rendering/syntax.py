@@ -84,7 +84,9 @@ def colours_of(texts: Iterable[tuple[str, str, str]]) -> dict[str, Colours]:
     for blob, language, text in texts:
         if (known := _coloured.get((blob, language))) is not None:
             found[blob] = known
-        elif language and blob and _is_short_enough(text):
+        elif not language or not blob or len(text) > LONGEST_TEXT:
+            continue
+        elif max(map(len, text.split("\n"))) <= LONGEST_LINE:
             missing[blob, language] = text
     if missing:
         runs = _run_program([(text, language) for (_, language), text in missing.items()])
@@ -92,10 +94,6 @@ def colours_of(texts: Iterable[tuple[str, str, str]]) -> dict[str, Colours]:
             _coloured.keep(key, colours)
             found[key[0]] = colours
     return found
-
-
-def _is_short_enough(text: str) -> bool:
-    return len(text) <= LONGEST_TEXT and max(map(len, text.split("\n"))) <= LONGEST_LINE
 
 
 def _run_program(texts: Sequence[tuple[str, str]]) -> list[Colours]:

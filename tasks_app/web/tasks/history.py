@@ -179,11 +179,7 @@ def _urls(filters: HistoryFilters, kind: str, place: PageCursor) -> dict[str, st
     if kind == QUESTIONS:
         same["kind"] = kind
     order = {"sort": "oldest"} if place.oldest_first else {}
-    return {"filtered": _query(same), "ordered": _query({**same, **order})}
-
-
-def _query(parameters: dict[str, Any]) -> str:
-    return urlencode(parameters, doseq=True)
+    return {"filtered": urlencode(same, doseq=True), "ordered": urlencode({**same, **order}, doseq=True)}
 
 
 def _filter_values(principal: Principal, filters: HistoryFilters, kind: str) -> dict[str, Any]:
@@ -198,7 +194,11 @@ def _filter_values(principal: Principal, filters: HistoryFilters, kind: str) -> 
         context |= _recent(principal)
         context["sequences"] = sequences_visible_to(principal).order_by("-pk")[:50]
     else:
-        context["people"] = _recent_answerers(principal)
+        ids = page_of_ids(HistoryFilters().matching_questions(principal), PageCursor(), _RECENT).ids
+        questions = Question.objects.filter(pk__in=ids).order_by()
+        context["people"] = _sorted_names(
+            questions.values_list("answered_by__username", flat=True).distinct()
+        )
     return context
 
 
@@ -215,12 +215,6 @@ def _recent(principal: Principal) -> dict[str, list[str]]:
         "people": _sorted_names(username for _, username in rows),
         "models": _sorted_names(runs.values_list("model", flat=True).distinct()),
     }
-
-
-def _recent_answerers(principal: Principal) -> list[str]:
-    ids = page_of_ids(HistoryFilters().matching_questions(principal), PageCursor(), _RECENT).ids
-    questions = Question.objects.filter(pk__in=ids).order_by()
-    return _sorted_names(questions.values_list("answered_by__username", flat=True).distinct())
 
 
 def _sorted_names(found: Iterable[str | None]) -> list[str]:

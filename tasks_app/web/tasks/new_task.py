@@ -327,6 +327,8 @@ def _render_page(request: HttpRequest, form: NewTaskForm, *, status: int = 200) 
     projects = projects_actable_by(principal)
     wanted = number_from(str(form["project"].value())) or 0
     chosen = projects.filter(pk=wanted).first() or projects.first()
+    # Drafts of forms that were submitted can be deleted.
+    submitted = Task.objects.filter(created_by=principal.user).exclude(form_key="").order_by("-pk")
     context: dict[str, Any] = {
         "form": form,
         "may_see_any": projects_visible_to(principal).exists(),
@@ -338,17 +340,11 @@ def _render_page(request: HttpRequest, form: NewTaskForm, *, status: int = 200) 
         "pipeline": form["pipeline"].value() or "",
         "kind": form["kind"].value(),
         "fresh_key": uuid.uuid4(),
-        "sent": _submitted_form_keys(request),
+        "sent": " ".join(submitted.values_list("form_key", flat=True)[:_SENT]),
     }
     if "preview" in request.POST:
         context |= {"show_preview": True, **_preview(request.POST.dict())}
     return render(request, "tasks/new.html", context, status=status)
-
-
-def _submitted_form_keys(request: HttpRequest) -> str:
-    """Return the keys of recently submitted forms, whose drafts can be deleted."""
-    made = Task.objects.filter(created_by=current_user(request)).exclude(form_key="").order_by("-pk")
-    return " ".join(made.values_list("form_key", flat=True)[:_SENT])
 
 
 def _create(request: HttpRequest, form: NewTaskForm) -> Task | Sequence | None:
