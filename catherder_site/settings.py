@@ -158,10 +158,10 @@ SESSION_ENGINE = "tasks_app.web.accounts.sessions"
 
 ACCOUNT_ADAPTER = "tasks_app.web.accounts.adapter.AccountAdapter"
 ACCOUNT_FORMS = {
-    "login": "tasks_app.web.accounts.forms.LoginForm",
-    "change_password": "tasks_app.web.accounts.forms.ChangePasswordForm",
-    "set_password": "tasks_app.web.accounts.forms.SetPasswordForm",
-    "reset_password_from_key": "tasks_app.web.accounts.forms.ResetPasswordKeyForm",
+    "login": "tasks_app.web.accounts.pages.LoginForm",
+    "change_password": "tasks_app.web.accounts.pages.ChangePasswordForm",
+    "set_password": "tasks_app.web.accounts.pages.SetPasswordForm",
+    "reset_password_from_key": "tasks_app.web.accounts.pages.ResetPasswordKeyForm",
 }
 ACCOUNT_LOGIN_METHODS = {"username", "email"}
 ACCOUNT_SIGNUP_FIELDS = ["username*", "email", "password1*"]
@@ -209,9 +209,9 @@ if ENVIRONMENT.github_client_id:
 
 MFA_ADAPTER = "tasks_app.web.accounts.adapter.SecondFactorAdapter"
 MFA_FORMS = {
-    "activate_totp": "tasks_app.web.accounts.forms.ActivateTOTPForm",
-    "authenticate": "tasks_app.web.accounts.forms.AuthenticateForm",
-    "reauthenticate": "tasks_app.web.accounts.forms.ReauthenticateForm",
+    "activate_totp": "tasks_app.web.accounts.pages.ActivateTOTPForm",
+    "authenticate": "tasks_app.web.accounts.pages.AuthenticateForm",
+    "reauthenticate": "tasks_app.web.accounts.pages.ReauthenticateForm",
 }
 MFA_SUPPORTED_TYPES = ["totp", "recovery_codes"]
 MFA_TOTP_ISSUER = "Cat Herder"

@@ -21,11 +21,11 @@ class TasksConfig(AppConfig):
         from tasks_app.services.questions import earlier_answers
         from tasks_app.services.workers import worker_notifier
         from tasks_app.web.accounts import signals  # noqa: F401 - connects receivers
-        from tasks_app.web.live import notifier
+        from tasks_app.web.live import wakeup
 
         process_memory.use_one_heap()
         worker_notifier.register(tasks.notify_worker)
-        notifier.notify_on_commit()
+        wakeup.notify_on_commit()
         program.memory_limit = settings.ENVIRONMENT.git_memory * 1024**2
         pre_migrate.connect(health.refuse_snapshot, sender=self)
         post_migrate.connect(earlier_answers.renew_index, sender=self)

@@ -34,7 +34,7 @@ from tasks_app.web.access import may_act, run_action, sequence_or_404
 from tasks_app.web.publishing import asked_options, publishing_details
 from tasks_app.web.questions.cards import cards_of, unknown_cards
 from tasks_app.web.rendering.activity import activities, shown_steps
-from tasks_app.web.tasks.results import result_of
+from tasks_app.web.tasks.task import result_of
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from tasks_app.web import app, audit, frame, notifications, publishing, reviews,
 from tasks_app.web.accounts import me
 from tasks_app.web.projects import members, projects, settings
 from tasks_app.web.questions import answers, decisions, inbox
-from tasks_app.web.tasks import dashboard, diff, history, log, new_task, results, task
+from tasks_app.web.tasks import dashboard, diff, history, log, new_task, task
 
 #: What shows many projects at once: that of the person who looks.
 _everywhere = [
@@ -188,7 +188,7 @@ _tasks = [
     path("tasks/<int:task_id>/header/", task.task_header, name="task_header"),
     path("tasks/<int:task_id>/activity/", task.task_activity, name="task_activity"),
     path("tasks/<int:task_id>/timeline/", task.task_timeline, name="task_timeline"),
-    path("tasks/<int:task_id>/result/", results.task_result, name="task_result"),
+    path("tasks/<int:task_id>/result/", task.task_result, name="task_result"),
     path("tasks/<int:task_id>/history/", task.task_history, name="task_history"),
     path("tasks/<int:task_id>/questions/", answers.task_questions, name="task_questions"),
     path("tasks/<int:task_id>/log/", log.task_log, name="task_log"),

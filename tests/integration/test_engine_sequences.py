@@ -50,7 +50,7 @@ from tasks_app.services.sequences import (
 )
 from tasks_app.services.tasks import create_task
 from tasks_app.services.usage import statistics
-from tasks_app.web.live import notifier
+from tasks_app.web.live import wakeup
 from tests import fake_agent, fake_script
 from tests.browser import signed_in
 from tests.factories import MembershipFactory, UserFactory
@@ -622,7 +622,7 @@ def test_a_process_that_works_on_the_next_task_itself_notifies_nobody(
         with django_capture_on_commit_callbacks() as callbacks:  # type: ignore[operator]
             advance(agents.tasks[-1].pk, owner="worker", context=context)
         # Each change also wakes the web server.
-        queued = [one for one in callbacks if one.__module__ != notifier.__name__]
+        queued = [one for one in callbacks if one.__module__ != wakeup.__name__]
         assert len(queued) == expected
 
 

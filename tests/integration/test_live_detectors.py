@@ -15,10 +15,14 @@ from redis.asyncio import Redis
 from catherder_site.logs import SeldomWithoutServices
 from tasks_app.core.wakeup import Pipe, notify
 from tasks_app.models import Change, Task
-from tasks_app.web.live import detectors
-from tasks_app.web.live import notifier as notifier_module
-from tasks_app.web.live.detectors import ChangeDetector, PipeDetector, RedisDetector, choose_detector
-from tasks_app.web.live.notifier import RedisNotifier
+from tasks_app.web.live import wakeup
+from tasks_app.web.live.wakeup import (
+    ChangeDetector,
+    PipeDetector,
+    RedisDetector,
+    RedisNotifier,
+    choose_detector,
+)
 from tests.factories import TaskFactory
 from tests.integration.redis_server import RedisServer, redis_server
 from tests.waiting import wait_until
@@ -32,7 +36,7 @@ def folder(tmp_path: Path) -> Path:
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only a notification ends a wait."""
-    monkeypatch.setattr(detectors, "FALLBACK_SECONDS", 3600)
+    monkeypatch.setattr(wakeup, "FALLBACK_SECONDS", 3600)
 
 
 @pytest.fixture
@@ -58,7 +62,7 @@ async def test_a_notification_before_the_wait_counts(piped: PipeDetector, folder
 async def test_a_change_that_nobody_notified_of_is_found_a_little_later(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(detectors, "FALLBACK_SECONDS", 0.01)
+    monkeypatch.setattr(wakeup, "FALLBACK_SECONDS", 0.01)
     await asyncio.wait_for(ChangeDetector().wait(), 20)
 
 
@@ -66,7 +70,7 @@ async def test_while_many_write_the_rows_are_not_read_all_the_time(
     piped: PipeDetector, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Pages must stay quick meanwhile."""
-    monkeypatch.setattr(detectors, "SPACING_SECONDS", 3600)
+    monkeypatch.setattr(wakeup, "SPACING_SECONDS", 3600)
     notify(folder)
     await asyncio.wait_for(piped.wait(), 20)
     waiting = asyncio.create_task(piped.wait())
@@ -80,7 +84,7 @@ async def test_while_many_write_the_rows_are_not_read_all_the_time(
 async def test_where_no_pipe_can_be_made_the_rows_are_read_now_and_then(
     tmp_path: Path, settings: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(detectors, "FALLBACK_SECONDS", 0.01)
+    monkeypatch.setattr(wakeup, "FALLBACK_SECONDS", 0.01)
     (tmp_path / "file").touch()
     settings.DATA_DIR = tmp_path / "file"
     detector = choose_detector()
@@ -147,8 +151,8 @@ async def test_writers_and_detectors_outlive_redis(
     redis: RedisServer, detector: RedisDetector, notifier: RedisNotifier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While Redis is down, writing continues and the rows are read; afterwards notifications arrive again."""
-    monkeypatch.setattr(detectors, "FALLBACK_SECONDS", 0.05)
-    monkeypatch.setattr(detectors, "REDIS_SECONDS", 0.05)
+    monkeypatch.setattr(wakeup, "FALLBACK_SECONDS", 0.05)
+    monkeypatch.setattr(wakeup, "REDIS_SECONDS", 0.05)
     await asyncio.wait_for(notify_until_received(notifier, detector), 20)
 
     redis.stop()
@@ -156,7 +160,7 @@ async def test_writers_and_detectors_outlive_redis(
     await asyncio.wait_for(detector.wait(), 20)
     redis.start()
 
-    monkeypatch.setattr(detectors, "FALLBACK_SECONDS", 3600)
+    monkeypatch.setattr(wakeup, "FALLBACK_SECONDS", 3600)
     await asyncio.wait_for(notify_until_received(notifier, detector), 20)
 
 
@@ -180,7 +184,7 @@ def hanging() -> Iterator[str]:
 def test_a_redis_that_hangs_holds_up_no_writer_and_is_logged_in_one_line(
     hanging: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(notifier_module, "TIMEOUT_SECONDS", 0.05)
+    monkeypatch.setattr(wakeup, "TIMEOUT_SECONDS", 0.05)
     notifier = RedisNotifier(hanging)
     notifier.notify()
     assert not caplog.records
@@ -192,7 +196,7 @@ def test_a_redis_that_hangs_holds_up_no_writer_and_is_logged_in_one_line(
 async def test_a_redis_that_hangs_does_not_hold_up_the_end(
     hanging: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(detectors, "FALLBACK_SECONDS", 0.01)
+    monkeypatch.setattr(wakeup, "FALLBACK_SECONDS", 0.01)
     detector = RedisDetector(hanging)
     await detector.wait()
     await asyncio.wait_for(detector.close(), 20)

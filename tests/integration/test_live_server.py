@@ -14,7 +14,7 @@ from redis.asyncio import Redis
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.typing import Origin
 
-from tasks_app.web.live.notifier import CHANNEL
+from tasks_app.web.live.wakeup import CHANNEL
 from tests.integration.redis_server import redis_server
 from tests.portal import WebServer
 

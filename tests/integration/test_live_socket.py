@@ -25,9 +25,9 @@ from tasks_app.models import Change, Membership, Project, Role, Task, User
 from tasks_app.services.accounts import end_sessions
 from tasks_app.web.live import consumers, tailer
 from tasks_app.web.live.consumers import Visibility, _open_sockets, look_up_visibility
-from tasks_app.web.live.detectors import ChangeDetector
 from tasks_app.web.live.tailer import Tailer
 from tasks_app.web.live.updates import REPLAY_LIMIT, broadcaster
+from tasks_app.web.live.wakeup import ChangeDetector
 from tests.browser import signed_in
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from redis import Redis
 
-from tasks_app.web.live.notifier import CHANNEL
+from tasks_app.web.live.wakeup import CHANNEL
 from tests.installation import Installation
 from tests.portal import WebServer
 

@@ -21,8 +21,7 @@ from tasks_app.prompting.feedback import (
     rerun_feedback,
     review_feedback,
 )
-from tasks_app.prompting.instructions import load_step_instructions
-from tasks_app.prompting.intro import read_interaction_intro
+from tasks_app.prompting.instructions import load_step_instructions, read_interaction_intro
 from tasks_app.prompting.replay import with_feedback
 from tests.unit.golden_files import assert_golden
 

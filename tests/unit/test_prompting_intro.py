@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tasks_app.core.errors import BadInput
-from tasks_app.prompting.intro import load_interaction_intro, read_interaction_intro
+from tasks_app.prompting.instructions import load_interaction_intro, read_interaction_intro
 
 SHIPPED = Path(__file__).parents[2] / "prompts" / "interaction-intro.md"
 NAMES = ["COMMON", "LOW", "MEDIUM", "HIGH", *(f"LEVEL {level}" for level in range(1, 6))]

@@ -29,9 +29,9 @@ from tasks_app.prompting.instructions import (
     ROOT_FILES,
     RULES,
     ProjectInstructions,
+    intro_faults,
     repository_path,
 )
-from tasks_app.prompting.intro import intro_faults
 
 _INTRO = "interaction-intro.md"
 

@@ -21,9 +21,9 @@ from tasks_app.prompting.instructions import (
     INSTRUCTION_FILES,
     ProjectInstructions,
     load_step_instructions,
+    read_interaction_intro,
     repository_path,
 )
-from tasks_app.prompting.intro import read_interaction_intro
 from tasks_app.services.decisions.content import decisions_for, listed_in_prompt
 from tasks_app.services.difference import base_of
 from tasks_app.services.results import accounts_of

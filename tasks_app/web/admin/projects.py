@@ -1,4 +1,4 @@
-"""Projects and their members."""
+"""Projects with their members, decisions and credentials. Secrets are not shown, not even encrypted."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from typing import TYPE_CHECKING, Any
 
 from django.contrib import admin
 from django.db.models import Count
+from django.http import HttpRequest
 
 from tasks_app.history.audit import record
-from tasks_app.models import Action, Membership, Project, User
+from tasks_app.models import Action, Decision, DecisionEvent, Membership, Project, PublishCredential, User
 from tasks_app.services.projects.members import record_no_role, record_role
 from tasks_app.web.admin.base import (
     AuditsDeletions,
     AuditsEdits,
     ProtectsHistory,
+    ReadOnly,
     SiteAdminsOnly,
     acting_admin,
 )
 
 if TYPE_CHECKING:
-    from django.http import HttpRequest
-
     TabularInline = admin.TabularInline[Any, Any]
 else:
     TabularInline = admin.TabularInline
@@ -71,3 +71,38 @@ class ProjectAdmin(AuditsEdits, AuditsDeletions, ProtectsHistory, SiteAdminsOnly
             "and runs would be lost."
             for name, count in rows.filter(count__gt=0)
         ]
+
+
+@admin.register(Decision)
+class DecisionAdmin(ReadOnly):
+    list_display = ["__str__", "project", "state", "scope", "statement", "decided_by", "decided_at"]
+    list_filter = ["state", "scope", "review_reason", "project"]
+    list_select_related = ["project", "decided_by"]
+    search_fields = ["statement", "reason", "decided_by__username", "project__name"]
+    date_hierarchy = "made_at"
+
+
+@admin.register(DecisionEvent)
+class DecisionEventAdmin(ReadOnly):
+    list_display = ["decision", "kind", "user", "task", "at", "note"]
+    list_filter = ["kind", "decision__project"]
+    list_select_related = ["decision", "user", "task"]
+    search_fields = ["note", "decision__statement", "user__username"]
+    date_hierarchy = "at"
+
+
+@admin.register(PublishCredential)
+class PublishCredentialAdmin(AuditsDeletions, ReadOnly):
+    """Only a maintainer can store one; a site admin can remove it here too."""
+
+    list_display = ["project", "kind", "shown", "url", "stored_by", "stored_at"]
+    list_filter = ["kind", "project"]
+    list_select_related = ["project", "stored_by"]
+    search_fields = ["project__name", "url", "username", "shown"]
+    date_hierarchy = "stored_at"
+
+    def has_delete_permission(self, request: HttpRequest, obj: object = None) -> bool:
+        return bool(getattr(request.user, "is_superuser", False))
+
+    def audit_deletion(self, obj: PublishCredential, *, by: User) -> None:
+        record(Action.CREDENTIAL_REMOVED, by=by, project=obj.project, kind=obj.kind, url=obj.url)

@@ -1,4 +1,4 @@
-"""Pages of tasks, their steps, runs and transitions in the admin site."""
+"""Tasks with their steps, runs, transitions, questions, reviews and publications."""
 
 from __future__ import annotations
 
@@ -15,6 +15,12 @@ from tasks_app.models import (
     ChangeKind,
     Event,
     EventBlock,
+    IndexedAnswer,
+    Publication,
+    PullRequest,
+    Question,
+    Review,
+    ReviewThread,
     Run,
     SentSpan,
     Sequence,
@@ -23,8 +29,10 @@ from tasks_app.models import (
     Setup,
     Step,
     Task,
+    ThreadComment,
     Transition,
     User,
+    ViewedFile,
 )
 from tasks_app.web.admin.base import AuditsEdits, NoAddOrDelete, ReadOnly
 
@@ -178,3 +186,85 @@ class SessionEntryAdmin(ReadOnly):
     list_filter = ["at"]
     search_fields = ["=session_id", "project_key", "entry"]
     ordering = ["-pk"]
+
+
+@admin.register(Question)
+class QuestionAdmin(ReadOnly):
+    list_display = [
+        "headline",
+        "task",
+        "step",
+        "state",
+        "asked_at",
+        "answered_by",
+        "answered_at",
+    ]
+    list_filter = ["state", "kind", "way", "answered_via", "task__project"]
+    list_select_related = ["task", "step", "answered_by"]
+    search_fields = ["task__title", "step__name", "items", "answers", "notes", "answered_by__username"]
+    date_hierarchy = "asked_at"
+
+
+@admin.register(IndexedAnswer)
+class IndexedAnswerAdmin(ReadOnly):
+    list_display = ["question", "place", "project", "question_key"]
+    list_filter = ["project"]
+    list_select_related = ["question", "project"]
+    search_fields = ["question_key", "question__task__title"]
+
+
+@admin.register(Review)
+class ReviewAdmin(ReadOnly):
+    list_display = ["__str__", "task", "author", "verdict", "commit", "sent_at", "delivered_at"]
+    list_filter = ["verdict", "via", "task__project"]
+    list_select_related = ["task", "author"]
+    search_fields = ["body", "author__username", "task__title", "commit"]
+    date_hierarchy = "created_at"
+    ordering = ["-pk"]
+
+
+@admin.register(ReviewThread)
+class ReviewThreadAdmin(ReadOnly):
+    list_display = ["__str__", "task", "place", "state", "created_at", "resolved_by", "resolved_at"]
+    list_filter = ["state", "side", "task__project"]
+    list_select_related = ["task", "resolved_by"]
+    search_fields = ["path", "line_text", "task__title", "comments__text"]
+    date_hierarchy = "created_at"
+    ordering = ["-pk"]
+
+
+@admin.register(ThreadComment)
+class ThreadCommentAdmin(ReadOnly):
+    list_display = ["__str__", "thread", "author", "run", "at"]
+    list_filter = ["thread__task__project"]
+    list_select_related = ["thread", "author", "run__step"]
+    search_fields = ["text", "author__username", "thread__task__title"]
+    date_hierarchy = "at"
+
+
+@admin.register(ViewedFile)
+class ViewedFileAdmin(ReadOnly):
+    list_display = ["path", "task", "user", "at"]
+    list_filter = ["task__project"]
+    list_select_related = ["task", "user"]
+    search_fields = ["path", "user__username", "task__title"]
+    date_hierarchy = "at"
+    ordering = ["-pk"]
+
+
+@admin.register(Publication)
+class PublicationAdmin(ReadOnly):
+    list_display = ["task", "state", "branch", "url", "by", "requested_at", "ended_at"]
+    list_filter = ["state", "squash", "by_pipeline", "task__project"]
+    list_select_related = ["task", "by"]
+    search_fields = ["task__title", "url", "branch", "commit", "published_commit", "answer"]
+    date_hierarchy = "requested_at"
+
+
+@admin.register(PullRequest)
+class PullRequestAdmin(ReadOnly):
+    list_display = ["__str__", "task", "state", "title", "ended_by", "opened_at", "looked_at"]
+    list_filter = ["state", "kind", "project"]
+    list_select_related = ["task"]
+    search_fields = ["task__title", "url", "title", "web_url", "fault"]
+    date_hierarchy = "opened_at"

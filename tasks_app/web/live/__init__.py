@@ -1,5 +1,5 @@
 """Open pages learn of changes.
 
-`notifier` says that a change row was committed; `detectors` wake the web process; `tailer` reads new rows;
+`wakeup` tells the web process that a change row was committed; `tailer` reads new rows;
 `updates` passes them to the open sockets; `consumers` sends to each socket what its user may see.
 """

@@ -19,7 +19,6 @@ from django.urls import path, re_path
 
 from tasks_app.engine.sweeper import SECONDS, attempt, tell_of_lost_workers
 from tasks_app.web.live.consumers import LiveConsumer
-from tasks_app.web.live.detectors import ChangeDetector, choose_detector
 from tasks_app.web.live.updates import (
     LATE,
     PAGE,
@@ -31,6 +30,7 @@ from tasks_app.web.live.updates import (
     newest_change_id,
     read_changes,
 )
+from tasks_app.web.live.wakeup import ChangeDetector, choose_detector
 
 logger = logging.getLogger(__name__)
 

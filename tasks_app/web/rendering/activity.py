@@ -1,4 +1,4 @@
-"""Entries of the live log, made from events."""
+"""Entries of the live log, made from events, with what reviewers and agents said between them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from functools import cached_property, reduce
 from operator import or_
 from typing import Any
 
-from django.db.models import Max, OuterRef, Prefetch, Q, Subquery
+from django.db.models import Max, OuterRef, Prefetch, Q, QuerySet, Subquery
 
 from tasks_app.agent.tools import was_refused, without_hook_name
 from tasks_app.core.asked_items import parts_of_question
@@ -19,9 +19,20 @@ from tasks_app.core.phases import Phase
 from tasks_app.core.text import strip_controls
 from tasks_app.history.events.lines import summarise
 from tasks_app.history.events.reading import Events, may_be_compacted
-from tasks_app.models import KIND_NAMES, Event, EventKind, Outcome, QuestionKind, Run, Step, Task
+from tasks_app.models import (
+    KIND_NAMES,
+    Event,
+    EventKind,
+    Outcome,
+    QuestionKind,
+    Review,
+    ReviewVerdict,
+    Run,
+    Step,
+    Task,
+    ThreadComment,
+)
 from tasks_app.web.rendering.diff import DiffLine
-from tasks_app.web.rendering.review_remarks import Remark
 from tasks_app.web.rendering.tools import edit_lines, shown_input
 from tasks_app.web.rendering.words import headline
 
@@ -401,3 +412,27 @@ def _newest_events(runs: Collection[Run]) -> dict[int, list[Event]]:
         if may_be_compacted(run.ended_at):  # it waited for long, and its next run begins just now
             found[run.pk] = Events(Q(run=run)).before(None, _NEWEST)[::-1]
     return found
+
+
+@dataclass(frozen=True)
+class Remark:
+    """A request for changes, or a `reply` of an agent. `key` is the same wherever it is shown."""
+
+    key: str
+    at: datetime
+    review: Review | None = None
+    reply: ThreadComment | None = None
+
+
+def change_requests_of(task: Task) -> QuerySet[Review]:
+    return task.reviews.sent().filter(verdict=ReviewVerdict.REQUEST_CHANGES)
+
+
+def remarks_of(task: Task, *, runs: Collection[int]) -> list[Remark]:
+    """Return the requests for changes of the task and the replies of these runs' agents, in order."""
+    reviews = change_requests_of(task).select_related("author").prefetch_related("threads__comments")
+    remarks = [Remark(f"review-{one.pk}", one.sent_at, review=one) for one in reviews if one.sent_at]
+    if runs:
+        replies = ThreadComment.objects.filter(run__in=runs).select_related("thread", "run__step")
+        remarks += [Remark(f"reply-{one.pk}", one.at, reply=one) for one in replies]
+    return sorted(remarks, key=lambda one: one.at)

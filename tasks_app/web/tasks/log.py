@@ -19,8 +19,15 @@ from tasks_app.history.events.blocks import FAILURES, Selection
 from tasks_app.history.events.reading import Events, events_with, last_event_with, may_be_compacted
 from tasks_app.models import Event, EventBlock, EventKind, Reason, Run, Task
 from tasks_app.web.access import is_htmx, number_from, task_or_404
-from tasks_app.web.rendering.activity import UNSEEN, Entry, entries_of, entry_of
-from tasks_app.web.rendering.review_remarks import Remark, change_requests_of, remarks_of
+from tasks_app.web.rendering.activity import (
+    UNSEEN,
+    Entry,
+    Remark,
+    change_requests_of,
+    entries_of,
+    entry_of,
+    remarks_of,
+)
 
 PAGE = 100
 #: Found events are counted up to this number.
