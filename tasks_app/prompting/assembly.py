@@ -168,8 +168,9 @@ def _opening(parts: PromptParts) -> Iterator[str]:
     if not alone:
         listed = "\n".join(f"{number}. {name}" for number, name in enumerate(parts.steps, start=1))
         yield f"The steps of the pipeline are, in this order:\n\n{listed}"
-    responsible = f'You are responsible for the step "{parts.step}".'
-    yield responsible if alone else f"{responsible} Leave the other steps to those who do them."
+        yield f'You are responsible for the step "{parts.step}". Leave the other steps to those who do them.'
+    else:
+        yield f'You are responsible for the step "{parts.step}".'
     if criteria := criteria_text(parts.criteria):
         yield criteria
     if parts.plan_mode:
@@ -182,13 +183,12 @@ def _opening(parts: PromptParts) -> Iterator[str]:
 def _readers(parts: PromptParts) -> str:
     """Return whose result the last message is, and which agents read it."""
     result = "of this task" if len(parts.steps) == 1 else "of your step"
-    later = [
-        *(["steps"] if parts.step != parts.steps[-1] else []),
-        *(["tasks"] if parts.sequence_folder else []),
-    ]
-    if later:
-        return f"{result}, and what the agents of later {' and '.join(later)} read"
-    return result
+    later = []
+    if parts.step != parts.steps[-1]:
+        later.append("steps")
+    if parts.sequence_folder:
+        later.append("tasks")
+    return f"{result}, and what the agents of later {' and '.join(later)} read" if later else result
 
 
 def _diff_command(parts: PromptParts) -> str:
@@ -261,8 +261,9 @@ def _listed_instructions(listed: Sequence[tuple[str, str]]) -> str:
 
 
 def _shows_plan(parts: PromptParts) -> bool:
-    before = parts.steps[: parts.steps.index(parts.step)] if parts.step in parts.steps else ()
-    return bool(parts.plan and parts.plan.strip()) and parts.plan_step in before
+    if not parts.plan or not parts.plan.strip() or parts.step not in parts.steps:
+        return False
+    return parts.plan_step in parts.steps[: parts.steps.index(parts.step)]
 
 
 def accounts_text(accounts: Sequence[EarlierAccount]) -> str:
@@ -292,12 +293,10 @@ def _of_task(title: str) -> str:
 
 
 def _history(history: Sequence[HistoryEntry]) -> str:
-    entries = (
-        _verdict_entry(number, entry)
-        if entry.outcome not in ("Answered", "Dismissed")
-        else _answer_entry(number, entry)
-        for number, entry in enumerate(history, start=1)
-    )
+    entries = []
+    for number, entry in enumerate(history, start=1):
+        write = _answer_entry if entry.outcome in ("Answered", "Dismissed") else _verdict_entry
+        entries.append(write(number, entry))
     scope = "in this sequence of tasks" if any(entry.task for entry in history) else "in this task"
     return "\n\n".join([f"What humans have decided {scope} so far. It holds for you too.", *entries])
 

@@ -76,19 +76,15 @@ def entry(decision: KnownDecision) -> str:
     replaces = f"replaces {decision.replaces}" if decision.replaces else ""
     source = ", ".join(filter(None, (decision.decided_by, decision.day, where, replaces)))
     statement = _shown(decision, decision.statement, _STATEMENT)
-    asked = (
-        f"\n    Question: {escaped_line(_beginning(decision.question, _QUESTION, '…'))}"
-        if decision.question
-        else ""
-    )
-    reason = f"\n    Reason: {_shown(decision, decision.reason, _REASON)}" if decision.reason else ""
-    doubt = ""
+    lines = [f"* {decision.label} ({escaped_line(source)}): {statement}"]
+    if decision.question:
+        lines.append(f"Question: {escaped_line(_beginning(decision.question, _QUESTION, '…'))}")
+    if decision.reason:
+        lines.append(f"Reason: {_shown(decision, decision.reason, _REASON)}")
     if decision.doubt:
         said = escaped_line(_beginning(decision.doubt, _REASON, "…"))
-        doubt = (
-            f"\n    An agent said that it does not fit: {said}\n    It holds until a human decides on that."
-        )
-    return f"* {decision.label} ({escaped_line(source)}): {statement}{asked}{reason}{doubt}"
+        lines += [f"An agent said that it does not fit: {said}", "It holds until a human decides on that."]
+    return "\n    ".join(lines)
 
 
 def tokens_of(decision: KnownDecision) -> int:

@@ -23,7 +23,7 @@ def merge_request(branch: str, target: str, files: Sequence[str], unmarked: Sequ
 
 
 def unresolved_merge(marked: Sequence[str], unmarked: Sequence[str]) -> str:
-    """Ask for what is left: files with conflict markers, and files without that nothing was said of."""
+    """Ask for what is left: files with conflict markers, and files without that were not mentioned."""
     parts = ((_LEFT, marked, _LISTED), (_UNMARKED, unmarked, _LISTED_WITHOUT_MARKERS))
     return "\n\n".join(f"{text}\n\n{_list_of(names, most=most)}" for text, names, most in parts if names)
 

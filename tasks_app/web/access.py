@@ -126,6 +126,13 @@ def number_from(text: str, *, digits: int = _MAX_DIGITS) -> int | None:
     return None
 
 
+def render_part_or_page(
+    request: HttpRequest, part: str, page: str, context: dict[str, Any], *, status: int = 200
+) -> HttpResponse:
+    """Render the template of a part of the page for HTMX, else that of the whole page."""
+    return render(request, part if is_htmx(request) else page, context, status=status)
+
+
 def refusal(request: HttpRequest, message: str, *, status: int, target: str) -> HttpResponse:
     """Return the reason for HTMX, which puts it at the target and leaves everything that was entered."""
     response = render(request, "questions/_refusal.html", {"message": message}, status=status)

@@ -33,7 +33,7 @@ def sandbox() -> Sandbox:
 
 
 class State(NamedTuple):
-    """Values of every page; those of an anonymous user are the defaults."""
+    """Values of every page; an anonymous user gets the defaults."""
 
     open_questions: int = 0
     some_worker_takes_tasks: bool = True

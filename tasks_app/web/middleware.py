@@ -70,13 +70,13 @@ def _is_accepted(request: HttpRequest, response: HttpResponseBase) -> bool:
         return response.status_code < 300 and not request.path.startswith("/admin/")
     if urlsplit(response.headers["Location"]).path.startswith("/login/"):
         return False
-    # Those of this request. Reading them as documented would count them as shown.
+    # The messages of this request. Reading them as documented would count them as shown.
     queued = getattr(messages.get_messages(request), "_queued_messages", [])
     return not any(message.level >= messages.ERROR for message in queued)
 
 
 _ZONE_COOKIE = "time_zone"
-#: The API and its files are in UTC, whoever asks.
+#: The API and its files are in UTC for everybody.
 _ALWAYS_UTC = "/api/"
 
 

@@ -61,10 +61,10 @@ from tasks_app.permissions import (
 )
 from tasks_app.web.access import (
     ProjectsField,
-    is_htmx,
     number_from,
     principal_of,
     project_or_404,
+    render_part_or_page,
 )
 
 _MAX_URL_LENGTH = 1000
@@ -104,8 +104,9 @@ class PreferencesForm(forms.Form):
         assert isinstance(projects, forms.ModelMultipleChoiceField)  # noqa: S101 (for the type checker)
         projects.queryset = projects_visible_to(principal).distinct().order_by("name")
         # pages.js selects the browser's time zone for users who have not saved preferences or a zone yet.
-        is_new = given is None and preferences.pk is None and not preferences.user.time_zone
-        attributes: dict[str, str] = {"data-browser-time-zone": ""} if is_new else {}
+        attributes: dict[str, str] = {}
+        if given is None and preferences.pk is None and not preferences.user.time_zone:
+            attributes["data-browser-time-zone"] = ""
         self.fields["time_zone"] = forms.ChoiceField(
             choices=[(name, name) for name in time_zone_names()], widget=forms.Select(attributes)
         )
@@ -275,8 +276,8 @@ def _render_page(
         "something_waits": any(delivery.state == DeliveryState.WAITING for delivery in page),
         "may_change": may_maintain(principal_of(request), project),
     }
-    template = "notifications/_deliveries.html" if is_htmx(request) else "notifications/project_settings.html"
-    return render(request, template, context, status=status)
+    part, page_template = "notifications/_deliveries.html", "notifications/project_settings.html"
+    return render_part_or_page(request, part, page_template, context, status=status)
 
 
 def _form_of(target: Target) -> TargetForm:
@@ -373,8 +374,7 @@ def notices(request: HttpRequest) -> HttpResponse:
     shown = notices_visible_to(principal_of(request)).unread_first()
     rows = shown.select_related("task__project").defer("task__text")
     page = Paginator(rows, PER_PAGE).get_page(request.GET.get("page"))
-    template = "notifications/_list.html" if is_htmx(request) else "notifications/page.html"
-    return render(request, template, {"page": page})
+    return render_part_or_page(request, "notifications/_list.html", "notifications/page.html", {"page": page})
 
 
 @require_POST

@@ -278,7 +278,7 @@ def project_webhook_remove(request: HttpRequest, project_id: int) -> HttpRespons
 
 
 def _post_settings(request: HttpRequest, project: Project) -> HttpResponse:
-    # Whoever may not change the repository does not send the field.
+    # Users who may not change the repository do not send its field.
     form = PublishingForm({**PublishingForm.initial_values(project), **request.POST.dict()})
     if form.is_valid() and _try(
         form, partial(change_publishing, project, **form.cleaned_data, by=principal_of(request))
@@ -361,7 +361,7 @@ def forge_webhook(request: HttpRequest, project_id: int) -> HttpResponse:
     project = called_project(project_id, body, request.headers)
     if project is None:
         answer = HttpResponse(
-            "There is no such webhook, or the secret is another.\n", _PLAIN_TEXT, status=404
+            "There is no such webhook, or its secret is a different one.\n", _PLAIN_TEXT, status=404
         )
         return _counted(request, "refused", answer)
     answer = _counted(

@@ -148,7 +148,7 @@ def no_threads() -> ThreadsBeside:
 
 
 def threads_beside(request: HttpRequest, task: Task, *, old_side: bool = True) -> ThreadsBeside:
-    """Return all threads that the user may see: the sent ones, and those of their own draft."""
+    """Return all threads that the user may see: the sent ones, and their own draft."""
     beside = ThreadsBeside(old_side=old_side)
     sent_or_own = Q(number__isnull=False) | Q(review__author=current_user(request))
     rows = task.threads.filter(sent_or_own).select_related("review__author", "resolved_by")

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import render
 from django.urls import reverse
 
 from tasks_app.core.text import storable_text
@@ -21,7 +20,7 @@ from tasks_app.services.search import (
     find_tasks,
     matches,
 )
-from tasks_app.web.access import is_htmx, principal_of
+from tasks_app.web.access import principal_of, render_part_or_page
 from tasks_app.web.rendering.words import STATE_LABELS, headline
 
 
@@ -69,8 +68,8 @@ _ACTIONS = (
 def quick_search(request: HttpRequest) -> HttpResponse:
     text = storable_text(request.GET.get("q", ""))[:MAX_CHARACTERS].strip()
     groups = [group for group in _groups(principal_of(request), text) if group.hits]
-    template = "search/_results.html" if is_htmx(request) else "search/page.html"
-    return render(request, template, {"groups": groups, "text": text})
+    context = {"groups": groups, "text": text}
+    return render_part_or_page(request, "search/_results.html", "search/page.html", context)
 
 
 def _groups(principal: Principal, text: str) -> Iterable[HitGroup]:

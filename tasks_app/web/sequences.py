@@ -114,7 +114,7 @@ class SequenceDetails:
 
     @property
     def diff_url(self) -> str:
-        """The changes of all tasks: those of the newest one, compared with the beginning of the sequence."""
+        """The changes of all tasks: the newest task compared with the beginning of the sequence."""
         changed = [task for task in self.tasks if task.head_commit]
         return f"{reverse('task_diff', args=[changed[-1].pk])}?from=sequence" if changed else ""
 

@@ -158,7 +158,7 @@ def _normalized_name(name: str) -> str:
 
 
 def _portal_url(link: str) -> str:
-    """Replace host and port: a stranger controls those of a request, and an agent may listen on the port."""
+    """Replace host and port: a stranger controls the request's, and an agent may listen on that port."""
     return absolute_url(urlsplit(link).path)
 
 

@@ -142,7 +142,7 @@ _waiting: list[_Requester] = []
 
 @contextmanager
 def _place() -> Iterator[None]:
-    """Keep a place in the queue. Raises HashingBusy if there is none for whoever asks."""
+    """Keep a place in the queue. Raises HashingBusy if the requester cannot get one."""
     requester = _requester.get()
     with _changing:
         places = MOST_WAITING if requester.is_known else MOST_WAITING - FOR_KNOWN_BROWSERS
@@ -178,8 +178,9 @@ class HashingBusyResponse(MiddlewareMixin):
 
     def process_request(self, request: HttpRequest) -> None:
         known = user_of_browser(request)
-        network = _network(request.META.get("REMOTE_ADDR", ""))
-        name = network if known is None else f"user {known}"
+        name = f"user {known}"
+        if known is None:
+            name = _network(request.META.get("REMOTE_ADDR", ""))
         _requester.set(_Requester(name, is_known=known is not None))
 
     def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponse | None:

@@ -20,6 +20,7 @@ from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from tasks_app import permissions
+from tasks_app.core.amounts import counted
 from tasks_app.core.errors import BadInput
 from tasks_app.models import Project, Scope, Theme, User
 from tasks_app.models.account import hash_session_key
@@ -119,7 +120,9 @@ class NewTokenForm(forms.Form):
     @property
     def expires_at(self) -> datetime | None:
         days = self.cleaned_data["expires"]
-        return None if days == NEVER else timezone.now() + timedelta(days=int(days))
+        if days == NEVER:
+            return None
+        return timezone.now() + timedelta(days=int(days))
 
 
 @require_http_methods(["GET", "POST"])
@@ -214,7 +217,7 @@ def session_end(request: HttpRequest, session: str) -> HttpResponse:
 @require_POST
 def sessions_end(request: HttpRequest) -> HttpResponse:
     ended = end_other_sessions(current_user(request), but=request.session.session_key)
-    messages.success(request, f"Logged out everywhere else: {ended} session{'' if ended == 1 else 's'}.")
+    messages.success(request, f"Logged out everywhere else: {counted(ended, 'session')}.")
     return redirect("me_security")
 
 

@@ -9,6 +9,7 @@ from django.contrib import admin
 from django.db.models import Count
 from django.http import HttpRequest
 
+from tasks_app.core.amounts import counted
 from tasks_app.history.audit import record
 from tasks_app.models import Action, Decision, DecisionEvent, Membership, Project, PublishCredential, User
 from tasks_app.services.projects.members import record_no_role, record_role
@@ -67,7 +68,7 @@ class ProjectAdmin(AuditsEdits, AuditsDeletions, ProtectsHistory, SiteAdminsOnly
     def reasons_to_keep(self, pks: Iterable[Any]) -> list[str]:
         rows = Project.objects.filter(pk__in=list(pks)).values_list("name").annotate(count=Count("tasks"))
         return [
-            f"{name} has {count} {'task' if count == 1 else 'tasks'}, whose history of questions, answers "
+            f"{name} has {counted(count, 'task')}, whose history of questions, answers "
             "and runs would be lost."
             for name, count in rows.filter(count__gt=0)
         ]

@@ -37,8 +37,7 @@ class Visibility:
 def look_up_visibility(session_keys: Collection[str]) -> dict[str, Visibility]:
     """Return what the owners of the sessions may see now, by session key, with at most three queries.
 
-    Keys without a login are left out; so are those after a logout or a change of password, and those of users
-    who were deactivated.
+    Keys without a login are left out, as after a logout, a change of password or a deactivation.
     """
     looked_up_at = time.monotonic()
     keys = {hash_session_key(key): key for key in session_keys}
@@ -151,7 +150,7 @@ TOO_MANY = 4429
 #: Seconds between two messages about one task, if they only say that its log has more.
 MESSAGE_SECONDS = 0.05
 
-#: The kind of changes that may wait so long.
+#: Kinds of changes that may wait for MESSAGE_SECONDS.
 _PATIENT = frozenset({"events"})
 
 #: Seconds for which a looked-up visibility is used.

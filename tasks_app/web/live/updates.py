@@ -137,7 +137,7 @@ def newest_change_id() -> int:
 
 
 def read_changes(last: int, gaps: Sequence[int] = (), *, limit: int = PAGE) -> list[ChangeRow]:
-    """Return the changes after `last`, and those of `gaps` that were committed since, ordered by id."""
+    """Return the changes after `last`, and the `gaps` that were committed since, ordered by id."""
     wanted = Q(pk__gt=last)
     if gaps:
         wanted |= Q(pk__in=gaps)

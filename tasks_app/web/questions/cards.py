@@ -20,7 +20,7 @@ from tasks_app.models import Decision, DecisionEventKind, Question, QuestionKind
 from tasks_app.services.decisions.citing import RelatedDecision, related_decisions_of_each
 from tasks_app.services.questions.answers import may_take_back, undo_until
 from tasks_app.services.questions.earlier_answers import EarlierAnswer, find_similar_answers
-from tasks_app.web.access import actable_projects, current_user, is_htmx
+from tasks_app.web.access import actable_projects, current_user, render_part_or_page
 from tasks_app.web.questions.answer_form import CardInput, ItemInput
 from tasks_app.web.rendering.diff import DiffLine, LineKind
 
@@ -48,12 +48,12 @@ class EvidencePane:
 
     @property
     def is_long(self) -> bool:
-        """Whether it does not fit into its box. A plan has none."""
+        """Whether it does not fit into its box; a plan is shown without a box."""
         return self.kind != "markdown" and self.text.count("\n") > _PANE
 
 
 def changed_since(earlier: Question, question: Question) -> list[DiffLine]:
-    """Return the lines of a plan that differ from those of an earlier one, with some around them."""
+    """Return the lines of a plan that differ from an earlier plan, with some around them."""
     old, new = (_plan_of(one).split("\n") for one in (earlier, question))
     if len(old) + len(new) > _MOST_COMPARED:  # difflib's time grows with the square of the length
         return []
@@ -210,7 +210,9 @@ class Card:
     def related_decisions(self) -> list[RelatedDecision]:
         """The decisions that the question concerns, those that must be judged first; looked up only when an
         open card is rendered."""
-        found = self.find_related_decisions().get(self.question.pk, []) if _may_decide(self.question) else []
+        if not _may_decide(self.question):
+            return []
+        found = self.find_related_decisions().get(self.question.pk, [])
         return sorted(found, key=lambda one: not one.must_be_judged)
 
     @cached_property
@@ -222,9 +224,10 @@ class Card:
     @cached_property
     def decided(self) -> list[tuple[str, Decision]]:
         """What the answer meant for decisions: words in front of each one; looked up when it is rendered."""
+        if self.question.kind != QuestionKind.CLARIFICATION:
+            return []
         events = self.question.decision_events.filter(kind__in=_DECIDED).select_related("decision")
-        rows = events.order_by("pk") if self.question.kind == QuestionKind.CLARIFICATION else []
-        return [(_DECIDED[event.kind], event.decision) for event in rows]
+        return [(_DECIDED[event.kind], event.decision) for event in events.order_by("pk")]
 
     @property
     def title_id(self) -> str:
@@ -233,8 +236,9 @@ class Card:
     @property
     def undo_seconds(self) -> float:
         """How long the reader can still take the answer back; 0 if not at all."""
-        until = undo_until(self.question) if self.may_undo else None
-        return max(0.0, (until - timezone.now()).total_seconds()) if until else 0.0
+        if not self.may_undo or not (until := undo_until(self.question)):
+            return 0.0
+        return max(0.0, (until - timezone.now()).total_seconds())
 
     @property
     def may_take_back(self) -> bool:
@@ -297,7 +301,9 @@ def _may_decide(question: Question) -> bool:
 
 def filled_in(question: Question, earlier_id: str) -> CardInput | None:
     """Return the answer to the same question of an earlier one, if the card shows it."""
-    shown = find_similar_answers(question) if earlier_id and question.is_open else []
+    if not earlier_id or not question.is_open:
+        return None
+    shown = find_similar_answers(question)
     found = [one for one in shown if one.same and str(one.question.pk) == earlier_id]
     return CardInput.from_earlier(question, *found) if found else None
 
@@ -314,8 +320,8 @@ def _entry(card: Card, earlier: EarlierAnswer) -> EarlierEntry:
 
 def show(request: HttpRequest, card: Card, *, status: int = 200) -> HttpResponse:
     """Render the card alone for HTMX, else a page."""
-    template = "questions/_card.html" if is_htmx(request) else "questions/page.html"
-    return render(request, template, {"card": card}, status=status)
+    part, page = "questions/_card.html", "questions/page.html"
+    return render_part_or_page(request, part, page, {"card": card}, status=status)
 
 
 def unknown_cards(request: HttpRequest, cards: list[Card]) -> HttpResponse:
@@ -353,6 +359,8 @@ def _item(number: int, item: dict[str, Any], typed: ItemInput) -> CardItem:
 
 
 def _choices(item: dict[str, Any], typed: ItemInput) -> list[OptionChoice]:
+    if not item.get("options"):
+        return []
     options = [
         OptionChoice(
             value=str(option.get("label", "")),
@@ -360,8 +368,8 @@ def _choices(item: dict[str, Any], typed: ItemInput) -> list[OptionChoice]:
             preview=str(option.get("preview") or ""),
             ticked=str(option.get("label", "")) in typed.chosen,
         )
-        for option in item.get("options") or []
+        for option in item["options"]
     ]
     alone = bool(item.get("multiSelect")) or not typed.chosen
     own = OptionChoice("", ticked=bool(typed.other.strip()) and alone, own=True)
-    return [*options, own] if options else []
+    return [*options, own]

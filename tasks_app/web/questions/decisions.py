@@ -15,6 +15,7 @@ from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST
 
 from tasks_app.config.decision_records import MAX_REASON, MAX_STATEMENT
+from tasks_app.core.amounts import counted
 from tasks_app.core.errors import BadInput, CatHerderError, NotAllowed, WorkspaceError
 from tasks_app.core.text import storable_text
 from tasks_app.git import blob_difference
@@ -95,8 +96,11 @@ class DecisionForm(forms.Form):
 
     def add_refusal(self, error: Exception) -> None:
         """Show what a service refuses, beside its field if it names one."""
-        where, text = (error.where, error.message) if isinstance(error, BadInput) else ("", str(error))
-        field = where if where in self.fields else None
+        field, text = None, str(error)
+        if isinstance(error, BadInput):
+            text = error.message
+            if error.where in self.fields:
+                field = error.where
         self.add_error(field, text[:1].upper() + text[1:])
 
 
@@ -125,8 +129,9 @@ class DecisionFilters:
     @classmethod
     def of(cls, request: HttpRequest) -> DecisionFilters:
         given = {one.name: storable_text(request.GET.get(one.name, "")) for one in fields(cls)}
-        state = given["state"] if given["state"] in _TABS else CURRENT
-        return cls(given["q"][:_MOST_WORDS].strip(), state)
+        if given["state"] not in _TABS:
+            given["state"] = CURRENT
+        return cls(given["q"][:_MOST_WORDS].strip(), given["state"])
 
     def query(self, state: str = "") -> str:
         """Return the part of the URL for these filters, or for the same words in another state."""
@@ -191,8 +196,10 @@ def _chain(found: Decision) -> list[Decision]:
         near = [*after.get(pk, ()), *filter(None, [before.get(pk)])]
         following += [one for one in near if one not in chained]
         chained |= set(near)
+    if len(chained) == 1:
+        return []
     rows = Decision.objects.filter(pk__in=chained).select_related("decided_by")
-    return list(rows.order_by("number")[:_MOST_EVENTS]) if len(chained) > 1 else []
+    return list(rows.order_by("number")[:_MOST_EVENTS])
 
 
 def decision_file(request: HttpRequest, project_id: int, number: int) -> HttpResponse:
@@ -355,7 +362,7 @@ def _import(request: HttpRequest, project: Project, preview: ImportPreview) -> H
         return _page(request, project, preview, f"Nothing was imported. A statement {error.message}.")
     except CatHerderError as error:
         return _page(request, project, preview, str(error))
-    messages.success(request, f"Imported {len(made)} decision{'s' * (len(made) != 1)}.")
+    messages.success(request, f"Imported {counted(len(made), 'decision')}.")
     return redirect("decisions", project.pk)
 
 

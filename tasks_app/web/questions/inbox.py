@@ -31,7 +31,7 @@ PER_PAGE = 50
 _MOST_NAMES = 200
 #: Projects whose decisions are to be reviewed.
 _MOST_REVIEWED = 10
-#: The steps that one can choose are those of the newest questions.
+#: The newest questions, whose steps are offered to choose from.
 _NEWEST = 500
 #: What the agent did last, below the card.
 _LINES = 8

@@ -14,6 +14,7 @@ from typing import Any
 from django.db.models import Max, OuterRef, Prefetch, Q, QuerySet, Subquery
 
 from tasks_app.agent.tools import was_refused, without_hook_name
+from tasks_app.core.amounts import counted
 from tasks_app.core.asked_items import parts_of_question
 from tasks_app.core.phases import Phase
 from tasks_app.core.text import strip_controls
@@ -78,8 +79,9 @@ class Output:
         if whole:
             return cls(text[:_KEEP], lines, False, cut)
         folded = lines > _SHORT_LINES or len(text) > _SHORT_LENGTH
-        fetched = len(text) > _MACHINE_IN_PAGE
-        return cls("" if fetched else text, lines, folded, cut, fetched)
+        if len(text) > _MACHINE_IN_PAGE:
+            return cls("", lines, folded, cut, fetched=True)
+        return cls(text, lines, folded, cut)
 
 
 @dataclass(frozen=True)
@@ -145,10 +147,9 @@ class Entry:
         """The text of each question; of one beside its command only the sentence that asks."""
         items = [_dict(item) for item in _list(self.payload.get("items"))]
         texts = [str(item.get("question", "")) for item in items] or [str(self.payload.get("question", ""))]
-        shows_command = any(
-            _dict(one).get("kind") == "command" for one in _list(self.payload.get("evidence"))
-        )
-        return [parts_of_question(text).asked for text in texts] if shows_command else texts
+        if any(_dict(one).get("kind") == "command" for one in _list(self.payload.get("evidence"))):
+            texts = [parts_of_question(text).asked for text in texts]
+        return texts
 
     @property
     def answers(self) -> list[tuple[str, str]]:
@@ -172,7 +173,7 @@ class Entry:
         """The sentence of a result, such as “Run ended after 3 turns.”"""
         words, turns = ["Run ended"], self.payload.get("num_turns")
         if turns:
-            words.append(f"after {turns} turn{'' if turns == 1 else 's'}")
+            words.append(f"after {counted(turns, 'turn')}")
         if self.payload.get("stop_reason") == "tool_deferred":
             words.append("at a call that waits")
         return f"{' '.join(words)}."
@@ -198,7 +199,7 @@ class Entry:
             if code := _EXIT.match(text):
                 return f"exit {code[1]}"
             return "refused" if was_refused(text) else "failed"
-        return f"{self.output.lines} line{'' if self.output.lines == 1 else 's'}"
+        return counted(self.output.lines, "line")
 
     @property
     def always_shows_outcome(self) -> bool:
@@ -354,12 +355,14 @@ class Activity:
 def activities(tasks: Iterable[Task]) -> dict[int, Activity]:
     """Return the activity of each running task by task id; two queries, or none if nothing runs."""
     running = [task for task in tasks if task.shown_phase == Phase.RUNNING]
-    runs = _newest_runs(running) if running else {}
-    events = _newest_events(runs.values()) if runs else {}
-    found = {}
+    if not running:
+        return {}
+    runs = _newest_runs(running)
+    events = _newest_events(runs.values())
+    found = {task.pk: Activity(task) for task in running}
     for task in running:
-        run = runs.get(task.pk)
-        found[task.pk] = Activity(task, run, events.get(run.pk, []) if run else [])
+        if run := runs.get(task.pk):
+            found[task.pk] = Activity(task, run, events.get(run.pk, []))
     return found
 
 
@@ -376,7 +379,7 @@ def _lines(events: Iterable[Event]) -> list[tuple[Event, str]]:
 
 
 def _is_left_out(event: Event) -> bool:
-    """A run that ended well has no words but “success”, which would pass for those of the agent."""
+    """Leave out the end of a run that ended well: its text “success” would pass for the agent's words."""
     ended_well = event.kind == EventKind.RESULT and not event.payload.get("is_error")
     return ended_well or event.kind in _NOT_LISTED
 

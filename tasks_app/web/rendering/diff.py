@@ -60,7 +60,7 @@ class Gap:
 class DiffLine:
     """One line, with invisible characters made visible.
 
-    The numbers are those of the old and the new file, empty where it has none. `parts` are the text in
+    The numbers count in the old and the new file; None in a file without the line. `parts` are the text in
     pieces, each with whether it differs from the line that this one replaces, or by which it is replaced.
     `colours` are the runs of its syntax colours. A line of the kind `hunk` stands for the lines of its `gap`.
     """
@@ -189,7 +189,7 @@ def _header(lines: list[str]) -> FileDiff:
 def _parse_path(names: str) -> str:
     """Return NAME of `a/NAME b/NAME`: both halves are equal, so ` b/` in a name is harmless.
 
-    Those of a renamed file are not the same; they stand in lines of their own.
+    A renamed file has both names in lines of their own.
     """
     half = _unquoted(names[len(names) // 2 + 1 :])
     return half.removeprefix("b/")
@@ -324,7 +324,7 @@ def coloured(file: FileDiff, old: Sequence[Sequence[Run]], new: Sequence[Sequenc
 
 
 def with_gap_at_end(file: FileDiff, line_count: int) -> None:
-    """Add the gap between the last hunk and the end of the new file, which has so many lines."""
+    """Add the gap between the last hunk and the end of the new file, which has `line_count` lines."""
     numbered = next((line for line in reversed(file.lines) if line.new is not None), None)
     if numbered is None or numbered.new is None or file.cut or numbered.new >= line_count:
         return

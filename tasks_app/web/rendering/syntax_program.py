@@ -21,7 +21,7 @@ def main() -> None:
         lexer = get_lexer_by_name(language, stripnl=False, ensurenl=False)
         lines = coloured((str(kind), value) for kind, value in lexer.get_tokens(text))
         sys.stdout.write(json.dumps(lines) + "\n")
-        sys.stdout.flush()  # what is done by the time that the process is ended is of use
+        sys.stdout.flush()  # the parent uses what was written before it ends this process
 
 
 def coloured(tokens: Iterator[tuple[str, str]]) -> list[list[Run]]:

@@ -38,6 +38,7 @@ from tasks_app.web.access import (
     is_htmx,
     number_from,
     principal_of,
+    render_part_or_page,
     visible_projects,
 )
 from tasks_app.web.counting import CappedPaginator, count_words, counted
@@ -189,7 +190,9 @@ class DashboardFilters:
     @classmethod
     def of(cls, request: HttpRequest) -> DashboardFilters:
         given = {one.name: storable_text(request.GET.get(one.name, "")).strip()[:200] for one in fields(cls)}
-        return cls(**{**given, "mine": "yes" if given["mine"] == "yes" else ""})
+        if given["mine"] != "yes":
+            given["mine"] = ""
+        return cls(**given)
 
     def __bool__(self) -> bool:
         return any((self.q, self.project, self.mine))
@@ -257,8 +260,7 @@ def tasks_bulk(request: HttpRequest) -> HttpResponse:
         return redirect("dashboard")
     results = act_on_tasks(tasks, action, by=principal)
     context = {"results": results, "done": sum(one.done for one in results), "said": DONE[action]}
-    template = "tasks/dashboard/_bulk.html" if is_htmx(request) else "tasks/dashboard/bulk.html"
-    return render(request, template, context)
+    return render_part_or_page(request, "tasks/dashboard/_bulk.html", "tasks/dashboard/bulk.html", context)
 
 
 def _all_groups(request: HttpRequest, filters: DashboardFilters) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from django.utils import timezone
 
 from tasks_app.config.pipeline import step_from_json
 from tasks_app.config.planning import writes_plan
+from tasks_app.core.amounts import counted
 from tasks_app.core.phases import CANCELLABLE, ENDED, RETRYABLE, Phase
 from tasks_app.core.types import Usage
 from tasks_app.history.events.logs import ending_of
@@ -168,8 +169,10 @@ class TaskDetails:
     @cached_property
     def setups(self) -> list[SetupDetails]:
         """The setups of the workspace; none are looked up for a project without."""
+        if self.task.setup is None:
+            return []
         now = timezone.now()
-        return [] if self.task.setup is None else [SetupDetails(one, now) for one in self.task.setups.all()]
+        return [SetupDetails(one, now) for one in self.task.setups.all()]
 
     @property
     def setup_failed(self) -> bool:
@@ -191,7 +194,7 @@ class TaskDetails:
 
     @property
     def working(self) -> float | None:
-        """Seconds without those of `waiting` for people and limits."""
+        """Seconds without the time of `waiting` for people and limits."""
         return self._metrics.duration.working
 
     @property
@@ -227,7 +230,9 @@ class TaskDetails:
     @cached_property
     def ended_pull_request(self) -> PullRequest | None:
         """Return the pull request with which the result was merged or turned down, or None."""
-        newest = newest_pull_request(self.task) if self.phase is Phase.DONE else None
+        if self.phase is not Phase.DONE:
+            return None
+        newest = newest_pull_request(self.task)
         return newest if newest and not newest.is_open else None
 
     @cached_property
@@ -270,8 +275,9 @@ class TaskDetails:
     @property
     def awaits_plan(self) -> bool:
         """Whether a step of the task may still write a plan."""
-        steps = () if self.task.is_ended else self.step_rows
-        return any(writes_plan(step_from_json(step.config)) for step in steps)
+        if self.task.is_ended:
+            return False
+        return any(writes_plan(step_from_json(step.config)) for step in self.step_rows)
 
     @property
     def steps_not_done(self) -> list[Step]:
@@ -279,7 +285,9 @@ class TaskDetails:
 
     @property
     def current_step(self) -> Step | None:
-        return None if self.task.finished_early else next(iter(self.steps_not_done), None)
+        if self.task.finished_early:
+            return None
+        return next(iter(self.steps_not_done), None)
 
 
 def _tail(report: Mapping[str, Any]) -> str:
@@ -319,7 +327,7 @@ def _note_on_pass(step: Step) -> str:
     """Return what the clarifying pass is for, or what came of it."""
     asked = sum(len(items) for items in step.questions.of_agents().values_list("items", flat=True))
     if asked:
-        return f"{asked} question{'' if asked == 1 else 's'} about the goal, before the work."
+        return f"{counted(asked, 'question')} about the goal, before the work."
     if step.phase != Phase.DONE:
         return "Asks what is unclear about the goal, before the work."
     if not step.runs.all():
@@ -362,4 +370,6 @@ def _waited(step: Step, run: Run, after: Run | None, ends: list[datetime]) -> fl
         return None
     until = after.started_at if after else timezone.now()
     until = next((end for end in ends if run.started_at < end < until), until)
-    return (until - run.ended_at).total_seconds() if until > run.ended_at else None
+    if until <= run.ended_at:
+        return None
+    return (until - run.ended_at).total_seconds()

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile, zip_longest
 
+from tasks_app.core.amounts import counted
 from tasks_app.core.text import in_one_line
 from tasks_app.git import STATUS_WORDS, TEXT_BYTES, ChangedFile, Repository, blob_contents, blob_sizes
 from tasks_app.services.reviews import viewed_key
@@ -204,7 +205,7 @@ def _first_files(files: Iterable[ChangedFile], viewed: Collection[str]) -> list[
 def file_bodies(
     compared: Comparison, files: Sequence[ChangedFile], threads: ThreadsBeside, *, split: bool
 ) -> dict[str, FileBody]:
-    """Return what is shown of the files, by path. The number of processes does not depend on theirs."""
+    """Return what is shown of the files, by path. Their number does not change the number of processes."""
     if not files or compared.difference is None:
         return {}
     names = dict.fromkeys(name for file in files for name in (file.path, file.old_path) if name)
@@ -306,7 +307,7 @@ def _body(
 
 
 def _note(file: ChangedFile, rows: Sequence[Row]) -> str:
-    """Return what is said in the place of lines, if there are none."""
+    """Return the sentence that stands in place of lines for a file without any."""
     if rows or file.is_binary:
         return ""
     if file.note:
@@ -353,18 +354,24 @@ def _expansions(compared: Comparison, file: ChangedFile, gap: Gap, *, split: boo
             first=gap.first, last=gap.last, offset=gap.offset, edge=gap.edge, part=part,
         )  # fmt: skip
 
-    everything = Expansion(f"Show {gap.size} hidden line{'s' if gap.size > 1 else ''}", "↕", url("all"))
+    everything = Expansion(f"Show {counted(gap.size, 'hidden line')}", "↕", url("all"))
     if gap.size <= _EXPAND:
         return [everything]
-    down = Expansion(f"Show {_EXPAND} lines below", "↓", url("top"))
-    up = Expansion(f"Show {_EXPAND} lines above", "↑", url("bottom"))
-    return [*([] if gap.edge == "start" else [down]), *([] if gap.edge == "end" else [up]), everything]
+    buttons = []
+    if gap.edge != "start":
+        buttons.append(Expansion(f"Show {_EXPAND} lines below", "↓", url("top")))
+    if gap.edge != "end":
+        buttons.append(Expansion(f"Show {_EXPAND} lines above", "↑", url("bottom")))
+    return [*buttons, everything]
 
 
 def expanded_lines(gap: Gap, part: str, lines: Sequence[str], colours: Colours) -> list[DiffLine]:
     """Return lines of a gap: its `top`, its `bottom` or `all`, with the gap that is left."""
-    first = max(gap.first, gap.last - _EXPAND + 1) if part == "bottom" else gap.first
-    last = min(gap.last, gap.first + _EXPAND - 1) if part == "top" else gap.last
+    first, last = gap.first, gap.last
+    if part == "bottom":
+        first = max(first, last - _EXPAND + 1)
+    if part == "top":
+        last = min(last, first + _EXPAND - 1)
     shown = [
         DiffLine(
             "same", lines[number - 1], number + gap.offset, number,

@@ -18,7 +18,7 @@ from django.shortcuts import render
 from tasks_app.history.events.blocks import FAILURES, Selection
 from tasks_app.history.events.reading import Events, events_with, last_event_with, may_be_compacted
 from tasks_app.models import Event, EventBlock, EventKind, Reason, Run, Task
-from tasks_app.web.access import is_htmx, number_from, task_or_404
+from tasks_app.web.access import is_htmx, number_from, render_part_or_page, task_or_404
 from tasks_app.web.rendering.activity import (
     UNSEEN,
     Entry,
@@ -181,7 +181,7 @@ class Log:
         if len(found) < MOST_FOUND or (earlier and before <= found[-1]):
             return (earlier or found)[-1]
         last = last_event_with(self._shown, words, after=found[-1], before=before if earlier else None)
-        return found[-1] if last is None else last
+        return last or found[-1]
 
     def _part(
         self,
@@ -226,9 +226,11 @@ class Log:
     def _calls_of(self, results: list[Event]) -> list[Event]:
         """Return the tool calls of these results, which a failure alone does not show."""
         ids = {event.payload.get("tool_use_id") for event in results if event.kind == EventKind.TOOL_RESULT}
+        if not ids:
+            return []
         runs = Q(run__in={event.run_id for event in results})
         calls = replace(self._all, runs=runs).of_kinds([EventKind.TOOL_USE])
-        return calls.with_payload_ids({one for one in ids if one}, before=results[-1].pk) if ids else []
+        return calls.with_payload_ids({one for one in ids if one}, before=results[-1].pk)
 
     def _percent(self, event: Event) -> int:
         """Return where in the log an event is. Without counting: each run numbers its events from 0."""
@@ -244,10 +246,12 @@ def _without_call(events: list[Event]) -> list[Event]:
 
 
 def task_log(request: HttpRequest, task_id: int) -> HttpResponse:
-    """`?after=N`: what came since event N; `?before=N`: the stretch before it; `?around=N`, `?run=ID`,
+    """Render a part of the log.
+
+    `?after=N`: what came since event N; `?before=N`: the part before it; `?around=N`, `?run=ID`,
     `?question=N`: there; `?error=N`: the next failure after event N; `?find=WORDS`: the first event with the
-    words, with `&after=N` or `&before=N` the next or previous one; `?beginning`: the first stretch. Else the
-    end. `?remarks`: only what was said in reviews after the end.
+    words, with `&after=N` or `&before=N` the next or previous one; `?beginning`: the first part. Else the
+    last part. `?remarks`: only what was said in reviews after the end.
 
     `?only=text|tools|errors` leaves out the rest.
     """
@@ -276,8 +280,8 @@ def task_event(request: HttpRequest, task_id: int, event_id: int) -> HttpRespons
     event = Events(Q(run__step__task=task), related="run__step").get(event_id)
     if event is None:
         raise Http404(f"There is no event {event_id} in this task.")
-    template = "tasks/_event_in_full.html" if is_htmx(request) else "tasks/event_page.html"
-    return render(request, template, {"task": task, "entry": entry_of(event, whole=True)})
+    context = {"task": task, "entry": entry_of(event, whole=True)}
+    return render_part_or_page(request, "tasks/_event_in_full.html", "tasks/event_page.html", context)
 
 
 def _wanted(request: HttpRequest, log: Log) -> LogPart | None:

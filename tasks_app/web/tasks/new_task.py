@@ -101,7 +101,7 @@ class ChosenProject:
 
     @cached_property
     def files(self) -> Listing:
-        """The Markdown files, those of the task folder first."""
+        """The Markdown files, with the task folder's first."""
         return Listing.of(self._pickable.paths(self.query) if self._pickable else [])
 
     @cached_property
