@@ -183,10 +183,3 @@ def test_entries_are_found_by_the_person(root: Client) -> None:
     assert [entry.actor for entry in only.context["cl"].result_list] == [ann]
     nobody = root.get(page("tasks_app_auditentry_changelist"), {"actor__isnull": "True"})
     assert [entry.actor_name for entry in nobody.context["cl"].result_list] == ["agent of plan"]
-
-
-def test_entries_are_taken_out_in_no_other_form(root: Client) -> None:
-    assert root.get(page("tasks_app_auditentry_export", "pdf")).status_code == 404
-    assert not AuditEntry.objects.exists()
-    assert root.get(page("tasks_app_auditentry_export", "csv"), {"q": "ann"}).status_code == 200
-    assert AuditEntry.objects.get().detail == {"form": "csv", "filters": {"q": ["ann"]}}
