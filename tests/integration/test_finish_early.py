@@ -33,6 +33,7 @@ from tests.browser import signed_in
 from tests.factories import MembershipFactory
 from tests.fake_script import Act, Call, End, Fail, Turn, ask, say, shell, write
 from tests.integration.conftest import Manage
+from tests.markup import tidy
 from tests.people import acting
 from tests.runner import Runner, runs, step
 from tests.soft_limits import LIMIT, cost_question, two_steps, without_undo
@@ -278,7 +279,7 @@ def test_page_api_terminal_and_notice_call_it_finished_early(runner: Runner, man
     question = between(runner)
     user = MembershipFactory.create(project=question.task.project).user
     task = finish(runner, question)
-    page = signed_in(user).get(reverse("task", args=[task.pk])).text
+    page = tidy(signed_in(user).get(reverse("task", args=[task.pk])).text)
     assert "Finished early. Not done: implement." in page and "not run" in page
     assert "All steps finished" not in page and "Resume" in page and "Review changes" in page
     listed = signed_in(user).get(reverse("dashboard")).text
