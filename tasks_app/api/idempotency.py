@@ -83,10 +83,7 @@ def once(
             except BaseException:
                 mine.filter(carried_out=False).delete()
                 raise
-        value = done.value
-        if hasattr(value, "to_keep"):  # without what is shown only once
-            value = value.to_keep()
-        mine.update(status=done.status_code, body=value.model_dump_json())
+        mine.update(status=done.status_code, body=_body_to_store(done.value).model_dump_json())
         return done
 
     # Ninja would resolve the names in the annotations in this module.
@@ -102,6 +99,11 @@ def _mark_carried_out(mine: QuerySet[IdempotencyKey], entry: AuditEntry) -> None
         concerned["task"] = entry.task_id
     if not mine.update(**concerned):
         raise Refused(Kind.KEY_IN_USE, "Another request with this Idempotency-Key has taken over.")
+
+
+def _body_to_store(value: Any) -> Any:
+    """Return the response without the parts that are shown only once."""
+    return value.to_keep() if hasattr(value, "to_keep") else value
 
 
 def _claim_key(request: HttpRequest, key: str) -> IdempotencyKey:

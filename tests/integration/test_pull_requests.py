@@ -854,6 +854,6 @@ def test_a_project_that_changed_its_forge_says_so(
     ],
 )
 def test_a_code_block_that_an_agent_left_open_ends_with_its_message(text: str, added: str) -> None:
-    message = SimpleNamespace(text=text)
+    message = SimpleNamespace(text=text, check_failed=False)
     account = SimpleNamespace(messages=[message], current=message, earlier=[])
     assert pull_request_text._said(account, limit=1_000) == text + added  # type: ignore[arg-type]
