@@ -75,7 +75,7 @@ def connect(order: RunOrder) -> Iterator[Connection]:
         proxy = _proxy()
     spans = _spans_of(order)
     with proxy.run_token(limits, spans, order.budgets) as (token, meter):
-        meter.follow_budget(order.budget_usd)
+        meter.follow_budgets(order.dollars_left)
         meter.session_id, meter.awaited = order.session_id, {*order.permissions, *order.answered}
         connection = Connection(api_key=token, base_url=proxy.url, meter=meter, takes_spans=spans is not None)
         if not (environment.rehearsal or environment.anthropic_api_key):

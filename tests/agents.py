@@ -14,7 +14,7 @@ from uuid import uuid4
 from tasks_app.agent.call_permissions import AnswersFolder, GivenAnswer, permission_for
 from tasks_app.agent.claude import ClaudeAgent
 from tasks_app.agent.connection import Connection
-from tasks_app.agent.port import Agent, AgentEvent, RunOrder, RunPaths, RunResult
+from tasks_app.agent.port import Agent, AgentEvent, DollarsLeft, RunOrder, RunPaths, RunResult
 from tasks_app.core.types import Usage, main_model
 from tasks_app.rehearsal.scenario import SHIPPED
 from tasks_app.rehearsal.server import RehearsalServer
@@ -31,7 +31,7 @@ class MemoryRecorder:
         self.events: list[AgentEvent] = []
         self.used: list[tuple[Usage, str]] = []
         self.transcripts: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
-        self.budget: float | None = None
+        self.left = DollarsLeft()
         self.asks: list[RunResult] = []
         self.looked: Callable[[], None] = lambda: None
         self.heard: Callable[[AgentEvent], None] = lambda event: None
@@ -49,8 +49,8 @@ class MemoryRecorder:
         self.asks.append(result)
         self.heard_asks(result)
 
-    def budget_left(self) -> float | None:
-        return self.budget
+    def dollars_left(self) -> DollarsLeft:
+        return self.left
 
     def tick(self) -> None:
         self.looked()

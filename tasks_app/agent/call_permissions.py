@@ -86,7 +86,7 @@ def refuse_as_set_aside(
     """
     said = [SET_ASIDE]
     if not_made:
-        said.append(f"Of these, the calls that need approval were not made either: {_named(not_made)}.")
+        said.append(f"Other calls of it that need approval were not made either: {_named(not_made)}.")
     if others:
         said.append("What you asked in it was asked, and the reply stands below.")
     said.append(_ONE_BY_ONE)

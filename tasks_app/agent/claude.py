@@ -155,16 +155,15 @@ class _ClaudeRun:
             self._watch = self._command.watch(process.pid)
         if self._watch is not None and (problem := self._watch.problem()):
             raise OverLimit(problem)
-        self._follow_budget()
+        self._follow_budgets()
         self._recorder.tick()
 
-    def _follow_budget(self) -> None:
+    def _follow_budgets(self) -> None:
         """Have the proxy refuse requests once a budget, by whichever run, or the soft limit is spent."""
         meter, now = self._connection.meter, time.monotonic()
         if meter is not None and now >= self._next_budget:
             self._next_budget = now + BUDGET_SECONDS
-            left = self._recorder.budget_left()
-            meter.follow_budget(None if left is None else self._recorded_usage.cost_usd + left)
+            meter.follow_budgets(self._recorder.dollars_left(), used=self._recorded_usage.cost_usd)
 
     def _record(self, events: Sequence[AgentEvent]) -> None:
         self._record_usage()

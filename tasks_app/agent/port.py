@@ -63,20 +63,31 @@ class HaltingTools:
 
 
 @dataclass(frozen=True)
+class DollarsLeft:
+    """What a run may still cost, None for no limit.
+
+    Other runs spend what is left of the month's budgets, too; what is left of its soft limit only the task.
+    """
+
+    of_budgets: float | None = None
+    of_soft_limit: float | None = None
+
+
+@dataclass(frozen=True)
 class RunOrder:
     """The order for one agent process: a new session with a prompt, or an earlier session to resume.
 
-    With `resume` and no prompt the session continues at its deferred tool call, for which `permissions` (by
-    tool_use_id) holds the permission. `answered` are further calls whose results are in the session, but may
-    not have been read. `cost_before` is the session's cost so far: the agent reports totals.
+    With `resume` and no prompt the session continues at its deferred tool call, for which `permissions`
+    (by tool_use_id) holds the permission. `answered` are further calls whose results are in the session,
+    but may not have been read. `cost_before` is the session's cost so far: the agent reports totals.
     `allow_write` are the globs that the step may write (None: anywhere), `allowed_tools` its permissions
-    (None: every tool of the agent). `max_cost_usd` limits this run, and so does `budget_usd`, which is what
-    was left of the month's budgets when it began; `budgets` names them. `network` is what its processes may
-    reach. `timeout` is in seconds. `ask_before` are patterns of tool calls that a human must approve first.
-    With `planning` the agent may only read, until a human approves its plan. `halting` are the tools that the
-    session began with (None: it begins now). `threads` are the numbers of the threads that it may reply to.
-    `decisions` are the project's decisions that hold for the step; the agent can search them in its shell.
-    `claim` is the claim of the lease for which it runs. `variables` are added to its environment.
+    (None: every tool of the agent). `max_cost_usd` limits this run, and so does `dollars_left` as of its
+    beginning; `budgets` names the budgets of the month. `network` is what its processes may reach.
+    `timeout` is in seconds. `ask_before` are patterns of tool calls that a human must approve first. With
+    `planning` the agent may only read, until a human approves its plan. `halting` are the tools that the
+    session began with (None: it begins now). `threads` are the numbers of the threads that it may reply
+    to. `decisions` are the project's decisions that hold for the step; the agent can search them in its
+    shell. `claim` is the claim of the lease for which it runs. `variables` are added to its environment.
     `traceparent` names the span of the run for traces that its processes make (W3C Trace Context).
     """
 
@@ -97,7 +108,7 @@ class RunOrder:
     cost_before: float = 0.0
     max_turns: int | None = None
     max_cost_usd: float | None = None
-    budget_usd: float | None = None
+    dollars_left: DollarsLeft = DollarsLeft()
     budgets: tuple[str, ...] = ()
     timeout: float = 3600.0
     network: Network = "full"
@@ -209,8 +220,8 @@ class Recorder(TranscriptStore, Protocol):
         for the process. `run` returns the whole result afterwards. May raise Stop.
         """
 
-    def budget_left(self) -> float | None:
-        """Return the dollars that are left of the month's budgets, beyond the recorded usage of all runs."""
+    def dollars_left(self) -> DollarsLeft:
+        """Return the dollars that are left, beyond the recorded usage of all runs."""
 
     def tick(self) -> None:
         """Called about once a second during the run. May raise Stop."""

@@ -233,28 +233,28 @@ _BY_COMMAND = (
 )
 
 
+_LOOK = (
+    "Nothing is wrong with what you did. If you had begun something, it may be incomplete: look before you "
+    "go on."
+)
+
+
 def usage_limit_feedback(*, reset_at: datetime | None) -> Feedback:
     """Tell that a usage limit of the model stopped the work. `reset_at` (with time zone) is when it ended."""
     until = f" until {reset_at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC" if reset_at else ""
-    return Feedback(
-        f"A usage limit of the model stopped you in the middle of your work{until}. The limit is over. "
-        "Nothing is wrong with what you did, but your last action may be incomplete: look before you go on."
-    )
+    said = f"A usage limit of the model stopped you in the middle of your work{until}. The limit is over."
+    return Feedback(f"{said} {_LOOK}")
 
 
 def budget_feedback() -> Feedback:
     """Tell that the work stopped because a budget, or what the task may cost, was spent."""
-    return Feedback(
-        "Your work stopped at a limit of what it may cost, and may go on now. Nothing is wrong with what you "
-        "did, but your last action may be incomplete: look before you go on."
-    )
+    return Feedback(f"Your work stopped at a limit of what it may cost, and may go on now. {_LOOK}")
 
 
 def soft_limit_feedback() -> Feedback:
     """Tell that the work stopped at the task's soft cost limit; what was decided is a note of the portal."""
     return Feedback(
-        "Your work stopped because the task had reached its soft cost limit, and a human was asked. Nothing "
-        "is wrong with what you did, but your last action may be incomplete: look before you go on."
+        f"Your work stopped because the task had reached its soft cost limit, and a human was asked. {_LOOK}"
     )
 
 
@@ -298,10 +298,7 @@ class Deed:
 def interruption_feedback(*deeds: Deed) -> Feedback:
     """Tell that the work was interrupted: by those who stopped and resumed the task, or by the portal."""
     who = ", and ".join(map(str, deeds)) or "the portal was stopped in the middle of it, as for a restart"
-    return Feedback(
-        f"Your work was interrupted: {who}. Nothing is wrong with what you did, but your last action may be "
-        "incomplete: look before you go on."
-    )
+    return Feedback(f"Your work was interrupted: {who}. {_LOOK}")
 
 
 #: The beginning of the reason for which a task fails that its agent could not do.

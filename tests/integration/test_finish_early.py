@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from django.urls import reverse
 
+from tasks_app.agent.port import BUDGET_SPENT, Ending, Recorder, RunOrder, RunResult
 from tasks_app.core.errors import BadAmount, IllegalMove
 from tasks_app.core.phases import Phase
 from tasks_app.engine.advance import advance
@@ -112,7 +114,8 @@ def test_the_agent_ends_its_present_step_and_no_other_begins(runner: Runner) -> 
     )
     for said in ("decided: Finish early", "at most $0.10 more", "Begin nothing new", "left undone", "walls"):
         assert said in told, told
-    assert dollars_for_run(task.pk) is not None and not task.questions.filter(delivered_at=None).exists()
+    assert dollars_for_run(task.pk).of_soft_limit is not None
+    assert not task.questions.filter(delivered_at=None).exists()
 
 
 def test_a_task_whose_last_step_ends_so_is_done_and_called_finished_early(
@@ -145,6 +148,22 @@ def test_a_step_that_has_spent_what_was_left_is_stopped_and_checked(runner: Runn
     assert shown(task) == ["finished early", "not done", "not run"] and len(runs(task)) == 2
     assert last_reason(task).endswith("what was left to end it is spent")
     assert [report["passed"] for report in runs(task)[-1].checks or []] == [True]
+
+
+def test_a_request_that_does_not_fit_into_what_was_left_ends_it_and_nobody_is_asked_again(
+    runner: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    question = begun(runner, say("Half."))
+    play = runner.fake.run
+
+    def cut(order: RunOrder, recorder: Recorder) -> RunResult:
+        return replace(play(order, recorder), ending=Ending.BUDGET, error=BUDGET_SPENT)
+
+    monkeypatch.setattr(runner.fake, "run", cut)
+    task = finish(runner, question)
+    assert shown(task) == ["finished early", "not done", "not run"] and len(runs(task)) == 2
+    assert last_reason(task).endswith("what was left to end it is spent")
+    assert not task.questions.open().exists()
 
 
 def test_an_error_of_the_agent_is_tried_again_within_what_is_left(runner: Runner) -> None:

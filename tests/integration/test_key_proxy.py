@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from tasks_app.agent.port import DollarsLeft
 from tasks_app.agent.proxy import ApiKeyProxy, RunLimits, connections, server
 
 MODEL = "claude-sonnet-4-5-20250929"
@@ -489,21 +490,25 @@ class TestBudget:
                 assert sorted(answer.result()[0] for answer in answers) == [200, 200, 402, 402]
             assert meter.usage.cost_usd == pytest.approx(0.021)
 
-    @pytest.mark.parametrize("of_month", [False, True])
+    @pytest.mark.parametrize("limit", ["of the run", "of the month", "soft"])
     def test_m8_a_response_is_cut_where_the_dollars_end(
-        self, proxy: ApiKeyProxy, upstream: Upstream, of_month: bool
+        self, proxy: ApiKeyProxy, upstream: Upstream, limit: str
     ) -> None:
         """The last one would cost 0.18 $ of the 0.02 $ that are left: the model is not asked for the rest."""
         upstream.pieces, upstream.output = 120, 12_000
         upstream.go_on.set()
-        with proxy.run_token(RunLimits(max_cost_usd=None if of_month else 0.02)) as (token, meter):
-            meter.budget_usd = 0.02 if of_month else None
+        with proxy.run_token(RunLimits(max_cost_usd=0.02 if limit == "of the run" else None)) as (
+            token,
+            meter,
+        ):
+            meter.budget_usd = 0.02 if limit == "of the month" else None
+            meter.soft_limit_usd = 0.02 if limit == "soft" else None
             with pytest.raises(IncompleteRead):
                 post(proxy, token)
             until(lambda: not meter._open)
             assert 0.02 <= meter.usage.cost_usd < 0.023
             assert refusal(post(proxy, token))[:2] == (402, "billing_error")
-            assert meter.over_budget == of_month
+            assert meter.over_budget == (limit != "of the run")
         assert upstream.sent_pieces < 60
 
     def test_m8_runs_with_the_same_budget_do_not_spend_the_same_dollars(
@@ -517,7 +522,7 @@ class TestBudget:
             ThreadPoolExecutor(4) as threads,
         ):
             for one in proxy._meters():
-                one.follow_budget(0.02)
+                one.follow_budgets(DollarsLeft(of_budgets=0.02))
             answers = [threads.submit(post, proxy, first)]
             until(lambda: len(upstream.seen) == 1)
             answers += [threads.submit(post, proxy, second) for _ in range(2)]
@@ -529,8 +534,27 @@ class TestBudget:
             assert other.result()[0] == 200
             assert sorted(answer.result()[0] for answer in answers) == [200, 200, 402]
             assert meter.over_budget
-            meter.follow_budget(meter.usage.cost_usd + 0.02)  # read anew: what the first run cost is in it
+            meter.follow_budgets(
+                DollarsLeft(0.02), used=meter.usage.cost_usd
+            )  # read anew: what the first run cost is in it
             assert post(proxy, second)[0] == 200
+
+    def test_m8_what_other_tasks_cost_is_not_spent_of_a_soft_limit(
+        self, proxy: ApiKeyProxy, upstream: Upstream
+    ) -> None:
+        """They share the names of budgets that are not limited. Their requests neither wait for another."""
+        with (
+            proxy.run_token(budgets=["project 1", "person 1"]) as (first, one),
+            proxy.run_token(budgets=["project 1", "person 1"]) as (second, other),
+            ThreadPoolExecutor(2) as threads,
+        ):
+            for meter in (one, other):
+                meter.follow_budgets(DollarsLeft(of_soft_limit=0.02))
+            answers = [threads.submit(post, proxy, token) for token in (first, second)]
+            until(lambda: len(upstream.seen) == 2)
+            upstream.go_on.set()
+            assert [answer.result()[0] for answer in answers] == [200, 200]
+            assert not one.over_budget and not other.over_budget
 
     def test_a_budget_that_is_spent_meanwhile_holds_at_once_and_may_be_raised(
         self, proxy: ApiKeyProxy, upstream: Upstream
@@ -541,7 +565,7 @@ class TestBudget:
             meter.budget_usd = 0.01  # other runs have spent the rest
             status, kind, message = refusal(post(proxy, token))
             assert (status, kind, meter.over_budget) == (402, "billing_error", True)
-            assert message.startswith("A budget for this month or the task's soft limit is spent.")
+            assert "budget for this month" in message
             meter.budget_usd = 0.5
             assert post(proxy, token)[0] == 200
         assert len(upstream.seen) == 2

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from tasks_app.agent.port import BUDGET_SPENT, Ending, Recorder, RunOrder, RunResult
+from tasks_app.agent.port import BUDGET_SPENT, DollarsLeft, Ending, Recorder, RunOrder, RunResult
 from tasks_app.core.errors import BadAmount, BadInput, NotAllowed, NotOpen
 from tasks_app.core.phases import Phase
 from tasks_app.engine.sweeper import sweep
@@ -41,7 +41,7 @@ from tasks_app.services.questions.answers import (
 )
 from tasks_app.services.sequences import create_sequence, start_sequence
 from tasks_app.services.tasks import cancel_task, resume_task
-from tasks_app.services.usage.cost_limits import END, FINISH, dollars_for_run, spent_by
+from tasks_app.services.usage.cost_limits import END, FINISH, cost_answer_in, dollars_for_run, spent_by
 from tests.factories import MembershipFactory, UserFactory
 from tests.fake_script import End, Limit, Turn, ask, say
 from tests.people import acting
@@ -238,7 +238,7 @@ def test_the_rest_up_to_the_hard_limit_is_offered_and_not_asked_about_again(
     option = question.items[0]["options"][0]
     assert option["label"] == "Allow $0.01 more" and "limits.maxCostUsd" in option["description"]
     runner.answer(question, option["label"])
-    assert dollars_for_run(task.pk) is None, "the hard limit alone holds"
+    assert dollars_for_run(task.pk) == DollarsLeft(), "the hard limit alone holds"
 
 
 def test_it_is_neither_dismissed_nor_decided(runner: Runner, asked: Question) -> None:
@@ -367,12 +367,12 @@ def test_a_worker_that_dies_at_the_question_leaves_one(
 
 def test_what_is_left_of_the_soft_limit_limits_a_run_too(runner: Runner, asked: Question) -> None:
     task = asked.task
-    assert dollars_for_run(task.pk) == pytest.approx(-0.005)
+    assert dollars_for_run(task.pk).of_soft_limit == pytest.approx(-0.005)
     runner.answer(asked, "2")
-    assert dollars_for_run(task.pk) == pytest.approx(2)
+    assert dollars_for_run(task.pk).of_soft_limit == pytest.approx(2)
     task.project.overrides = {"monthly_budget_usd": 1}
     task.project.save()
-    assert dollars_for_run(task.pk) == pytest.approx(0.99)
+    assert dollars_for_run(task.pk).of_budgets == pytest.approx(0.99)
 
 
 def test_it_asks_when_what_is_left_pays_for_no_request(
@@ -396,6 +396,8 @@ def test_it_asks_when_what_is_left_pays_for_no_request(
     assert (task.phase, len(runs(task))) == (Phase.WAITING_FOR_INPUT, 1)
     question = open_question(task)
     assert "would not fit below its soft limit of $0.02" in question.headline
+    label = question.items[0]["options"][0]["label"]
+    assert cost_answer_in(question, label).allowed_usd == pytest.approx(0.04), "more than what did not do"
     answer(runner, question, "2")
     assert "soft cost limit" in prompts(runner)[1] and "usage limit of the model" not in prompts(runner)[1]
 

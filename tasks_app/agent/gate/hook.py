@@ -29,8 +29,8 @@ NOBODY = (
 SECONDS = 15
 #: The reason for refusing a command that asks, if its text is not there to be read.
 NOT_WRITTEN_OUT = (
-    "Nobody was asked, and nothing of this command was run: its question is not written out, so nobody can "
-    "know it before the shell has run. Run `cat-herder ask 'Your question?'` as a command of its own, with "
+    "Nobody was asked, and nothing of this command was run: it may ask something that nobody can read before "
+    "the shell has run. To ask, run `cat-herder ask 'Your question?'` as a command of its own, with "
     "the whole question in single or double quotes: no variables, `$(…)`, backticks or here-documents, no "
     "pipe, no redirection, nothing before or after it. The only option is `--about goal`."
 )

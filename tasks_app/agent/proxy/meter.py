@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 
 from tasks_app.agent.notices import MISSING_ANSWER
+from tasks_app.agent.port import DollarsLeft
 from tasks_app.agent.proxy.prices import has_price, highest_cost, usage_of
 from tasks_app.agent.proxy.readers import RequestReader, ResponseReader
 from tasks_app.core.amounts import dollars
@@ -111,10 +112,11 @@ class RunMeter:
     limits: RunLimits = field(default_factory=RunLimits)
     resets_at: datetime | None = None
     refused_models: set[str] = field(default_factory=set)
-    #: Dollars that the budgets of the month and the task's soft limit allow for the whole run, None for no
-    #: limit; it may change.
+    #: Dollars that the budgets of the month, and the task's soft limit, allow for the whole run, None for no
+    #: limit; they may change.
     budget_usd: float | None = None
-    #: Whether a request was refused because these dollars are spent.
+    soft_limit_usd: float | None = None
+    #: Whether a request was refused because one of these is spent.
     over_budget: bool = False
     #: Names of the budgets of the month that the run spends from, and the meters of all runs of this process.
     budgets: frozenset[str] = frozenset()
@@ -151,10 +153,14 @@ class RunMeter:
         limit = self.limits.max_cost_usd
         return limit is not None and self.usage.cost_usd >= limit
 
-    def follow_budget(self, budget_usd: float | None) -> None:
-        """Set `budget_usd` to what the database says now; what other runs cost from now on is subtracted."""
+    def follow_budgets(self, left: DollarsLeft, *, used: float = 0.0) -> None:
+        """Allow `used` dollars and those that the database says are left now.
+
+        What other runs cost from now on is subtracted from what is left of the budgets.
+        """
         self._others_before = [(other, other.usage.cost_usd) for other in self._others()]
-        self.budget_usd = budget_usd
+        self.budget_usd = None if left.of_budgets is None else used + left.of_budgets
+        self.soft_limit_usd = None if left.of_soft_limit is None else used + left.of_soft_limit
 
     def admit(self, request: RequestReader) -> Exchange | None:
         """Begin to count a request. Return None if it must wait until others have ended. Raises Refused.
@@ -171,9 +177,9 @@ class RunMeter:
         )
         self.check_dollars()
         reserved = self.reserved
-        limit = self.limits.max_cost_usd
-        if limit is not None and reserved and self.usage.cost_usd + reserved + may_cost > limit:
-            return None
+        for limit in (self.limits.max_cost_usd, self.soft_limit_usd):
+            if limit is not None and reserved and self.usage.cost_usd + reserved + may_cost > limit:
+                return None
         if self.budget_usd is not None:
             reserved += sum(other.reserved for other in self._others())
             if reserved and self._spent_of_budget() + reserved + may_cost > self.budget_usd:
@@ -255,10 +261,11 @@ class RunMeter:
             raise Refused(402, "billing_error", sentence)
         if self.budget_usd is not None and self._spent_of_budget() >= self.budget_usd:
             self.over_budget = True
-            sentence = (
-                "A budget for this month or the task's soft limit is spent. "
-                "The task goes on once it may spend more."
-            )
+            sentence = "A budget for this month is spent. The task goes on once it may spend more."
+            raise Refused(402, "billing_error", sentence)
+        if self.soft_limit_usd is not None and self.usage.cost_usd >= self.soft_limit_usd:
+            self.over_budget = True
+            sentence = "The task's soft limit is reached. The task goes on once it may spend more."
             raise Refused(402, "billing_error", sentence)
 
     def _usage_by_model(self) -> dict[str, Usage]:

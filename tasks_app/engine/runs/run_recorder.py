@@ -11,7 +11,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from django.db import IntegrityError, connection
 
-from tasks_app.agent.port import AgentEvent, RunResult
+from tasks_app.agent.port import AgentEvent, DollarsLeft, RunResult
 from tasks_app.agent.questions import ask_from_call
 from tasks_app.agent.spools import Spooled, SpooledReply, spooled_replies
 from tasks_app.core.phases import Phase
@@ -204,7 +204,7 @@ class RunRecorder(DatabaseTranscriptStore):
         """Whether the run's outcome is stored, and with it what it asks."""
         return not Run.objects.filter(pk=self._run.pk, outcome="").exists()
 
-    def budget_left(self) -> float | None:
+    def dollars_left(self) -> DollarsLeft:
         return self._wait_for(lambda: dollars_for_run(self._lease.task_id))
 
     def append_transcript(self, key: Mapping[str, str], entries: list[dict[str, Any]]) -> None:

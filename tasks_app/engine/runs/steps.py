@@ -193,7 +193,7 @@ def _order_for(run: Run, planned: NextRun, timeout: float) -> RunOrder:
         cost_before=planned.cost_before,
         max_turns=turns_of(run.step),
         max_cost_usd=dollars_of(run.step),
-        budget_usd=dollars_for_run(task.pk),
+        dollars_left=dollars_for_run(task.pk),
         budgets=(
             f"project {task.project_id}",
             *([f"person {task.created_by_id}"] if task.created_by_id else []),
@@ -239,11 +239,12 @@ def _conclude(
     if result.ending is Ending.REFUSED:  # the same request would be refused again
         fail(lease, run.step, error)
         return False
+    if must_end_early(run.step.task, run.step):
+        return True
     if result.ending is Ending.BUDGET and ask_if_soft_limit_reached(run.step, lease, context, ran_out=True):
         return False
     # The next run has the answer in its prompt, or does not begin before somebody allows more dollars.
-    goes_on = result.ending in {Ending.UNDELIVERED, Ending.BUDGET}
-    if goes_on or must_end_early(run.step.task, run.step):
+    if result.ending in {Ending.UNDELIVERED, Ending.BUDGET}:
         return True
     return not fail_at_cost_limit(run.step, lease, context) and may_try_again(run.step, lease, error)
 

@@ -15,6 +15,7 @@ from django.db.models import Exists, Max, OuterRef, QuerySet, Sum
 from django.db.models.functions import Now
 from django.utils import timezone
 
+from tasks_app.agent.port import BUDGET_SPENT, DollarsLeft
 from tasks_app.core.amounts import dollars
 from tasks_app.core.errors import BadAmount
 from tasks_app.core.phases import Phase
@@ -24,10 +25,9 @@ from tasks_app.services.tasks import cancel_locked
 from tasks_app.services.usage.day_sums import split_days
 
 
-def dollars_for_run(task_id: int) -> float | None:
-    """Return the dollars that budgets of the month and the soft limit leave over; None if nothing does."""
-    left = (budgets_of_task(task_id).left, dollars_left(task_id))
-    return min((one for one in left if one is not None), default=None)
+def dollars_for_run(task_id: int) -> DollarsLeft:
+    """Return the dollars that budgets of the month and the soft limit leave over."""
+    return DollarsLeft(of_budgets=budgets_of_task(task_id).left, of_soft_limit=dollars_left(task_id))
 
 
 def soft_limit_leaves_least(task_id: int) -> bool:
@@ -236,7 +236,8 @@ def is_reached(task_id: int) -> bool:
 def question_at_limit(task: Task, step: Step) -> dict[str, Any]:
     """Return the items of the question and, as its `tool_input`, the amounts that it is about."""
     spent = spent_by(task.pk)
-    more = _ceil_to_cents(task.soft_cost_usd or 0)
+    unspent = max((limit_of(task) or 0) - spent, 0)  # not enough for the next request
+    more = _ceil_to_cents(unspent + (task.soft_cost_usd or 0))
     to_finish, most = 0.0, None
     if step.current_runs.exists():
         share = _ceil_to_cents(_FINISHING_SHARE * (task.soft_cost_usd or 0))
@@ -348,9 +349,9 @@ def must_end_early(task: Task, step: Step) -> str:
         return "it did not begin any more"
     if decided.handed_in_id and last.pk >= decided.handed_in_id and last.outcome == Outcome.FINISHED:
         return "its checks did not pass"
-    spent = spent_by(task.pk)
+    ran_out = decided.handed_in_id and last.pk >= decided.handed_in_id and last.error == BUDGET_SPENT
     most = min(decided.allowed_usd or 0, task.max_cost_usd or inf)
-    if spent >= most - _ROUNDING:
+    if ran_out or spent_by(task.pk) >= most - _ROUNDING:
         return "what was left to end it is spent"
     return ""
 
