@@ -51,9 +51,10 @@ def icon(name: str, label: str = "") -> SafeString:
 @lru_cache(maxsize=500)
 def _icon(name: str, label: str) -> SafeString:
     """A page has a hundred icons, and there are few different ones."""
-    hidden = format_html('role="img" aria-label="{}"', label) if label else mark_safe('aria-hidden="true"')
     url = f"{static('catherder/icons.svg')}#{name}"
-    return format_html('<svg class="icon" {}><use href="{}"/></svg>', hidden, url)
+    if not label:
+        return format_html('<svg class="icon" aria-hidden="true"><use href="{}"/></svg>', url)
+    return format_html('<svg class="icon" role="img" aria-label="{}"><use href="{}"/></svg>', label, url)
 
 
 @register.simple_tag(takes_context=True)

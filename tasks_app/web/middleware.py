@@ -143,7 +143,9 @@ def method_not_allowed_page(get_response: Callable[[HttpRequest], Any]) -> Calla
 
     def middleware(request: HttpRequest) -> Any:
         response = get_response(request)
-        return _render_405(request, response) if _is_empty_405(request, response) else response
+        if not _is_empty_405(request, response):
+            return response
+        return _render_405(request, response)
 
     return middleware
 

@@ -189,16 +189,18 @@ class PublishingDetails:
 def publishing_details(task: Task) -> PublishingDetails | None:
     """Return what the page says of publishing, or None if nothing was published and the task is not done."""
     last = task.publications.select_related("by", "opened").first()
-    address = forge_address_of(task.project)
     if last is None and (task.phase != Phase.DONE or not task.head_commit):
         return None
+    address, forge = forge_address_of(task.project), ""
+    if address and not pull_request_hindrance(task.project):
+        forge = address.kind.label
     return PublishingDetails(
         target_of(task.project),
         last,
         publication_hindrances(task, task.head_commit),
         is_published=last is not None
         and (last.commit, last.state) == (task.head_commit, PublicationState.PUSHED),
-        forge=address.kind.label if address and not pull_request_hindrance(task.project) else "",
+        forge=forge,
         pull_request=newest_pull_request(task),
         by_pipeline=publishing_in_words(publish_from_json(task.publish) if task.publish else None),
         is_due=task.publish_due and task.phase == Phase.DONE,
@@ -230,10 +232,10 @@ def asked_options(request: HttpRequest) -> dict[str, Any]:
     """
     names = ("squash", "update", "pull_request", "draft")
     options: dict[str, Any] = {name: request.POST.get(name) == "yes" for name in names}
-    with_pull_request = options["pull_request"]
-    options["draft"] &= with_pull_request
-    reviewers = request.POST.get("reviewers", "").replace(",", " ").split()
-    return {**options, "reviewers": reviewers if with_pull_request else []}
+    options["reviewers"] = request.POST.get("reviewers", "").replace(",", " ").split()
+    if not options["pull_request"]:
+        options |= {"draft": False, "reviewers": []}
+    return options
 
 
 #: Ids of the fields of a second form on the page.
@@ -248,9 +250,9 @@ def project_publishing(request: HttpRequest, project_id: int) -> HttpResponse:
     if request.method == "GET":
         return _render_page(request, project)
     require_maintainer(principal_of(request), project, MANAGE_PUBLISHING)
-    return (
-        _post_credential(request, project) if "secret" in request.POST else _post_settings(request, project)
-    )
+    if "secret" in request.POST:
+        return _post_credential(request, project)
+    return _post_settings(request, project)
 
 
 @require_POST
@@ -307,9 +309,11 @@ def _credential_form(
 ) -> TokenForm | AppForm | KeyForm | None:
     """Return the form for the kind of credential that the repository takes; None for a folder."""
     kind = credential_kind_for(target_of(project))
-    if is_app and kind:
+    if kind is None:
+        return None
+    if is_app:
         return AppForm(given, auto_id=_APP_IDS)
-    return CREDENTIAL_FORMS[kind](given) if kind else None
+    return CREDENTIAL_FORMS[kind](given)
 
 
 def _try(form: forms.Form, action: Callable[[], object]) -> bool:
@@ -317,8 +321,10 @@ def _try(form: forms.Form, action: Callable[[], object]) -> bool:
     try:
         action()
     except BadInput as error:
-        field = error.where if error.where in form.fields else None
-        form.add_error(field, error.message if field else str(error))
+        if error.where in form.fields:
+            form.add_error(error.where, error.message)
+        else:
+            form.add_error(None, str(error))
         return False
     return True
 

@@ -126,9 +126,10 @@ class ThreadsBeside:
             found += beside.get((file.path, Side.NEW, line.new), [])
         if line.old is not None:
             found += beside.get((file.old_path or file.path, Side.OLD, line.old), [])
-        is_old = line.kind == "del"
-        takes = self.old_side if is_old else self.new_side
-        return ShownLine(line, found, (line.old if is_old else line.new) if takes else None)
+        number, takes_threads = line.new, self.new_side
+        if line.kind == "del":
+            number, takes_threads = line.old, self.old_side
+        return ShownLine(line, found, number if takes_threads else None)
 
     def elsewhere(self, paths: Collection[str]) -> list[ShownThread]:
         """Return the threads about the whole result, and those about other files than these."""
@@ -285,7 +286,9 @@ def review_send(request: HttpRequest, task_id: int) -> HttpResponse:
         return _refused(request, task, error)
     messages.success(request, _SENT[ReviewVerdict(review.verdict)])
     target = reverse("task", args=[task.pk])
-    return HttpResponse(headers={"HX-Redirect": target}) if is_htmx(request) else redirect(target)
+    if is_htmx(request):
+        return HttpResponse(headers={"HX-Redirect": target})
+    return redirect(target)
 
 
 _SENT = {

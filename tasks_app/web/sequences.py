@@ -104,8 +104,7 @@ class SequenceDetails:
     def can_resume(self) -> bool:
         if self.waiting:  # its own form resumes the sequence
             return False
-        phase = self.current.phase if self.current else self.sequence.phase
-        return phase in RESUMABLE
+        return (self.current or self.sequence).phase in RESUMABLE
 
     @cached_property
     def cancelled(self) -> Transition | None:
@@ -116,7 +115,9 @@ class SequenceDetails:
     def diff_url(self) -> str:
         """The changes of all tasks: the newest task compared with the beginning of the sequence."""
         changed = [task for task in self.tasks if task.head_commit]
-        return f"{reverse('task_diff', args=[changed[-1].pk])}?from=sequence" if changed else ""
+        if not changed:
+            return ""
+        return f"{reverse('task_diff', args=[changed[-1].pk])}?from=sequence"
 
     @property
     def fetch(self) -> str:

@@ -130,8 +130,9 @@ def _stack(number: int, count: int, full: str, amounts: Mapping[str, float], top
             bars.append(Bar(index, f"{x:.3f}%", f"{width:.3f}%", f"{y:.2f}", f"{height:.2f}"))
             below += amount
     parts = [f"{name}: {say(amount)}" for name, amount in amounts.items() if amount > 0]
-    whole = [f"in all {say(below)}"] if len(parts) > 1 else []
-    return Stack(f"{full}: {', '.join([*parts, *whole])}", bars)
+    if len(parts) > 1:
+        parts.append(f"in all {say(below)}")
+    return Stack(f"{full}: {', '.join(parts)}", bars)
 
 
 def _labels_shown(names: Sequence[str], most: int) -> list[Label]:
@@ -186,13 +187,14 @@ class UsageOptions:
 
     def query(self, **other: str) -> str:
         """Return the URL parameters with some of them changed."""
-        days = {} if self.preset else {"from": self.period.since, "to": self.period.until}
         same: dict[str, Any] = {
-            "period": self.preset, **days, "bucket": self.bucket, "by": self.by, "measure": self.measure,
-            "project": self.project, **other,
+            "period": self.preset, "from": self.period.since, "to": self.period.until, "bucket": self.bucket,
+            "by": self.by, "measure": self.measure, "project": self.project, **other,
         }  # fmt: skip
+        if same["period"]:
+            same |= {"from": "", "to": ""}
         if "period" in other:
-            same |= {"from": "", "to": "", "bucket": ""}
+            same["bucket"] = ""
         return urlencode({name: value for name, value in same.items() if value})
 
 
@@ -281,11 +283,13 @@ def _parse_options(principal: Principal, asked: QueryDict) -> UsageOptions:
 
 def _day(asked: QueryDict, name: str, faults: list[str]) -> date | None:
     value = storable_text(asked.get(name, "").strip()[:40])
+    if not value:
+        return None
     try:
-        day = date.fromisoformat(value) if value else None
+        day = date.fromisoformat(value)
     except ValueError:
         day = date.min
-    if day is None or day.year in _YEARS:
+    if day.year in _YEARS:
         return day
     faults.append(f"“{name.capitalize()}” must be a date such as 2026-03-01, not “{value}”. It was ignored.")
     return None
@@ -336,7 +340,9 @@ def _series(options: UsageOptions, used: UsageInPeriod) -> dict[str, list[Usage]
     buckets = _bucketed(options, used.by_day)
     totals = used.parts[options.dimension]
     ranked = sorted(totals, key=lambda name: (-_measured(totals[name], options.measure), name))
-    own = ranked if len(ranked) <= _SERIES + 1 else ranked[:_SERIES]
+    own = ranked
+    if len(ranked) > _SERIES + 1:
+        own = ranked[:_SERIES]
     series = {
         name or _NAMELESS[options.dimension]: [bucket.get(name, Usage()) for bucket in buckets.values()]
         for name in own

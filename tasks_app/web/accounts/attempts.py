@@ -145,7 +145,9 @@ def _place() -> Iterator[None]:
     """Keep a place in the queue. Raises HashingBusy if the requester cannot get one."""
     requester = _requester.get()
     with _changing:
-        places = MOST_WAITING if requester.is_known else MOST_WAITING - FOR_KNOWN_BROWSERS
+        places = MOST_WAITING
+        if not requester.is_known:
+            places -= FOR_KNOWN_BROWSERS
         if len(_waiting) >= places or (requester.name and requester in _waiting):
             raise HashingBusy
         _waiting.append(requester)

@@ -36,16 +36,18 @@ class SessionStore(db.SessionStore):
         return BrowserSession
 
     def _get_session_from_db(self) -> Any:
-        row = self._stored_session().first() if self.session_key else None
-        self._seen_at = row.seen_at if row else None
-        if row is None:
-            self._session_key = None
+        row = self.session_key and self._stored_session().first()
+        if not row:
+            self._session_key = self._seen_at = None
+            return None
+        self._seen_at = row.seen_at
         return row
 
     async def _aget_session_from_db(self) -> Any:
-        row = await self._stored_session().afirst() if self.session_key else None
-        if row is None:
+        row = self.session_key and await self._stored_session().afirst()
+        if not row:
             self._session_key = None
+            return None
         return row
 
     def _stored_session(self) -> Any:

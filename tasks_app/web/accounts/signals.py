@@ -28,8 +28,7 @@ def store_origin_in_session(request: HttpRequest, user: User, **_: Any) -> None:
 
 @receiver(account.user_logged_in)
 def logged_in(user: User, sociallogin: Any = None, **_: Any) -> None:
-    through = {"through": sociallogin.account.provider} if sociallogin else {}
-    record(Action.LOGGED_IN, by=user, **through)
+    record(Action.LOGGED_IN, by=user, **_provider(sociallogin))
 
 
 @receiver(auth.user_logged_out)
@@ -97,8 +96,11 @@ def login_linked(sociallogin: Any, **_: Any) -> None:
 
 @receiver(account.user_signed_up)
 def account_created(user: User, sociallogin: Any = None, **_: Any) -> None:
-    through = {"through": sociallogin.account.provider} if sociallogin else {}
-    record(Action.ACCOUNT_MADE, by=user, subject=user.get_username(), **through)
+    record(Action.ACCOUNT_MADE, by=user, subject=user.get_username(), **_provider(sociallogin))
+
+
+def _provider(sociallogin: Any) -> dict[str, Any]:
+    return {"through": sociallogin.account.provider} if sociallogin else {}
 
 
 _BROWSERS = (

@@ -109,9 +109,9 @@ class SendQueue:
     def put(self, updates: Iterable[TaskUpdate]) -> None:
         received_at = self._clock()
         for update in updates:
-            waiting = self._waiting.get(update.task_id)
-            merged = waiting[0].merged(update) if waiting else update
-            self._waiting[update.task_id] = (merged, received_at)
+            if waiting := self._waiting.get(update.task_id):
+                update = waiting[0].merged(update)
+            self._waiting[update.task_id] = (update, received_at)
         if len(self._waiting) > MOST_WAITING:
             self.put_refresh()
 

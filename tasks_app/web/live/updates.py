@@ -52,7 +52,9 @@ def coalesce(changes: Iterable[ChangeRow]) -> list[TaskUpdate]:
     updates: dict[int, TaskUpdate] = {}
     for row in changes:
         update = TaskUpdate(row.task_id, row.project_id, frozenset({row.kind}), row.id)
-        updates[row.task_id] = updates[row.task_id].merged(update) if row.task_id in updates else update
+        if row.task_id in updates:
+            update = updates[row.task_id].merged(update)
+        updates[row.task_id] = update
     return list(updates.values())
 
 

@@ -141,8 +141,10 @@ class ProjectAtHead:
     @cached_property
     def file_config(self) -> ProjectConfig | None:
         """The settings of the file; None if it has errors."""
+        if not self._content[1]:
+            return None
         try:
-            return load_project_config(self.text, where=CONFIG_FILE) if self._content[1] else None
+            return load_project_config(self.text, where=CONFIG_FILE)
         except ConfigInvalid:
             return None
 
@@ -153,13 +155,17 @@ class ProjectAtHead:
     @cached_property
     def config(self) -> ProjectConfig | None:
         """The effective settings; None if the file has errors."""
-        return effective(self.file_config, self.overrides) if self.file_config else None
+        if self.file_config is None:
+            return None
+        return effective(self.file_config, self.overrides)
 
     @cached_property
     def default_pipeline(self) -> str:
         """The default pipeline; "" if it does not exist."""
+        if self.config is None:
+            return ""
         try:
-            return choose_pipeline(self.config, explicit=None, task=None).name if self.config else ""
+            return choose_pipeline(self.config, explicit=None, task=None).name
         except BadInput:
             return ""
 
@@ -257,7 +263,9 @@ def _shown_finding(finding: Finding) -> ShownFinding:
 
 
 def _cut(line: str) -> str:
-    return line if len(line) <= _SHOWN_COLUMNS else line[:_SHOWN_COLUMNS] + " …"
+    if len(line) <= _SHOWN_COLUMNS:
+        return line
+    return f"{line[:_SHOWN_COLUMNS]} …"
 
 
 def _shown(step: StepConfig, config: ProjectConfig, own: set[str]) -> ShownStep:
@@ -281,7 +289,9 @@ def _prompt(command: str, own: set[str]) -> str:
     if command == SELF:
         return "Prompt: the task’s own text"
     place = repository_path(command)
-    return f"Prompt: {place}" if place in own else f"Built-in prompt: {command}"
+    if place in own:
+        return f"Prompt: {place}"
+    return f"Built-in prompt: {command}"
 
 
 def _shown_check(check: Check) -> ShownCheck:

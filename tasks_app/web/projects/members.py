@@ -61,7 +61,7 @@ class NewMemberForm(forms.Form):
             # Only a confirmed address: anybody can claim one where no e-mail is sent.
             confirmed = EmailAddress.objects.filter(email=given.lower(), verified=True)
             address = confirmed.select_related("user").first()
-            self.existing_user: User | None = address.user if address else None
+            self.existing_user: User | None = address and address.user
         else:
             self.existing_user = filter_users_by_username(given).first()
             if self.existing_user is None:
@@ -236,7 +236,9 @@ def _render_page(
 ) -> HttpResponse:
     may_change = may_maintain(principal_of(request), project)
     fresh = request.session.get(_LINK)
-    if fresh and fresh["project"] == project.pk:
+    if fresh and fresh["project"] != project.pk:
+        fresh = None
+    if fresh:
         del request.session[_LINK]
     context = {
         "project": project,
@@ -245,7 +247,7 @@ def _render_page(
         "roles": ROLES,
         "members": project.memberships.select_related("user").order_by("user__username"),
         "invitations": project.invitations.pending().select_related("invited_by") if may_change else [],
-        "fresh": fresh if fresh and fresh["project"] == project.pk else None,
+        "fresh": fresh,
         "sends_email": settings.SENDS_EMAIL,
     }
     return render(request, "projects/members.html", context, status=status)
@@ -256,10 +258,10 @@ def _render_page(
 @login_not_required
 def invitation(request: HttpRequest, token: str) -> HttpResponse:
     found = find_invitation(token)
-    state = state_of(found) if found else "unknown"
-    if found is None or state != "open":
-        context = {"state": state}
-        return render(request, "projects/invitation_over.html", context, status=410 if found else 404)
+    if found is None:
+        return render(request, "projects/invitation_over.html", {"state": "unknown"}, status=404)
+    if (state := state_of(found)) != "open":
+        return render(request, "projects/invitation_over.html", {"state": state}, status=410)
     if isinstance(request.user, User):
         return _with_login(request, found, request.user)
     return _newcomer(request, found)

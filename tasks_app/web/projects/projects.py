@@ -86,8 +86,9 @@ def projects(request: HttpRequest) -> HttpResponse:
     if request.method == "GET":
         return _render_page(request, AddProjectForm())
     form = AddProjectForm(request.POST)
-    project = _add(request, form)
-    return _render_page(request, form, status=400) if project is None else redirect("project", project.pk)
+    if project := _add(request, form):
+        return redirect("project", project.pk)
+    return _render_page(request, form, status=400)
 
 
 def _add(request: HttpRequest, form: AddProjectForm) -> Project | None:
@@ -102,9 +103,8 @@ def _add(request: HttpRequest, form: AddProjectForm) -> Project | None:
     except NotAllowed:
         raise
     except CatHerderError as error:
-        form.add_error(
-            "name" if isinstance(error, BadInput) and error.where == "project" else "source", str(error)
-        )
+        is_about_name = isinstance(error, BadInput) and error.where == "project"
+        form.add_error("name" if is_about_name else "source", str(error))
         return None
 
 
@@ -204,9 +204,9 @@ def _head(found: Project) -> tuple[ProjectAtHead | None, str, bool]:
         return at_head(found), "", False
     except CatHerderError as error:
         trouble = str(error)
-        # The last fetch said the same, and which branch is the default one.
-        said = found.fetch_fault if found.fetch_fault.startswith(trouble) else trouble
-        return None, said, isinstance(error, BranchMissing)
+        if found.fetch_fault.startswith(trouble):  # and also says which branch is the default one
+            trouble = found.fetch_fault
+        return None, trouble, isinstance(error, BranchMissing)
 
 
 def _limits() -> tuple[EnforcedLimit, ...]:

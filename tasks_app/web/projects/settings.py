@@ -255,7 +255,9 @@ def _post_settings(request: HttpRequest, project: Project) -> HttpResponse:
         form, lambda: change_settings(project, overrides, by=principal_of(request), commit=commit)
     ):
         return _render_page(request, project, status=400, form=form)
-    change = f"Override of “{SETTINGS[reset].label}” removed." if reset in SETTINGS else "Saved."
+    change = "Saved."
+    if reset in SETTINGS:
+        change = f"Override of “{SETTINGS[reset].label}” removed."
     messages.success(request, f"{change} This applies to tasks created from now on.")
     return redirect("project_settings", project.pk)
 

@@ -103,22 +103,21 @@ class CardInput:
         for decision in Decision.objects.filter(question=question).order_by("number"):
             for asked in decision.answers:
                 made.setdefault(asked, decision)
-        items = [
-            replace(_entered(item, question.answers), statement=one.statement, remembered=True)
-            if (one := made.get(str(item["question"])))
-            else _entered(item, question.answers)
-            for item in question.items
-        ]
-        first = next(iter(made.values()), None)
+        items = []
+        for item in question.items:
+            entered = _entered(item, question.answers)
+            if one := made.get(str(item["question"])):
+                entered = replace(entered, statement=one.statement, remembered=True)
+            items.append(entered)
         said = question.decision_events.filter(kind__in=list(_STANCE_OF)).select_related("decision")
-        return cls(
-            items,
-            notes=question.notes,
-            remember=first.scope if first else "task",
-            remember_paths=joined_paths(first.paths) if first else "",
-            statement=first.statement if first and len(items) == 1 else "",
-            stances={event.decision.number: (_STANCE_OF[event.kind], "") for event in said},
-        )
+        stances = {event.decision.number: (_STANCE_OF[event.kind], "") for event in said}
+        card = cls(items, notes=question.notes, stances=stances)
+        if not made:
+            return card
+        first = next(iter(made.values()))
+        if len(items) == 1:
+            card = replace(card, statement=first.statement)
+        return replace(card, remember=first.scope, remember_paths=joined_paths(first.paths))
 
     @classmethod
     def from_earlier(cls, question: Question, *earlier: EarlierAnswer) -> CardInput:
@@ -130,8 +129,8 @@ class CardInput:
     @property
     def text(self) -> str:
         """Everything that was entered as one text, to be copied."""
-        parts = [part for item in self.items for part in (*item.chosen, item.other) if part.strip()]
-        return "\n".join([*parts, *([self.notes] if self.notes.strip() else [])])
+        parts = [part for item in self.items for part in (*item.chosen, item.other)]
+        return "\n".join(part for part in (*parts, self.notes) if part.strip())
 
     def place_of(self, error: CatHerderError) -> str:
         """Return the field that the error is about: `notes`, `item-0`, …, or "" for the whole card."""
@@ -191,6 +190,8 @@ def _entered(item: dict[str, Any], answers: dict[str, str]) -> ItemInput:
     labels = [str(option.get("label", "")) for option in item.get("options") or []]
     if answer in labels:
         return ItemInput([answer])
-    parts = answer.split(", ") if item.get("multiSelect") else []
+    if not item.get("multiSelect"):
+        return ItemInput([], answer)
+    parts = answer.split(", ")
     chosen = [part for part in parts if part in labels]
-    return ItemInput(chosen, ", ".join(part for part in parts if part not in labels) if parts else answer)
+    return ItemInput(chosen, ", ".join(part for part in parts if part not in labels))

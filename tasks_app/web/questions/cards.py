@@ -69,12 +69,18 @@ def evidence_of(question: Question) -> list[EvidencePane]:
 
 
 def _pane(given: dict[str, Any]) -> EvidencePane:
-    kind, text = str(given.get("kind", "")), str(given.get("text", ""))
-    kept = text if kind == "markdown" else text[:_KEEP]  # a plan is approved as a whole, so it is shown so
-    lines = diff_lines(kept) if kind == "diff" else []
-    known = kind if kind in _KINDS else "text"
-    cut = len(text) - len(kept) + sum(len(line.text) + 1 for line in lines[_KEEP_LINES:])
-    return EvidencePane(known, str(given.get("title", "")), kept, lines[:_KEEP_LINES], cut)
+    kind, kept = str(given.get("kind", "")), str(given.get("text", ""))
+    lines: list[DiffLine] = []
+    cut = 0
+    if kind not in _KINDS:
+        kind = "text"
+    if kind != "markdown":  # a plan is approved as a whole, so it is shown as a whole
+        cut = max(0, len(kept) - _KEEP)
+        kept = kept[:_KEEP]
+    if kind == "diff":
+        lines = diff_lines(kept)
+        cut += sum(len(line.text) + 1 for line in lines[_KEEP_LINES:])
+    return EvidencePane(kind, str(given.get("title", "")), kept, lines[:_KEEP_LINES], cut)
 
 
 def diff_lines(text: str) -> list[DiffLine]:

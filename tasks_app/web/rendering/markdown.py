@@ -92,8 +92,11 @@ def _is_bomb(text: str) -> bool:
 
 
 def _text_of(token: Token) -> str:
-    inner = "".join(map(_text_of, token.children or ()))
-    return inner or (token.content if token.type in _SAYS else "" if token.type in _WITHIN else " ")
+    if inner := "".join(map(_text_of, token.children or ())):
+        return inner
+    if token.type in _SAYS:
+        return token.content
+    return "" if token.type in _WITHIN else " "
 
 
 def render_inline(text: str) -> SafeString:

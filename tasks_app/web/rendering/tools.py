@@ -18,9 +18,12 @@ def edit_lines(name: str, given: dict[str, Any]) -> list[DiffLine]:
         return _lines("add", _text_lines(given.get("content")))
     if name == "MultiEdit":
         edits = given.get("edits")
-        edits = edits if isinstance(edits, list) else []
+        if not isinstance(edits, list):
+            return []
         return [line for edit in edits if isinstance(edit, dict) for line in _edit(edit)]
-    return _edit(given) if name == "Edit" else []
+    if name == "Edit":
+        return _edit(given)
+    return []
 
 
 def shown_input(name: str, given: dict[str, Any]) -> str:

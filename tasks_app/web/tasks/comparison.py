@@ -57,7 +57,9 @@ class Comparison:
             return {"step": self.step.position}
         if self.of_sequence:
             return {"from": "sequence"}
-        return {"since": self.since.number or 0} if self.since else {}
+        if self.since:
+            return {"since": self.since.number or 0}
+        return {}
 
     @property
     def name(self) -> str:
@@ -112,8 +114,9 @@ def chosen_step(request: HttpRequest, task: Task) -> Step | None:
 def _chosen_run(request: HttpRequest, step: Step | None) -> Run | None:
     number = number_in(request, "run")
     if number is None:
-        is_split = step is not None and has_separate_runs(step)
-        return step.runs.exclude(head_commit="").last() if step and is_split else None
+        if step is None or not has_separate_runs(step):
+            return None
+        return step.runs.exclude(head_commit="").last()
     if step is None:
         raise Http404("A run is one of a step.")
     return get_object_or_404(step.runs.select_related("step__task__project"), number=number)

@@ -64,7 +64,9 @@ def first_steps(user: User) -> list[FirstStep]:
     if not user.is_superuser or user.first_steps_dismissed:
         return []
     steps = _steps(user)
-    return [] if all(step.done for step in steps) else steps
+    if all(step.done for step in steps):
+        return []
+    return steps
 
 
 @require_GET

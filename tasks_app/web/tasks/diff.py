@@ -144,7 +144,9 @@ def _review(request: HttpRequest, compared: Comparison, *, has_result: bool) -> 
     if not compared.task.head_commit:
         return None
     review = review_state(request, compared.task)
-    return review if has_result or compared.query or review.has_content else None
+    if has_result or compared.query or review.has_content:
+        return review
+    return None
 
 
 def _file_context(request: HttpRequest, compared: Comparison) -> dict[str, Any]:
@@ -186,9 +188,8 @@ def diff_lines(request: HttpRequest, task_id: int) -> HttpResponse:
 def _gap(request: HttpRequest) -> tuple[Gap, str]:
     """Return the gap in the parameters and which part of it is wanted. Raises Http404."""
     first, last = number_in(request, "first") or 0, number_in(request, "last") or 0
-    sign = -1 if request.GET.get("offset", "").startswith("-") else 1
     try:
-        offset = sign * int(request.GET.get("offset", "0").removeprefix("-")[:10])
+        offset = int(request.GET.get("offset", "0")[:10])
     except ValueError:
         raise Http404("There are no such lines.") from None
     edge, part = request.GET.get("edge", ""), request.GET.get("part", "")

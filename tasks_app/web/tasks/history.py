@@ -72,11 +72,9 @@ class QuestionResult:
 def history(request: HttpRequest) -> HttpResponse:
     """List tasks, or with `?kind=questions` questions. HTMX gets only the list."""
     principal, filters = principal_of(request), HistoryFilters.from_query(request.GET)
-    kind = QUESTIONS if request.GET.get("kind") == QUESTIONS else TASKS
-    place = PageCursor.from_query(request.GET)
-    context = (
-        _found_tasks(principal, filters, place) if kind == TASKS else _questions(principal, filters, place)
-    )
+    kind, place = _kind_of(request), PageCursor.from_query(request.GET)
+    find = _questions if kind == QUESTIONS else _found_tasks
+    context = find(principal, filters, place)
     context |= {"filters": filters, "kind": kind, "place": place, **_urls(filters, kind, place)}
     if is_htmx(request):
         return render(request, "tasks/history/_results.html", {**context, "alone": True})
@@ -89,13 +87,17 @@ def history_export(request: HttpRequest, form: str) -> StreamingHttpResponse:
     if form not in exports.FORMATS:
         raise Http404(f"There is no export as “{form}”.")
     principal, filters = principal_of(request), HistoryFilters.from_query(request.GET)
-    kind = QUESTIONS if request.GET.get("kind") == QUESTIONS else TASKS
+    kind = _kind_of(request)
     record(Action.EXPORTED, by=principal.user, subject=kind, form=form, filters=truncated_query(request.GET))
     if kind == QUESTIONS:
         rows, columns = question_rows(filters.matching_questions(principal)), QUESTION_COLUMNS
     else:
         rows, columns = task_rows(filters.matching_tasks(principal)), TASK_COLUMNS
     return exports.export_rows(columns, rows, name=kind, file_format=form)
+
+
+def _kind_of(request: HttpRequest) -> str:
+    return QUESTIONS if request.GET.get("kind") == QUESTIONS else TASKS
 
 
 def _found_tasks(principal: Principal, filters: HistoryFilters, place: PageCursor) -> dict[str, Any]:

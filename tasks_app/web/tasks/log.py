@@ -149,7 +149,7 @@ class Log:
     def next_error(self, number: int) -> LogPart | None:
         """Return the part around the first failure after the event, or the first of all, or None."""
         failed = self._all.only(FAILURES)
-        found = [*failed.after(number, 1), *failed.after(0, 1)]
+        found = failed.after(number, 1) or failed.after(0, 1)
         return self.around(found[0].pk) if found else None
 
     def beginning(self) -> LogPart:
@@ -196,14 +196,21 @@ class Log:
 
         `has_calls`: the reader has the part before it, with the calls whose results begin this one.
         """
-        last_run = earlier[0].run_id if earlier else None
-        first, last = (events[0].pk, events[-1].pk) if events else (0, 0)
+        last_run = since = None
+        if earlier:
+            last_run, since = earlier[0].run_id, earlier[0].at
+        first, last, begins, ends = 0, 0, 0, 100
+        if events:
+            first, last = events[0].pk, events[-1].pk
         if self.only is Only.ERRORS:
             events = sorted([*self._calls_of(events), *events], key=lambda event: event.pk)
-        begins, ends = (self._percent(events[0]), self._percent(events[-1])) if events else (0, 100)
-        calls = [] if has_calls or not earlier else self._calls_of(_without_call(events))
+        if events:
+            begins, ends = self._percent(events[0]), self._percent(events[-1])
+        calls = []
+        if earlier and not has_calls:
+            calls = self._calls_of(_without_call(events))
         entries = entries_of(events, last_run=last_run, earlier_calls=calls)
-        remarks = self._remarks(since=earlier[0].at if earlier else None)
+        remarks = self._remarks(since=since)
         for entry in entries:
             while remarks and remarks[0].at <= entry.at:
                 entry.remarks.append(remarks.pop(0))

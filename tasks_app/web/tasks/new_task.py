@@ -122,19 +122,15 @@ class ChosenProject:
 
     @cached_property
     def _pickable(self) -> RepositoryTaskFiles | None:
+        if self.head is None:
+            return None
+        folder = DEFAULT_TASK_FOLDER
         try:
-            return (
-                RepositoryTaskFiles(self.head.repository, self.head.files, self._task_folder)
-                if self.head
-                else None
-            )
+            if self.head.config:
+                folder = self.head.config.task_folder
+            return RepositoryTaskFiles(self.head.repository, self.head.files, folder)
         except CatHerderError:
             return None
-
-    @property
-    def _task_folder(self) -> str:
-        config = self.head.config if self.head else None
-        return config.task_folder if config else DEFAULT_TASK_FOLDER
 
 
 #: Form fields that are also keys of the front matter.
@@ -329,14 +325,11 @@ def _render_page(request: HttpRequest, form: NewTaskForm, *, status: int = 200) 
     chosen = projects.filter(pk=wanted).first() or projects.first()
     # Drafts of forms that were submitted can be deleted.
     submitted = Task.objects.filter(created_by=principal.user).exclude(form_key="").order_by("-pk")
+    query, folder = request.GET.get("q", ""), form["folder"].value() or ""
     context: dict[str, Any] = {
         "form": form,
         "may_see_any": projects_visible_to(principal).exists(),
-        "chosen": ChosenProject(
-            chosen, principal.user, query=request.GET.get("q", ""), folder=form["folder"].value() or ""
-        )
-        if chosen
-        else None,
+        "chosen": chosen and ChosenProject(chosen, principal.user, query=query, folder=folder),
         "pipeline": form["pipeline"].value() or "",
         "kind": form["kind"].value(),
         "fresh_key": uuid.uuid4(),
