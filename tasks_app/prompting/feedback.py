@@ -148,7 +148,6 @@ def failed_check_feedback(
     check: str,
     reason: str,
     output: str,
-    limit: int = MAX_OUTPUT,
     passed_already: bool = False,
     has_own_home: bool = False,
     attempts: int | None = None,
@@ -156,14 +155,14 @@ def failed_check_feedback(
     """Tell which check the agent's work failed.
 
     `check` is what was checked (a command, a file), `reason` how it failed ("it ended with exit code 1"). The
-    last `limit` characters of the output are kept, since the verdict stands there. With `passed_already` the
+    end of a long output is kept, since the verdict stands there. With `passed_already` the
     command should have failed, for tests of missing behaviour, but succeeded. `has_own_home`: the check is a
     command, which does not see the agent's home. `attempts` is the number of further attempts after this one.
     """
     parts = [f"Your work was checked after you ended your turn, and the check failed: {escape(reason)}."]
     parts.append(f"The check:\n\n{fence(check)}")
     if output.strip():
-        parts.append(f"Its output:\n\n{fence(tail(output, limit=limit))}")
+        parts.append(f"Its output:\n\n{fence(tail(output, limit=MAX_OUTPUT))}")
     if has_own_home:
         parts.append(_CHECKS_HOME)
     parts += [_PASSED_ALREADY if passed_already else _REPAIR, SAY_AGAIN]

@@ -40,16 +40,15 @@ def replay(
     *,
     actions: Sequence[PastAction],
     feedback: Feedback | None,
-    limit: int = MAX_LOG,
 ) -> str:
     """Return the prompt of a run that continues the work of earlier runs of the same step.
 
-    `actions` are the actions of all earlier runs, in order. The newest ones are kept, about `limit`
+    `actions` are the actions of all earlier runs, in order. The newest ones are kept, about MAX_LOG
     characters, and lines say what is left out. Without actions, or without feedback, the prompt has no such
     section, and without both it is the original prompt.
     """
     parts = [original_prompt.rstrip("\n")]
-    if log := _actions_text(actions, limit=limit):
+    if log := _actions_text(actions):
         parts.append(section("PREVIOUS ACTIONS LOG", f"{_WHAT_THE_LOG_IS}\n\n{log}"))
     if feedback:
         parts.append(section("FEEDBACK", feedback))
@@ -63,13 +62,13 @@ def with_feedback(original_prompt: str, feedback: Feedback) -> str:
     return "\n\n".join([original_prompt.rstrip("\n"), section("FEEDBACK", feedback)]) + "\n"
 
 
-def _actions_text(actions: Iterable[PastAction], *, limit: int) -> str:
+def _actions_text(actions: Iterable[PastAction]) -> str:
     entries = []
     for action in actions:
         if text := action.text.strip():
             label = f"[{escape(action.tool)}] " if action.kind == "tool" else ""
-            entries.append(f"{label}{escape(head(text, limit=min(limit, _MAX_ACTION)))}")
-    kept = newest_that_fit(entries, limit=limit)
+            entries.append(f"{label}{escape(head(text, limit=min(MAX_LOG, _MAX_ACTION)))}")
+    kept = newest_that_fit(entries, limit=MAX_LOG)
     if left_out := len(entries) - len(kept):
         kept.insert(0, f"[… the first {left_out:,} of {len(entries):,} actions are left out …]")
     return "\n\n".join(kept)

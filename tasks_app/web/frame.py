@@ -33,7 +33,10 @@ def sandbox() -> Sandbox:
 
 
 class State(NamedTuple):
-    """Values of every page; an anonymous user gets the defaults."""
+    """Values of every page; an anonymous user gets the defaults.
+
+    `open_questions` are counted if the user may answer them. `newest_notice`: only later ones become toasts.
+    """
 
     open_questions: int = 0
     some_worker_takes_tasks: bool = True
@@ -62,44 +65,25 @@ class Installation:
     def sandbox_reason(self) -> str:
         return sandbox().reason
 
-    @property
-    def open_questions(self) -> int:
-        """The number of open questions that the user may answer."""
-        return self._state.open_questions
-
-    @property
-    def unread_notices(self) -> int:
-        return self._state.unread_notices
-
-    @property
-    def newest_notice(self) -> int:
-        """The newest notice that the page knows: only later ones become toasts."""
-        return self._state.newest_notice
-
-    @property
-    def without_worker(self) -> bool:
-        """Whether no worker takes tasks. Not shown to anonymous users."""
-        return not self._state.some_worker_takes_tasks
-
     @cached_property
     def idle_workers(self) -> list[WorkerBeat]:
         """Workers that run but take no tasks, with the reason; asked for only if no other does."""
-        return list(WorkerBeat.objects.idle()) if self._state.has_idle_workers else []
+        return list(WorkerBeat.objects.idle()) if self.state.has_idle_workers else []
 
     @cached_property
     def unsandboxed_workers(self) -> list[WorkerBeat]:
         """Workers without a sandbox, with the reason. If this machine has none, every page says so anyway."""
-        shown = self.sandboxed and self._state.has_unsandboxed_workers
+        shown = self.sandboxed and self.state.has_unsandboxed_workers
         return list(WorkerBeat.objects.unsandboxed()) if shown else []
 
     @property
     def reads_audit_log(self) -> bool:
         """Whether the user may read entries of others: site admins and maintainers."""
         user = self._user
-        return isinstance(user, User) and (user.is_superuser or self._state.maintains_projects)
+        return isinstance(user, User) and (user.is_superuser or self.state.maintains_projects)
 
     @cached_property
-    def _state(self) -> State:
+    def state(self) -> State:
         """Read it in one query."""
         if not isinstance(self._user, User):
             return State()

@@ -163,8 +163,11 @@ def test_h9_one_huge_action_is_cut_and_does_not_push_out_the_others() -> None:
     assert "[… 996,000 more characters are left out …]" in prompt
 
 
-def test_h9_the_last_action_stays_even_when_it_alone_is_over_the_limit() -> None:
-    prompt = replay(ORIGINAL, actions=ACTIONS, feedback=None, limit=5)
+def test_h9_the_last_action_stays_even_when_it_alone_is_over_the_limit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("tasks_app.prompting.replay.MAX_LOG", 5)
+    prompt = replay(ORIGINAL, actions=ACTIONS, feedback=None)
     assert "[result of Bash] 1 fai\n[… 3 more characters are left out …]" in prompt
     assert "[… the first 4 of 5 actions are left out …]" in prompt
 
