@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from inspect import iscoroutinefunction
 from typing import Any
 from urllib.parse import urlencode
 
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.shortcuts import render
-from django.utils.decorators import sync_and_async_middleware
 from django.utils.deprecation import MiddlewareMixin
 from django.views.decorators.http import require_GET
 
@@ -26,19 +24,12 @@ from tasks_app.services.search import PageCursor, page_of_ids, rows_in_order
 from tasks_app.web.access import is_htmx, principal_of
 
 
-@sync_and_async_middleware
 def audit_origin(get_response: Callable[[HttpRequest], Any]) -> Callable[[HttpRequest], Any]:
-    """Set the origin of audit entries; sync and async, to avoid a thread switch per request."""
-    if iscoroutinefunction(get_response):
-
-        async def async_middleware(request: HttpRequest) -> Any:
-            with acting_from(_origin_of(request)):
-                return await get_response(request)
-
-        return async_middleware
+    """Set the origin of audit entries."""
 
     def middleware(request: HttpRequest) -> Any:
-        with acting_from(_origin_of(request)):
+        address = request.META.get("REMOTE_ADDR", "")[:60]
+        with acting_from(ActionOrigin(via=Channel.WEB, ip_address=address)):
             return get_response(request)
 
     return middleware
@@ -52,10 +43,6 @@ class Refusals(MiddlewareMixin):
             record_refusal(exception)
         if isinstance(exception, NotAllowed):
             raise PermissionDenied(str(exception)) from exception
-
-
-def _origin_of(request: HttpRequest) -> ActionOrigin:
-    return ActionOrigin(via=Channel.WEB, ip_address=request.META.get("REMOTE_ADDR", "")[:60])
 
 
 PER_PAGE = 50

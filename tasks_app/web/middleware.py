@@ -9,18 +9,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from inspect import iscoroutinefunction
-from typing import Any
 from urllib.parse import unquote, urlsplit
 from zoneinfo import ZoneInfo
 
-from asgiref.sync import sync_to_async
 from django.conf import settings
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import render
 from django.utils import timezone
-from django.utils.decorators import sync_and_async_middleware
 from django.utils.deprecation import MiddlewareMixin
 
 from tasks_app.core.text import show_directions
@@ -103,9 +99,7 @@ _BYTES = re.compile(rb"\xe2\x80[\xaa-\xae]|\xe2\x81[\xa6-\xa9]")
 _KEPT = re.compile(r"<(textarea|script|style)\b[^>]*>.*?</\1\s*>|<[^>]*>", re.DOTALL | re.IGNORECASE)
 
 
-def visible_directions(
-    get_response: Callable[[HttpRequest], HttpResponseBase],
-) -> Callable[[HttpRequest], HttpResponseBase]:
+def visible_directions(get_response: GetResponse) -> GetResponse:
     def respond(request: HttpRequest) -> HttpResponseBase:
         response = get_response(request)
         is_page = str(response.headers.get("Content-Type", "")).startswith("text/html")
@@ -125,37 +119,15 @@ def in_page(html: str) -> str:
     return "".join([*shown, show_directions(html[end:])])
 
 
-@sync_and_async_middleware
-def method_not_allowed_page(get_response: Callable[[HttpRequest], Any]) -> Callable[[HttpRequest], Any]:
-    """Replace Django's empty 405 by a page.
+def method_not_allowed_page(get_response: GetResponse) -> GetResponse:
+    """Replace Django's empty 405 by a page; the API has its own."""
 
-    Sync and async, because a middleware of one kind costs every request a thread switch.
-    """
-    if iscoroutinefunction(get_response):
-
-        async def async_middleware(request: HttpRequest) -> Any:
-            response = await get_response(request)
-            if not _is_empty_405(request, response):
-                return response
-            return await sync_to_async(_render_405)(request, response)
-
-        return async_middleware
-
-    def middleware(request: HttpRequest) -> Any:
+    def respond(request: HttpRequest) -> HttpResponseBase:
         response = get_response(request)
-        if not _is_empty_405(request, response):
+        if response.status_code != 405 or request.path.startswith("/api/"):
             return response
-        return _render_405(request, response)
+        page = render(request, "405.html", status=405)
+        page["Allow"] = response.headers.get("Allow", "")
+        return page
 
-    return middleware
-
-
-def _is_empty_405(request: HttpRequest, response: HttpResponseBase) -> bool:
-    """Return whether this is Django's empty 405; the API has its own."""
-    return response.status_code == 405 and not request.path.startswith("/api/")
-
-
-def _render_405(request: HttpRequest, response: HttpResponseBase) -> HttpResponse:
-    page = render(request, "405.html", status=405)
-    page["Allow"] = response.headers.get("Allow", "")
-    return page
+    return respond
