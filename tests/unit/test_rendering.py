@@ -197,9 +197,9 @@ def test_a_huge_file_is_cut() -> None:
 
 
 def test_short_output_stands_open_and_long_output_is_folded() -> None:
-    assert not Output.of("a\nb\n").folded
-    assert Output.of("line\n" * 9).folded
-    assert Output.of("x" * 70_000).cut == 10_000
+    assert not Output.from_text("a\nb\n").folded
+    assert Output.from_text("line\n" * 9).folded
+    assert Output.from_text("x" * 70_000).cut == 10_000
 
 
 @pytest.mark.parametrize(

@@ -71,7 +71,7 @@ class DecisionForm(forms.Form):
     content: DecisionContent
 
     @classmethod
-    def of(cls, decision: Decision) -> DecisionForm:
+    def from_decision(cls, decision: Decision) -> DecisionForm:
         """Return the form filled with what a decision says."""
         return cls(
             initial={
@@ -127,7 +127,7 @@ class DecisionFilters:
     state: str = CURRENT
 
     @classmethod
-    def of(cls, request: HttpRequest) -> DecisionFilters:
+    def from_request(cls, request: HttpRequest) -> DecisionFilters:
         given = {one.name: storable_text(request.GET.get(one.name, "")) for one in fields(cls)}
         if given["state"] not in _TABS:
             given["state"] = CURRENT
@@ -143,7 +143,7 @@ class DecisionFilters:
 def decisions(request: HttpRequest, project_id: int) -> HttpResponse:
     """List the decisions of a project, those to review first."""
     project = project_or_404(request, project_id)
-    filters = DecisionFilters.of(request)
+    filters = DecisionFilters.from_request(request)
     found = project.decisions.search(filters.q)
     ordered = found.listed_as(filters.state).to_review_first()
     shown = ordered.with_counts().select_related("decided_by", "question")
@@ -256,7 +256,7 @@ def _edit(
     if refused := refuse_viewer(request, project):
         return refused
     if request.method == "GET":
-        return _form_page(request, project, DecisionForm.of(old) if old else DecisionForm(), old)
+        return _form_page(request, project, DecisionForm.from_decision(old) if old else DecisionForm(), old)
     form = DecisionForm(request.POST)
     if form.is_valid():
         try:

@@ -57,7 +57,7 @@ class InboxFilters:
     person: str = ""
 
     @classmethod
-    def of(cls, request: HttpRequest) -> InboxFilters:
+    def from_request(cls, request: HttpRequest) -> InboxFilters:
         given = {one.name: storable_text(request.GET.get(one.name, ""))[:200] for one in fields(cls)}
         if given["kind"] not in QuestionKind.values:
             given["kind"] = ""
@@ -95,7 +95,7 @@ def inbox(request: HttpRequest) -> HttpResponse:
     `?part=` is what HTMX fetches alone: `tabs` with their counts, the `list`, or the selected `question`.
     With `&first` the list brings the card of the first question along, for a window that shows none.
     """
-    principal, filters = principal_of(request), InboxFilters.of(request)
+    principal, filters = principal_of(request), InboxFilters.from_request(request)
     state = request.GET.get("state", "")
     if state not in QuestionState.values:
         state = QuestionState.OPEN

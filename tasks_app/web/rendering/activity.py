@@ -72,7 +72,7 @@ class Output:
     fetched: bool = False
 
     @classmethod
-    def of(cls, text: str, *, whole: bool = False) -> Output:
+    def from_text(cls, text: str, *, whole: bool = False) -> Output:
         text = text.strip("\n")
         lines = text.count("\n") + 1 if text else 0
         cut = max(0, len(text) - _KEEP)
@@ -92,7 +92,7 @@ class Prose:
     more: int = 0
 
     @classmethod
-    def of(cls, text: str, *, whole: bool = False) -> Prose:
+    def from_text(cls, text: str, *, whole: bool = False) -> Prose:
         if whole or len(text) <= _PROSE_IN_PAGE:
             return cls(text)
         return cls(text[:_PROSE_IN_PAGE], len(text) - _PROSE_IN_PAGE)
@@ -263,11 +263,11 @@ def entry_of(event: Event, *, whole: bool = False) -> Entry:
     if event.kind == EventKind.TOOL_USE:
         entry.call = _call(entry.payload, whole=whole)
     elif event.kind == EventKind.TOOL_RESULT:
-        entry.output = Output.of(without_hook_name(text), whole=whole)
+        entry.output = Output.from_text(without_hook_name(text), whole=whole)
     elif event.kind == EventKind.CHECK:
-        entry.output = Output.of(str(entry.payload.get("output", "")), whole=whole)
+        entry.output = Output.from_text(str(entry.payload.get("output", "")), whole=whole)
     else:
-        entry.prose = Prose.of(text, whole=whole)
+        entry.prose = Prose.from_text(text, whole=whole)
     return entry
 
 

@@ -190,7 +190,7 @@ class DashboardFilters:
     mine: str = ""
 
     @classmethod
-    def of(cls, request: HttpRequest) -> DashboardFilters:
+    def from_request(cls, request: HttpRequest) -> DashboardFilters:
         given = {one.name: storable_text(request.GET.get(one.name, "")).strip()[:200] for one in fields(cls)}
         if given["mine"] != "yes":
             given["mine"] = ""
@@ -236,7 +236,7 @@ class ListedGroup:
 
 def dashboard(request: HttpRequest) -> HttpResponse:
     """Show the groups, or with `?group=` one of them with its pages. HTMX gets only the lists."""
-    key, filters = request.GET.get("group"), DashboardFilters.of(request)
+    key, filters = request.GET.get("group"), DashboardFilters.from_request(request)
     context = _one_group(request, filters, key) if key else _all_groups(request, filters)
     context["filters"] = filters
     context["actable"] = actable_projects(request)

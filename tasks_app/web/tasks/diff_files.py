@@ -210,7 +210,7 @@ def file_bodies(
         return {}
     names = dict.fromkeys(name for file in files for name in (file.path, file.old_path) if name)
     diffs = {file.path: file for file in _merged(parse_diff(compared.difference.diff(*names)))}
-    contents = _Contents.of(compared.difference.repository, files)
+    contents = _Contents.read(compared.difference.repository, files)
     bodies = {}
     for file in files:
         diff = _lines_of_text(file, diffs.get(file.path) or FileDiff(file.path))
@@ -251,7 +251,7 @@ class _Contents:
     colours: dict[str, Colours]
 
     @classmethod
-    def of(cls, repository: Repository, files: Sequence[ChangedFile]) -> _Contents:
+    def read(cls, repository: Repository, files: Sequence[ChangedFile]) -> _Contents:
         sizes = blob_sizes(repository, [blob for file in files for blob in (file.old_blob, file.new_blob)])
         texts = {
             blob: path

@@ -42,7 +42,7 @@ class Listing:
     more: int = 0
 
     @classmethod
-    def of(cls, names: list[str]) -> Listing:
+    def from_names(cls, names: list[str]) -> Listing:
         return cls(names[:_LISTED], max(0, len(names) - _LISTED))
 
 
@@ -102,12 +102,12 @@ class ChosenProject:
     @cached_property
     def files(self) -> Listing:
         """The Markdown files, with the task folder's first."""
-        return Listing.of(self._pickable.paths(self.query) if self._pickable else [])
+        return Listing.from_names(self._pickable.paths(self.query) if self._pickable else [])
 
     @cached_property
     def folders(self) -> Listing:
         """The folders that contain task files."""
-        return Listing.of(self._pickable.folders(self.query) if self._pickable else [])
+        return Listing.from_names(self._pickable.folders(self.query) if self._pickable else [])
 
     @cached_property
     def would_run(self) -> list[str]:
