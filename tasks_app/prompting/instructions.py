@@ -39,7 +39,7 @@ _IMPORT = re.compile(r"(?:^|(?<=\s))@(?P<path>(?:[^\s\\]|\\ )+)")
 
 @dataclass(frozen=True)
 class Unread:
-    """Why a file that Claude Code would read is not read; `line` is where `file` names it."""
+    """The reason why a file that Claude Code would read is not read; `line` is where `file` names it."""
 
     file: str
     line: int | None

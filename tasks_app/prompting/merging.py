@@ -1,4 +1,4 @@
-"""What the agent is told of a merge whose conflicts it resolves (V6)."""
+"""Messages to the agent about a merge whose conflicts it resolves (V6)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who looks, which rows this user may see, numbers in URLs, and running the actions of buttons and forms."""
+"""Helpers of views: the user, the rows that they may see, numbers in URLs, actions, parts of pages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What surrounds each page: the state of the installation and the counts beside the navigation. Lazy."""
+"""The frame of each page: the state of the installation and the counts in the navigation. Lazy."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Installation:
 
     @property
     def reads_audit_log(self) -> bool:
-        """Whether the user may read entries of others: site admins and maintainers."""
+        """Return whether the user may read entries of others: site admins and maintainers."""
         user = self._user
         return isinstance(user, User) and (user.is_superuser or self.state.maintains_projects)
 

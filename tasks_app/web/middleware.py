@@ -1,4 +1,4 @@
-"""What happens to each response: caching headers, stored drafts, the reader's time zone, text directions.
+"""Middleware for responses: caching headers, stored drafts, the reader's time zone, text directions.
 
 Names, options, commands and log lines of agents stand in many templates. With a character that changes the
 direction of text, it looks like another one, so each page shows it by its number. In tags and fields it

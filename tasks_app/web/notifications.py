@@ -151,7 +151,7 @@ def _subscription_field(event_type: str, medium: str) -> str:
 
 
 class TargetForm(forms.Form):
-    """What can be changed of a webhook or chat of a project."""
+    """The editable fields of a webhook or chat of a project."""
 
     name = forms.CharField(max_length=60)
     event_types = forms.MultipleChoiceField(

@@ -163,7 +163,7 @@ def publishing_in_words(publish: PublishConfig | None) -> str:
 
 @dataclass(frozen=True)
 class PublishingDetails:
-    """Where the result of a task goes, its last publication, and why it cannot be published now.
+    """The target of a task's result, its last publication, and the reasons why it cannot be published now.
 
     `by_pipeline`: what its pipeline does with the result, "" if nothing; `is_due`: it has not done that yet.
     `is_published`: whether the last publication was one of the present result, and arrived. `forge`: the

@@ -169,7 +169,7 @@ def shown_threads(request: HttpRequest, task: Task, threads: Iterable[ReviewThre
 
 @dataclass(frozen=True)
 class ReviewState:
-    """What a reviewer needs to know before sending: the draft, and which reviews there are."""
+    """The state before sending a review: the draft, and the reviews so far."""
 
     drafted: int
     open_threads: int
@@ -179,7 +179,7 @@ class ReviewState:
 
     @property
     def has_content(self) -> bool:
-        """Whether somebody has reviewed the task, or the reader is about to."""
+        """Return whether somebody has reviewed the task, or the reader is about to."""
         return bool(self.reviews or self.drafted or self.open_threads)
 
 

@@ -67,7 +67,7 @@ class SequenceDetails:
 
     @property
     def trouble(self) -> str:
-        """Why the task files to come are unknown."""
+        """The reason why the upcoming task files are unknown."""
         return self._upcoming_files[1]
 
     @property
@@ -108,7 +108,7 @@ class SequenceDetails:
 
     @cached_property
     def cancelled(self) -> Transition | None:
-        """Who cancelled the current task, and with it the sequence, and when."""
+        """The transition that cancelled the current task, and with it the sequence."""
         return cancellation_of(self.current) if self.current else None
 
     @property

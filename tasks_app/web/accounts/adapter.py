@@ -1,4 +1,4 @@
-"""How the portal's login differs from allauth's defaults."""
+"""The portal's differences from allauth's default login."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What limits attempts to log in: their cache, slots for hashing passwords, and browsers that are known.
+"""Limits of login attempts: their cache, slots for hashing passwords, and known browsers.
 
 The cache of attempts: a Redis that does not respond, or contains what others wrote, must neither lock
 everybody out nor allow guessing passwords.
@@ -128,7 +128,7 @@ class HashingBusy(Exception):
 
 @dataclass(frozen=True)
 class _Requester:
-    """Who wants a hash: a user in a known browser, or the network of an address; "" without a request."""
+    """The requester of a hash: a user in a known browser, or an IP network; "" without a request."""
 
     name: str
     is_known: bool

@@ -121,7 +121,7 @@ def _record_account_change(user: User, *, by: User, **detail: Any) -> None:
 
 @admin.register(Group)
 class GroupAdmin(AuditsDeletions, AuditsEdits, SiteAdminsOnly, DjangoGroupAdmin):
-    """What staff may look at in the admin pages; they must not give themselves more."""
+    """The admin pages that staff may open; they must not give themselves more."""
 
     def log_addition(self, request: HttpRequest, obj: Any, message: Any) -> Any:
         record(Action.ACCOUNT_CHANGED, by=acting_admin(request), subject=str(obj), made="group")

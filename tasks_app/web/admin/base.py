@@ -1,4 +1,4 @@
-"""What the admin pages have in common."""
+"""Base classes of the admin pages."""
 
 from __future__ import annotations
 

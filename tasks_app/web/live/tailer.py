@@ -133,7 +133,7 @@ class SameOriginOnly:
 
 
 def is_same_origin(origin: str, *, host: str) -> bool:
-    """Whether the page came from the host that the socket goes to; behind a proxy, from CATHERDER_URL."""
+    """Return whether the page came from the socket's own host; behind a proxy, from CATHERDER_URL."""
     scheme, _, netloc = origin.partition("://")
     same = scheme in ("http", "https") and netloc != "" and netloc.lower() == host.lower()
     return same or origin in settings.CSRF_TRUSTED_ORIGINS

@@ -1,4 +1,4 @@
-"""What open pages are told: changes of rows, as updates for each browser."""
+"""Updates of open pages, made from changes of rows, for each browser."""
 
 from __future__ import annotations
 

@@ -344,7 +344,7 @@ def _what(detail: dict[str, Any]) -> list[tuple[str, str, str]]:
 
 
 def _what_is_removed(project: Project) -> dict[str, int]:
-    """How much goes with the project."""
+    """Count the rows that are deleted with the project."""
     return {
         "tasks": project.tasks.count(),
         "sequences": project.sequences.count(),

@@ -35,10 +35,10 @@ class TwoAnswers(BadInput):
 
 @dataclass(frozen=True)
 class ItemInput:
-    """What was entered for one item: the chosen options and the free text.
+    """The input for one item: the chosen options and the free text.
 
-    `statement` is that of the decision which the answer becomes, of a card with several items; `remembered`
-    says whether it does.
+    On a card with several items, `remembered` says whether the answer becomes a decision, and `statement` is
+    its text.
     """
 
     chosen: list[str] = field(default_factory=list)
@@ -49,7 +49,7 @@ class ItemInput:
 
 @dataclass(frozen=True)
 class CardInput:
-    """What was entered in a card, unchanged, so that the card can show it again with an error.
+    """The input of a card, unchanged, so that the card can show it again with an error.
 
     `notes` is also the reason of a denial, the comments on a plan and the remark of a skipped question.
     `verdict` is the value of the button. `remember` and `statement` make the answer a decision; `stances`

@@ -48,7 +48,7 @@ class EvidencePane:
 
     @property
     def is_long(self) -> bool:
-        """Whether it does not fit into its box; a plan is shown without a box."""
+        """Return whether it does not fit into its box; a plan is shown without a box."""
         return self.kind != "markdown" and self.text.count("\n") > _PANE
 
 
@@ -191,7 +191,7 @@ class Card:
 
     @property
     def is_one_text(self) -> bool:
-        """Whether it is answered by one free text, beside which notes would be a second such field."""
+        """Return whether it is answered by one free text, beside which notes would be a second such field."""
         return len(self.items) == 1 and self.question.takes_answer and not self.has_options
 
     @cached_property
@@ -206,7 +206,7 @@ class Card:
 
     @cached_property
     def more_open(self) -> int:
-        """How many other questions of the task are open: only then does its agent resume."""
+        """The number of other open questions of the task, for which its agent waits too."""
         question = self.question
         if not self.may_change or question.step.phase != Phase.WAITING_FOR_INPUT:
             return 0
@@ -223,13 +223,13 @@ class Card:
 
     @cached_property
     def changed_lines(self) -> list[DiffLine]:
-        """What a revised plan changes of the one that was sent back."""
+        """The lines in which a revised plan differs from the one that was sent back."""
         earlier = self.question.revises
         return changed_since(earlier, self.question) if earlier else []
 
     @cached_property
     def decided(self) -> list[tuple[str, Decision]]:
-        """What the answer meant for decisions: words in front of each one; looked up when it is rendered."""
+        """The decisions that the answer made or changed, each with a label; looked up when it is rendered."""
         if self.question.kind != QuestionKind.CLARIFICATION:
             return []
         events = self.question.decision_events.filter(kind__in=_DECIDED).select_related("decision")
@@ -241,25 +241,25 @@ class Card:
 
     @property
     def undo_seconds(self) -> float:
-        """How long the reader can still take the answer back; 0 if not at all."""
+        """Seconds for which the reader can still take the answer back."""
         if not self.may_undo or not (until := undo_until(self.question)):
             return 0.0
         return max(0.0, (until - timezone.now()).total_seconds())
 
     @property
     def may_take_back(self) -> bool:
-        """Whether a decision answered, and the reader may have a human asked instead."""
+        """Return whether a decision answered, and the reader may have a human asked instead."""
         return self.may_act and may_take_back(self.question)
 
     @property
     def may_change(self) -> bool:
-        """Whether it is fetched again: an outcome can be taken back until the agent has it."""
+        """Return whether it is fetched again: an outcome can be taken back until the agent has it."""
         question = self.question
         return not question.is_settled or not (question.delivered_at or question.task.is_ended)
 
     @property
     def shown(self) -> str:
-        """What a page that has the card shows, so that one in use is replaced only by something else."""
+        """A fingerprint of the card as shown: the page replaces a card only if it differs."""
         question = self.question
         if not question.is_settled or question.answered_at is None:
             return question.state

@@ -51,7 +51,7 @@ _SCOPES = [
 
 
 class DecisionForm(forms.Form):
-    """What a decision says. After `is_valid()`, `content` is what the service takes."""
+    """The content of a decision; set as `content` by `is_valid()`, for the service."""
 
     statement = forms.CharField(max_length=MAX_STATEMENT, widget=forms.Textarea({"rows": 3}))
     reason = forms.CharField(max_length=MAX_REASON, required=False, widget=forms.Textarea({"rows": 3}))

@@ -159,7 +159,7 @@ class Entry:
 
     @property
     def kind_name(self) -> str:
-        """What a question is called, such as “Plan”."""
+        """The name of the kind of question, such as “Plan”."""
         return KIND_NAMES[str(self.payload.get("kind") or QuestionKind.CLARIFICATION)]
 
     @property
@@ -180,7 +180,7 @@ class Entry:
 
     @property
     def turned_down(self) -> str:
-        """Who refused the call, as in “sent back by Ann”; empty if nobody did."""
+        """The refusal of the call, as in “sent back by Ann”; empty without one."""
         return str(self.payload.get("turned_down", ""))
 
     @property
@@ -203,7 +203,7 @@ class Entry:
 
     @property
     def always_shows_outcome(self) -> bool:
-        """Whether the outcome is always shown in the call's summary."""
+        """Return whether the outcome is always shown in the call's summary."""
         return self.failed or bool(self.turned_down)
 
 
@@ -338,7 +338,7 @@ class Activity:
 
     @property
     def checking(self) -> bool:
-        """Whether the agent has ended its turn and its checks have not ended yet."""
+        """Return whether the agent has ended its turn and its checks have not ended yet."""
         return bool(self.run and self.run.outcome == Outcome.FINISHED and self.run.checks is None)
 
     @property

@@ -81,7 +81,7 @@ def _bound_addresses(tokens: list[Token]) -> None:
 
 
 def plain_text(text: str) -> str:
-    """What Markdown says, in one line without its signs; not safe for a page before it is escaped."""
+    """Return the text of Markdown in one line, without its signs. It must still be escaped for a page."""
     shown = strip_controls(text[:_LIMIT])
     said = shown if _is_bomb(shown) else "".join(map(_text_of, _parser.parse(shown)))
     return " ".join(said.split())

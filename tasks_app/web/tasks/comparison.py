@@ -1,4 +1,4 @@
-"""What a diff page compares: a task, its sequence, a step, a run, or the newest result with a review's."""
+"""The comparison of a diff page: a task, its sequence, a step, a run, or the newest result since a review."""
 
 from __future__ import annotations
 
@@ -81,12 +81,12 @@ class Comparison:
 
     @property
     def takes_threads(self) -> bool:
-        """Whether its new lines are those of the newest result, beside which threads stand."""
+        """Return whether its new lines are those of the newest result, beside which threads stand."""
         return self.difference is not None and self.difference.head == self.task.head_commit
 
     @cached_property
     def takes_old_threads(self) -> bool:
-        """Whether its old lines are those of where the task began, beside which threads stand too."""
+        """Return whether its old lines are those of where the task began, beside which threads stand too."""
         return self.difference is not None and self.difference.base == base_of(self.task)
 
     def files(self, *paths: str) -> tuple[ChangedFile, ...]:

@@ -176,12 +176,12 @@ class TaskDetails:
 
     @property
     def setup_failed(self) -> bool:
-        """Whether the last setup failed, so that no agent has worked since."""
+        """Return whether the last setup failed, so that no agent has worked since."""
         return bool(self.setups) and self.setups[-1].setup.outcome == SetupOutcome.FAILED
 
     @property
     def step_began(self) -> bool:
-        """Whether an agent has worked on the current step; a workspace may fail before that."""
+        """Return whether an agent has worked on the current step; a workspace may fail before that."""
         return self.current_step is not None and self.current_step.current_runs.exists()
 
     @cached_property
@@ -211,7 +211,7 @@ class TaskDetails:
 
     @property
     def pauses(self) -> bool:
-        """Whether the task waits now, so that its waiting time grows."""
+        """Return whether the task waits now, so that its waiting time grows."""
         return self.phase in NOT_WORKING
 
     @property
@@ -242,7 +242,7 @@ class TaskDetails:
 
     @cached_property
     def is_continued(self) -> bool:
-        """Whether a later task of its sequence works on the same branch, and publishes it."""
+        """Return whether a later task of its sequence works on the same branch, and publishes it."""
         return has_successor(self.task)
 
     @property
@@ -269,12 +269,12 @@ class TaskDetails:
 
     @property
     def has_worked(self) -> bool:
-        """Whether a step was recorded that may change files; the questions before work do not."""
+        """Return whether a step was recorded that may change files; the questions before work do not."""
         return any(step.head_commit and not step.is_clarifying for step in self.step_rows)
 
     @property
     def awaits_plan(self) -> bool:
-        """Whether a step of the task may still write a plan."""
+        """Return whether a step of the task may still write a plan."""
         if self.task.is_ended:
             return False
         return any(writes_plan(step_from_json(step.config)) for step in self.step_rows)

@@ -75,7 +75,7 @@ class ShownSide:
 
 @dataclass(frozen=True)
 class FileBody:
-    """What is shown of a file: its lines, or both sides of a file that is not text, and its other threads."""
+    """The content of a file: its lines, or both sides of a file that is not text, and its other threads."""
 
     diff: FileDiff
     rows: list[Row]
@@ -146,7 +146,7 @@ class FileList:
 
     @property
     def left_out(self) -> int:
-        """How many files are not listed."""
+        """The number of files that are not listed."""
         return self.count - len(self.files)
 
     @property

@@ -87,7 +87,7 @@ class ChosenProject:
 
     @property
     def is_broken(self) -> bool:
-        """Whether cat-herder.yaml has errors, so that nothing can be created."""
+        """Return whether cat-herder.yaml has errors, so that nothing can be created."""
         return self.head is not None and self.head.config is None
 
     @cached_property
@@ -227,7 +227,7 @@ class NewTaskForm(forms.Form):
 
     @property
     def is_folder(self) -> bool:
-        """Whether a sequence is to be created instead of a task."""
+        """Return whether a sequence is to be created instead of a task."""
         return bool(self["kind"].value() == "folder")
 
     def __init__(self, *args: object, principal: Principal | None, **kwargs: object) -> None:

@@ -188,7 +188,7 @@ class Decided:
 
 @dataclass(frozen=True)
 class ShownAccount:
-    """What the agents of a step said at their ends; others than the one that is open are folded."""
+    """The account that a step's agents gave at their ends; folded unless it `is_open`."""
 
     title: str
     said: StepAccount
@@ -197,7 +197,7 @@ class ShownAccount:
 
 @dataclass(frozen=True)
 class Result:
-    """What came of a done task or sequence.
+    """The result of a done task or sequence.
 
     `accounts` begin with that of the step which built the result; a sequence has one of each task.
     `decisions` are what people settled in it, `followed` the project's decisions that agents named. `files`
@@ -218,7 +218,7 @@ class Result:
 
     @property
     def may_have_changes(self) -> bool:
-        """Whether there is something to review and publish, or it is not known."""
+        """Return whether there is something to review and publish, or it is not known."""
         return self.file_count > 0 or bool(self.trouble)
 
     @property
