@@ -61,7 +61,7 @@ class SequenceDetails:
         return upcoming_files(self.sequence)
 
     @property
-    def to_come(self) -> list[str]:
+    def upcoming_files(self) -> list[str]:
         """Task files that are not created yet."""
         return self._upcoming_files[0]
 
@@ -85,7 +85,7 @@ class SequenceDetails:
 
     @property
     def total(self) -> int:
-        return len(self.tasks) + len(self.to_come)
+        return len(self.tasks) + len(self.upcoming_files)
 
     @property
     def can_start(self) -> bool:
