@@ -68,13 +68,16 @@ class Installation:
     @cached_property
     def idle_workers(self) -> list[WorkerBeat]:
         """Workers that run but take no tasks, with the reason; asked for only if no other does."""
-        return list(WorkerBeat.objects.idle()) if self.state.has_idle_workers else []
+        if not self.state.has_idle_workers:
+            return []
+        return list(WorkerBeat.objects.idle())
 
     @cached_property
     def unsandboxed_workers(self) -> list[WorkerBeat]:
         """Workers without a sandbox, with the reason. If this machine has none, every page says so anyway."""
-        shown = self.sandboxed and self.state.has_unsandboxed_workers
-        return list(WorkerBeat.objects.unsandboxed()) if shown else []
+        if not self.sandboxed or not self.state.has_unsandboxed_workers:
+            return []
+        return list(WorkerBeat.objects.unsandboxed())
 
     @property
     def reads_audit_log(self) -> bool:

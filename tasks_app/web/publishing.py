@@ -150,15 +150,18 @@ def publishing_in_words(publish: PublishConfig | None) -> str:
     """Return what happens, to end a sentence: “the branch is pushed as one commit”; "" if nothing."""
     if publish is None:
         return ""
-    squashed = " as one commit" if publish.squash else ""
-    updated = " updated with the newest commits of the project’s branch and" if publish.update else ""
-    parts = [f"the branch is{updated} pushed{squashed}"]
+    parts = ["the branch is pushed"]
+    if publish.update:
+        parts = ["the branch is updated with the newest commits of the project’s branch and pushed"]
+    if publish.squash:
+        parts[0] += " as one commit"
     if publish.pull_request:
-        parts.append(f"a {'draft ' if publish.draft else ''}pull request is opened or updated")
+        kind = "draft pull request" if publish.draft else "pull request"
+        parts.append(f"a {kind} is opened or updated")
     if publish.reviewers:
-        names = ", ".join(publish.reviewers)
-        parts.append(f"{names} {'is' if len(publish.reviewers) == 1 else 'are'} asked for a review")
-    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
+        verb = "is" if len(publish.reviewers) == 1 else "are"
+        parts.append(f"{', '.join(publish.reviewers)} {verb} asked for a review")
+    return " and ".join(filter(None, [", ".join(parts[:-1]), parts[-1]]))
 
 
 @dataclass(frozen=True)

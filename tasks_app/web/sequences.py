@@ -77,7 +77,7 @@ class SequenceDetails:
     @property
     def last(self) -> Task | None:
         """The newest task, whose result is that of the sequence."""
-        return self.tasks[-1] if self.tasks else None
+        return next(reversed(self.tasks), None)
 
     @property
     def done(self) -> int:

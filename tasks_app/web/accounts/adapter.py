@@ -66,7 +66,7 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]
 
     def add_message(self, request: HttpRequest, level: int, *args: Any, **kwargs: Any) -> None:
         """Suppress allauth's login and logout messages."""
-        template = kwargs.get("message_template") or (args[0] if args else "") or ""
+        template = kwargs.get("message_template") or next(iter(args), "") or ""
         if not template.startswith("account/messages/logged_"):
             super().add_message(request, level, *args, **kwargs)
 

@@ -126,7 +126,9 @@ class SendQueue:
         A project counts as hidden only if that was looked up after the update was received: until then the
         update waits, so that a new member of a project misses nothing.
         """
-        messages: list[Message] = [{"refresh": True}] if self._refresh else []
+        messages: list[Message] = []
+        if self._refresh:
+            messages.append({"refresh": True})
         self._refresh = False
         for update, received_at in sorted(self._waiting.values(), key=lambda waiting: waiting[0].upto):
             if update.project_id in visibility.project_ids:

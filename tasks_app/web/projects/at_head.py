@@ -299,10 +299,10 @@ def _shown_check(check: Check) -> ShownCheck:
         case FileExistsCheck():
             return ShownCheck("file", check.path, "exists")
         case ShellCheck():
-            within = f" within {duration_in_words(check.timeout)}" if check.timeout else ""
-            return ShownCheck(
-                "terminal", check.command, f"{check.expect}{'es' if check.expect == 'pass' else 's'}{within}"
-            )
+            expected = "passes" if check.expect == "pass" else "fails"
+            if check.timeout:
+                expected += f" within {duration_in_words(check.timeout)}"
+            return ShownCheck("terminal", check.command, expected)
     return ShownCheck("check", "", "No check: done when the agent stops")
 
 

@@ -21,7 +21,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from tasks_app.core.errors import BadInput, BranchMissing, CatHerderError, NotAllowed, SandboxUnavailable
 from tasks_app.core.phases import ENDED, Phase
-from tasks_app.models import DayFigures, Membership, Project, Role, Task, User
+from tasks_app.models import DayFigures, Membership, Project, Task, User
 from tasks_app.models.phased import shown_in
 from tasks_app.models.project import NAME
 from tasks_app.models.task import lost_its_worker
@@ -119,10 +119,7 @@ def _project_rows(found: list[Project], user: User) -> list[ProjectRow]:
     roles = dict(Membership.objects.filter(user=user, project__in=found).values_list("project", "role"))
     metrics = _task_counts(found)
     other = "site admin" if user.is_superuser else ""
-    return [
-        ProjectRow(one, Role(roles[one.pk]).value if one.pk in roles else other, **metrics.get(one.pk, {}))
-        for one in found
-    ]
+    return [ProjectRow(one, roles.get(one.pk, other), **metrics.get(one.pk, {})) for one in found]
 
 
 def _task_counts(found: list[Project]) -> dict[int, dict[str, Any]]:

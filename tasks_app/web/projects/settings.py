@@ -79,11 +79,15 @@ class SettingField(forms.CharField):
             return self.setting.kind.parse(text)
         except BadInput as error:
             # With a place, the message is a sentence; without one, it continues the label.
-            sentence = error.message if error.where else f"it {error.message}"
+            sentence = error.message
+            if not error.where:
+                sentence = f"it {sentence}"
             raise forms.ValidationError(f"{sentence[0].upper()}{sentence[1:]}.") from None
 
     def prepare_value(self, value: Any) -> Any:
-        return value if value is None or isinstance(value, str) else self.setting.kind.as_text(value)
+        if value is None or isinstance(value, str):
+            return value
+        return self.setting.kind.as_text(value)
 
     def has_changed(self, initial: Any, data: Any) -> bool:
         try:
@@ -324,7 +328,9 @@ def _branches(project: Project) -> list[str]:
         branches = ()
     # Branches of tasks are not for other tasks to start from.
     own = [one for one in branches if not one.startswith("cat-herder/") or one == project.branch]
-    return own if project.branch in own else [project.branch, *own]
+    if project.branch not in own:
+        own.insert(0, project.branch)
+    return own
 
 
 def _what(detail: dict[str, Any]) -> list[tuple[str, str, str]]:

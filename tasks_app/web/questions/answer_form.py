@@ -160,7 +160,9 @@ class CardInput:
                     where=str(item["question"]) if len(question.items) > 1 else "",
                     item=number,
                 )
-            parts = [*given.chosen, given.other] if given.other.strip() else given.chosen
+            parts = [*given.chosen]
+            if given.other.strip():
+                parts.append(given.other)
             answers[str(item["question"])] = ", ".join(parts)
         taken_from, said = number_from(self.taken_from), self._decision_input(question)
         return Reply(answers, self.notes, taken_from=taken_from, decision_input=said)

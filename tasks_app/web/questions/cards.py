@@ -224,8 +224,9 @@ class Card:
     @cached_property
     def changed_lines(self) -> list[DiffLine]:
         """The lines in which a revised plan differs from the one that was sent back."""
-        earlier = self.question.revises
-        return changed_since(earlier, self.question) if earlier else []
+        if self.question.revises is None:
+            return []
+        return changed_since(self.question.revises, self.question)
 
     @cached_property
     def decided(self) -> list[tuple[str, Decision]]:

@@ -370,12 +370,10 @@ def _page(request: HttpRequest, project: Project, preview: ImportPreview, fault:
     """Show the decisions that were found. What was chosen and edited stays if it was refused."""
     posted = request.method == "POST"
     picked = set(request.POST.getlist("pick"))
+    if not posted:
+        picked = {one.key for one in preview.decisions if one.is_suggested}
     rows = [
-        (
-            one,
-            one.key in picked if posted else one.is_suggested,
-            request.POST.get(f"statement-{one.key}", one.found.statement),
-        )
+        (one, one.key in picked, request.POST.get(f"statement-{one.key}", one.found.statement))
         for one in preview.decisions
     ]
     context = {

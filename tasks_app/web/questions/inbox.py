@@ -141,7 +141,7 @@ def _selected(request: HttpRequest, seen: QuestionQuerySet, listed: list[Questio
     explicit = None
     if wanted := number_from(request.GET.get("question", "")):
         explicit = seen.filter(pk=wanted).select_related(*SHOWN_WITH).first()
-    question = explicit or (listed[0] if listed else None)
+    question = explicit or next(iter(listed), None)
     if question is None:
         return {}
     return {
@@ -157,7 +157,9 @@ def _in_order(questions: QuerySet[Question], state: str) -> QuerySet[Question]:
     related = questions.filter(state=state).select_related(*SHOWN_WITH)
     if state == QuestionState.OPEN:
         return related.order_by("asked_at", "pk")
-    return related.order_by("-answered_at" if state == QuestionState.ANSWERED else "-asked_at", "-pk")
+    if state == QuestionState.ANSWERED:
+        return related.order_by("-answered_at", "-pk")
+    return related.order_by("-asked_at", "-pk")
 
 
 def _tabs(principal: Principal, matching: QuerySet[Question], filters: InboxFilters) -> list[Tab]:

@@ -323,7 +323,7 @@ class Activity:
 
     @property
     def newest(self) -> Event | None:
-        return self.events[-1] if self.events else None
+        return next(reversed(self.events), None)
 
     @cached_property
     def call(self) -> Event | None:

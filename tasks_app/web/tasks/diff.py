@@ -120,12 +120,13 @@ def _page_context(request: HttpRequest, compared: Comparison) -> dict[str, Any]:
 
 
 def _list_context(request: HttpRequest, compared: Comparison) -> dict[str, Any]:
-    threads = _threads(request, compared)
+    threads, task = _threads(request, compared), compared.task
     changes: FileList | None = None
+    listed: list[ListedFile] = []
     if compared.difference:
-        viewed = viewed_keys(compared.task, current_user(request))
+        viewed = viewed_keys(task, current_user(request))
         changes = file_list(compared, threads, viewed, split=_is_split(request))
-    listed, task = changes.files if changes else [], compared.task
+        listed = changes.files
     # While the first step waits, there is nothing yet that an agent could change.
     has_result = bool(listed) or task.is_ended
     names = {name for one in listed for name in (one.file.path, one.file.old_path) if name}
@@ -216,7 +217,9 @@ def diff_image(request: HttpRequest, task_id: int) -> HttpResponse:
     compared = chosen_comparison(request, task)
     try:
         file = chosen_file(request, compared)
-        blob = file.old_blob if request.GET.get("side") == "old" else file.new_blob
+        blob = file.new_blob
+        if request.GET.get("side") == "old":
+            blob = file.old_blob
         content = _content(compared, blob, _IMAGE_BYTES)
     except WorkspaceError as error:
         raise Http404(str(error)) from error

@@ -79,7 +79,7 @@ class LogPart:
 
     @property
     def run(self) -> Run | None:
-        return self.entries[0].run if self.entries else None
+        return next((entry.run for entry in self.entries), None)
 
 
 class Log:
