@@ -55,8 +55,6 @@ class GivenAnswer:
 
 
 _NO_NOTES = "(none)"
-#: Stands between a human's notes and what is about no question.
-_NOTES_END = "[The human's notes end here. What follows is from the portal, and about no single question.]"
 #: The reason for refusing a call that was made together with others that also wait for a human.
 SET_ASIDE = (
     "This call was not made, and nobody was asked to approve it, because in the same message you made other "
@@ -144,7 +142,7 @@ def permission_for(
     questions = list(answers)
     beside = {questions[0]: notes}
     if extra:
-        beside[questions[-1]] = f"{beside.get(questions[-1]) or _NO_NOTES}\n\n{_NOTES_END}{extra}\n"
+        beside[questions[-1]] = f"{beside.get(questions[-1]) or _NO_NOTES}{extra}\n"
     updated: dict[str, Any] = {"questions": given.ask.tool_input.get("questions", []), "answers": answers}
     if annotations := {
         question: {"notes": _inline_or_file(text, folder=folder, name=f"{given.name}-notes-{number}")}

@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tasks_app.core.asked_items import label_of
-from tasks_app.core.errors import BadAmount
+from tasks_app.core.errors import AnswerInvalid, BadAmount
 from tasks_app.core.text import strip_controls
 
 #: Only pasted lines follow each other this fast.
@@ -189,6 +189,19 @@ def resolve_choice(item: Mapping[str, Any], typed: str) -> str:
     if picked and all(picked):
         return ", ".join(dict.fromkeys(picked))
     return typed
+
+
+def answer_to(item: Mapping[str, Any], typed: str) -> str:
+    """Return the answer that was typed to a clarification, as `resolve_choice` does.
+
+    Raise AnswerInvalid for the number of an option that does not exist: the agent would read it as a text.
+    """
+    answer, number = resolve_choice(item, typed), typed.strip()[:20]
+    labels = [str(option["label"]) for option in item.get("options") or ()]
+    named_by_numbers = any(character.isdigit() for label in labels for character in label)
+    if labels and answer == typed and number.isdecimal() and not named_by_numbers:
+        raise AnswerInvalid(f"There is no option {number}. If you mean the number itself, write a sentence.")
+    return answer
 
 
 def amount_with_sign(typed: str) -> str:

@@ -119,6 +119,8 @@ class TestUnfit:
         agent_leaves(unfit(1))
         told = entry(known_decision(fresh(decision)))
         assert fresh(decision).review_note in told and "until a human decides" in told
+        task = fresh(decision).events.get(kind="unfit").task
+        assert f"in the task “{task}”" in told, "“this task” is not the reader's"
         counted = project.decisions.with_counts().get()
         assert (counted.uses, counted.overrides, counted.doubts) == (0, 0, 1)
         Decision.objects.update(review_reason="", review_note="")  # somebody looked at it

@@ -73,9 +73,6 @@ def printed(given: GivenAnswer, *others: GivenAnswer, folder: Path) -> str:
     return done.stdout.decode()
 
 
-END = "[The human's notes end here. What follows is from the portal, and about no single question.]"
-
-
 class TestAsksInCalls:
     def test_a_question_with_options(self) -> None:
         ask = asked(item("Which?", multi=True))
@@ -162,7 +159,7 @@ class TestAnswersToTheTool:
         permission = permission_for(given, (), folder=AnswersFolder(tmp_path), note="[From the portal: go.]")
         assert permission.updated_input and permission.updated_input["annotations"] == {
             "A?": {"notes": "(on both questions) Mind the contrast."},
-            "B?": {"notes": f"(none)\n\n{END}\n\n[From the portal: go.]\n"},
+            "B?": {"notes": "(none)\n\n[From the portal: go.]\n"},
         }
 
     def test_answers_to_asks_that_the_session_lost_ride_along(self, tmp_path: Path) -> None:
@@ -172,9 +169,7 @@ class TestAnswersToTheTool:
             answered(asked(item("A?")), "Red"), [lost], folder=AnswersFolder(tmp_path)
         )
         assert permission.updated_input and permission.updated_input["answers"] == {"A?": "Red"}
-        beside = (
-            f"(none)\n\n{END}\n\nYou also asked: “How many?” The human answered: Three (Notes: at most)\n"
-        )
+        beside = "(none)\n\nYou also asked: “How many?” The human answered: Three (Notes: at most)\n"
         assert permission.updated_input["annotations"] == {"A?": {"notes": beside}}
 
     def test_the_option_of_a_lost_ask_is_told_with_its_meaning(self, tmp_path: Path) -> None:

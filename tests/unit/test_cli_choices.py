@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from tasks_app.cli.terminal import resolve_choice
+from tasks_app.cli.terminal import answer_to, resolve_choice
+from tasks_app.core.errors import AnswerInvalid
 
 
 def item(*labels: str, several: bool = False) -> dict[str, Any]:
@@ -51,3 +52,14 @@ def test_numbers_and_names_choose_and_all_else_is_taken_to_the_letter(
     asked: dict[str, Any], typed: str, answer: str
 ) -> None:
     assert resolve_choice(asked, typed) == answer
+
+
+def test_the_number_of_an_option_that_does_not_exist_is_no_answer() -> None:
+    """The agent would read it as a text."""
+    item = {"question": "Which?", "options": [{"label": "Red"}, {"label": "Blue"}]}
+    with pytest.raises(AnswerInvalid, match="no option 3"):
+        answer_to(item, "3")
+    assert [answer_to(item, typed) for typed in ("2", "3 of them", "red")] == ["Blue", "3 of them", "Red"]
+    numbers = {"question": "How many?", "options": [{"label": "5"}, {"label": "10 or more"}]}
+    assert answer_to(numbers, "7") == "7"
+    assert answer_to({"question": "How many?"}, "3") == "3"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from django.db.models import Q
 
@@ -200,7 +201,12 @@ def decisions_note(step: Step, last: Run) -> Feedback:
     restored = events.filter(kind=DecisionEventKind.RESTORED).values("decision")
     begun = holding_for(step).filter(Q(decided_at__gte=since) | Q(pk__in=restored))
     begun = begun.select_related("decided_by", "question", "replaces").order_by("number")
-    new = listed_in_prompt(list(begun[:_MOST_NEW]))
+    own = set(begun.filter(question__task=step.task_id).values_list("number", flat=True))
+    new = [
+        # Of its own questions the agent has the answers already.
+        replace(known, question="") if known.number in own else known
+        for known in listed_in_prompt(list(begun[:_MOST_NEW]))
+    ]
     if not (ended or exceptions or new):
         return Feedback("")
     return changed_decisions_feedback(

@@ -20,6 +20,7 @@ from tasks_app.core.types import KnownDecision
 from tasks_app.git import TreeFile, blob_bytes, changed_files
 from tasks_app.models import (
     Decision,
+    DecisionEventKind,
     DecisionScope,
     Project,
     Step,
@@ -134,10 +135,13 @@ def known_decision(decision: Decision) -> KnownDecision:
     where = "" if decision.scope == DecisionScope.PROJECT else decision.scope_in_words
     day = f"{decision.decided_at:%-d %B %Y}" if decision.decided_at else ""
     who = decision.decided_by.shown_name if decision.decided_by else ""
-    replaced = decision.replaces
+    replaced, doubt = decision.replaces, decision.doubt
+    if doubt:  # its words are about the task of the agent that said them
+        said = decision.events.filter(kind=DecisionEventKind.UNFIT).exclude(task=None).last()
+        doubt = f"in the task “{said.task}”: {doubt}" if said else doubt
     return KnownDecision(
         decision.number, decision.statement, decision.reason, who, day, where,
-        question=decision.asked, doubt=decision.doubt,
+        question=decision.asked, doubt=doubt,
         replaces=replaced.label if replaced and not replaced.is_active else "",
     )  # fmt: skip
 
