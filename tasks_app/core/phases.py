@@ -93,6 +93,8 @@ FINISHING_EARLY = PhaseDisplay(
 #: How the steps of such a task are shown that have not run, or were stopped before their end.
 NOT_RUN = PhaseDisplay("not run", "It did not run: the task was finished early.", "quiet", "hollow")
 STOPPED_EARLY = PhaseDisplay("not done", "It was stopped: the task was finished early.", "quiet", "slash")
+#: How a step of a cancelled task is shown that has not run. Its phase stays `pending`, for a resume.
+NOT_RUN_AS_CANCELLED = PhaseDisplay("not run", "It did not run: the task was cancelled.", "quiet", "hollow")
 
 #: How `running` is shown while no worker holds the task, because the last one died.
 WORKER_LOST = PhaseDisplay(

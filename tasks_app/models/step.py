@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING
 from django.db import models
 
 from tasks_app.core.labels import STORED_LENGTH
-from tasks_app.core.phases import ANSWERED, NOT_RUN, STOPPED_EARLY, Phase, PhaseDisplay
+from tasks_app.core.phases import (
+    ANSWERED,
+    NOT_RUN,
+    NOT_RUN_AS_CANCELLED,
+    PHASE_DISPLAYS,
+    STOPPED_EARLY,
+    Phase,
+    PhaseDisplay,
+)
 from tasks_app.models.phased import Phased
 from tasks_app.models.task import Task
 
@@ -74,6 +82,8 @@ class Step(Phased):
     def phase_display(self) -> PhaseDisplay:
         if self.phase in (Phase.PENDING, Phase.CANCELLED) and self.task.finished_early:
             return NOT_RUN if self.phase == Phase.PENDING else STOPPED_EARLY
+        if self.phase == Phase.PENDING and self.task.phase == Phase.CANCELLED:
+            return PHASE_DISPLAYS[Phase.CANCELLED] if self.started_at else NOT_RUN_AS_CANCELLED
         if self.phase == Phase.PENDING and self.started_at and self.task.can_be_undone:
             return ANSWERED
         return super().phase_display

@@ -20,6 +20,9 @@ ANNOUNCED = tuple(
     phase.value for phase in (Phase.WAITING_FOR_INPUT, Phase.FAILED, Phase.DONE, Phase.CANCELLED)
 )
 
+#: The end of the reason of a cancellation for which nothing else was a reason.
+JUST_CANCELLED = " cancelled it"
+
 
 class PhaseChange(models.Model):
     """The common base of transitions. Append-only."""
@@ -57,6 +60,11 @@ class Transition(PhaseChange):
                 name="transition_unannounced",
             )
         ]
+
+    @property
+    def why_cancelled(self) -> str:
+        """The reason of a cancellation, such as a cost limit; empty if somebody just cancelled the task."""
+        return "" if self.actor and self.reason.endswith(JUST_CANCELLED) else self.reason
 
 
 class SequenceTransition(PhaseChange):

@@ -41,6 +41,7 @@ from tasks_app.models import (
     paths,
 )
 from tasks_app.models.task import Priority
+from tasks_app.models.transition import JUST_CANCELLED
 from tasks_app.permissions import Principal, require_actor
 from tasks_app.services.projects.projects import fetch
 from tasks_app.services.projects.settings import overrides_of, repository_settings
@@ -249,7 +250,7 @@ def start_task(task: Task, *, by: Principal, notify: bool = True) -> None:
 def cancel_task(task: Task, *, by: Principal) -> None:
     """Cancel a task. A running agent is stopped within seconds. Raises IllegalMove if the task has ended."""
     require_actor(by, task.project)
-    reason = f"{by.user.shown_name} cancelled it"
+    reason = f"{by.user.shown_name}{JUST_CANCELLED}"
     with transaction.atomic():
         task = locked(task)
         if task.phase not in CANCELLABLE:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from tasks_app.core.phases import PHASE_DISPLAYS, Phase
-from tasks_app.models import QuestionKind, Task
+from tasks_app.history.transitions import cancellation_of
+from tasks_app.models import QuestionKind, Task, Transition
 
 #: From this on a sentence says that the wait exceeds a working day.
 LONG = timedelta(hours=8)
@@ -23,7 +24,10 @@ def phase_sentence(task: Task) -> str:
     """Return what the phase means.
 
     Of a task that waits for people: what kind of question is open. Of a done one: whether it had checks.
+    Of a cancelled one: by whom and why.
     """
+    if cancelled := cancellation_of(task):
+        return f"{_cancellation_words(cancelled)} It can be resumed."
     if task.phase == Phase.WAITING_FOR_INPUT and (kinds := [one.kind for one in task.questions.open()]):
         if len(kinds) == 1:
             return _OPEN[kinds[0]]
@@ -37,6 +41,12 @@ def phase_sentence(task: Task) -> str:
     if any(check.get("type") != "none" for check in checks):
         return "All steps finished, all checks passed."
     return "All steps finished. No checks were configured."
+
+
+def _cancellation_words(move: Transition) -> str:
+    by = f" by {move.actor.shown_name}" if move.actor else ""
+    why = f": {move.why_cancelled}" if move.why_cancelled else ""
+    return f"Cancelled{by}, {move.at:%Y-%m-%d %H:%M} UTC{why}."
 
 
 def fault_words(task: Task) -> str:

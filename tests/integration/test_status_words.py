@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from io import StringIO
+from typing import Any
 
 import pytest
 from django.core.management import call_command
+from django.urls import reverse
+from django.utils import timezone
 
 from tasks_app.core.phases import Phase
-from tasks_app.models import QuestionKind, Task
+from tasks_app.models import QuestionKind, Task, Transition
+from tasks_app.permissions import Principal
+from tasks_app.services.tasks import cancel_task
 from tasks_app.web.tasks.details import TaskDetails
+from tests.browser import signed_in
 from tests.factories import QuestionFactory, SequenceFactory, TaskFactory, UserFactory
 from tests.people import acting
 
@@ -30,6 +36,34 @@ def test_a_task_that_waits_says_for_what_and_offers_no_empty_result() -> None:
     assert "Fetch the result" not in said
     Task.objects.filter(pk=task.pk).update(head_commit="b" * 40)
     assert "Fetch the result" in status(str(task.pk))
+
+
+def cancelled(**fields: Any) -> tuple[Task, Principal]:
+    task, by = (
+        TaskFactory.create(phase=Phase.RUNNING, **fields),
+        acting(UserFactory.create(first_name="Mia", is_superuser=True)),
+    )
+    cancel_task(task, by=by)
+    task.refresh_from_db()
+    return task, by
+
+
+def test_a_cancelled_task_says_by_whom_and_why() -> None:
+    task, by = cancelled()
+    said = status(str(task.pk))
+    assert f"Cancelled by {by.user.shown_name}, " in said
+    assert "cancelled it" not in said, "the button alone is no reason"
+    why = "Mia ended it at its soft limit: it had cost $0.03"
+    Transition.objects.filter(task=task, target=Phase.CANCELLED).update(reason=why)
+    assert why in " ".join(status(str(task.pk)).split())
+    assert why in signed_in(by.user).get(reverse("task", args=[task.pk])).text
+
+
+def test_no_step_of_a_cancelled_task_looks_as_if_it_would_still_run() -> None:
+    task, _ = cancelled()
+    task.steps.filter(position=1).update(started_at=timezone.now())
+    assert [one.phase_display.label for one in task.steps.all()] == ["cancelled", "not run"]
+    assert "pending" not in status(str(task.pk))
 
 
 def test_lists_tell_what_was_not_started() -> None:
