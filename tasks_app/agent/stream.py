@@ -11,6 +11,7 @@ from tasks_app.agent.gate.hook import BROKEN
 from tasks_app.agent.notices import error_words, limit_words, notice_words
 from tasks_app.agent.port import AgentEvent, Ending
 from tasks_app.agent.questions import ask_from_call
+from tasks_app.agent.tools import REJECTED
 from tasks_app.core.types import Ask, Usage
 
 Message = Mapping[str, Any]
@@ -33,11 +34,6 @@ HOUSEKEEPING = (
     *("auth_status", "command_lifecycle", "keep_alive"),
     *("prompt_suggestion", "tool_progress", "tool_use_summary"),
 )
-
-
-#: How the result of a call begins that the agent's program itself rejected, for example because of a wrong
-#: input: nobody has seen what it asks, and the model is told why.
-REJECTED = "<tool_use_error>"
 
 
 @dataclass

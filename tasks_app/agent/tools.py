@@ -42,6 +42,11 @@ _BROKEN_OFF = (
 )
 
 
+#: How the result of a call begins that the agent's program itself rejected, for example because of a wrong
+#: input: nobody has seen what it asks, the model is told why, and words of a hook beside it are dropped.
+REJECTED = "<tool_use_error>"
+
+
 def was_broken_off(result: str) -> bool:
     """Return whether a call's result only says that it is empty."""
     return result.lstrip().startswith(_BROKEN_OFF)

@@ -11,7 +11,7 @@ from typing import Any
 
 from claude_agent_sdk import SessionKey, SessionListSubkeysKey, SessionStoreEntry, project_key_for_directory
 
-from tasks_app.agent.tools import was_broken_off
+from tasks_app.agent.tools import REJECTED, was_broken_off
 from tasks_app.agent.transcript_port import Entries, Key, Transcript, TranscriptStore
 from tasks_app.core.errors import TranscriptDamaged
 
@@ -195,6 +195,13 @@ def result_in(transcript: Transcript, tool_use_id: str) -> CallResult | None:
         if block.get("type") == "tool_result" and block.get("tool_use_id") == tool_use_id
     )
     return next(results, None)
+
+
+def was_rejected(transcript: Transcript, tool_use_id: str) -> bool:
+    """Return whether the program rejected the call; it dropped what the gate had said beside it then."""
+    blocks = (block for entry in transcript.get("", []) for block in _message_blocks(entry))
+    results = (block for block in blocks if block.get("tool_use_id") == tool_use_id)
+    return any(_content_text(block.get("content")).startswith(REJECTED) for block in results)
 
 
 def was_read(transcript: Transcript, tool_use_id: str) -> bool:

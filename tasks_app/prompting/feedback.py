@@ -79,6 +79,15 @@ def changed_decisions_feedback(
     return Feedback(f"[From the portal: {text}]")
 
 
+def lost_remark_feedback(approved_by: str, remark: str) -> Feedback:
+    """Tell what a human remarked beside the approval of a call that the agent's program rejected then."""
+    who = " ".join(escape(approved_by).split())
+    return Feedback(
+        f"[From the portal: {who} remarked something when your last call was approved. It was rejected, "
+        f"so you have not read it.]\n\nRemark of {who}:\n{quote(remark)}"
+    )
+
+
 def taken_back_feedback(answered: Sequence[AnsweredQuestion], *, decision: str, answered_by: str) -> Feedback:
     """Tell that a decision's answer was taken back, and what a human has answered instead."""
     who, texts = escaped_line(answered_by), "\n\n".join(map(_answer_text, answered))

@@ -10,20 +10,25 @@ import time
 from pathlib import Path
 
 import pytest
+import yaml
 from django.db import connection
 
 from tasks_app.agent.claude import ClaudeAgent
 from tasks_app.agent.leftover_processes import WORKSPACE_VARIABLE, marked_processes
+from tasks_app.agent.tools import REJECTED
 from tasks_app.core.phases import Phase
 from tasks_app.models import Channel, Event, SessionEntry, Task, paths
 from tasks_app.rehearsal.server import RehearsalServer
 from tasks_app.sandbox import Limits
-from tasks_app.services.questions.answers import Reply, answer_question
+from tasks_app.services.decisions.changes import make_decision
+from tasks_app.services.decisions.content import DecisionContent
+from tasks_app.services.questions.answers import Reply, answer_question, decide
 from tasks_app.services.tasks import cancel_task
+from tests.agents import connection_to
 from tests.forkserver import PATIENCE, REPOSITORY
 from tests.installation import Installation
 from tests.people import acting
-from tests.runner import TWO_STEPS, Runner, file_in, results, runs
+from tests.runner import ONE_STEP, TWO_STEPS, Runner, file_in, results, runs
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.bubblewrap
@@ -253,3 +258,40 @@ def test_a_pass_cannot_write(real: Runner) -> None:
     assert not list(file_in(task, ".").glob("*.written"))
     refused = [text for text in results(task) if "was not run: in this" in text or "No such tool" in text]
     assert len(refused) == 2, results(task)
+
+
+@pytest.mark.once(on="sqlite")
+def test_what_the_program_dropped_beside_a_rejected_call_is_told_with_the_next_answer(
+    real: Runner, tmp_path: Path
+) -> None:
+    """H7: it asks the gate about an approved call only if it takes the call for valid once more."""
+    edit = {"file_path": "notes.txt", "old_string": "one", "new_string": "two"}
+    question = {
+        "question": "What now?", "header": "Now", "multiSelect": False,
+        "options": [{"label": "Stop", "description": "End."}, {"label": "Go on", "description": "More."}],
+    }  # fmt: skip
+    shell = {"command": "sed -i s/one/three/ notes.txt", "description": "Change it"}
+    turns = [
+        {"tools": [{"name": "Read", "input": {"file_path": "notes.txt"}}]},
+        {"tools": [{"name": "Edit", "input": edit}, {"name": "Bash", "input": shell}]},
+        {"tools": [{"name": "AskUserQuestion", "input": {"questions": [question]}}]},
+        {"text": "The end."},
+    ]
+    folder = tmp_path / "scenarios"
+    folder.mkdir()
+    (folder / "dropped.yaml").write_text(
+        yaml.safe_dump({"name": "dropped", "about": "A test.", "turns": turns})
+    )
+    project = real.project('askBefore: ["Edit(notes.txt)"]\n' + ONE_STEP, **{"notes.txt": "one\n"})
+    with RehearsalServer(scenarios=folder) as server:
+        real.agent = ClaudeAgent(real.sandbox, connection_to(server))
+        task = real.advance(real.task(text=playing("dropped"), project=project))
+        approval = task.questions.get()
+        make_decision(project, DecisionContent("Money is stored in cents."), by=acting(real.user))
+        decide(approval, "approved", by=acting(real.user), via=Channel.WEB, notes="Mind the roof.")
+        real.advance(task)
+        assert REJECTED in "".join(results(task))
+        real.answer_all(task, "Stop")
+        assert real.advance(task).phase == Phase.DONE
+        last = str([one for one in server.requests if one.get("tools")][-1]["messages"])
+    assert last.count("Mind the roof.") == 1 and last.count("Money is stored in cents.") == 1

@@ -9,6 +9,8 @@ from django.db.models import Q
 
 from tasks_app.agent.port import BUDGET_SPENT
 from tasks_app.agent.tools import was_broken_off
+from tasks_app.agent.transcript_port import Transcript
+from tasks_app.agent.transcripts import was_rejected
 from tasks_app.core.phases import Phase
 from tasks_app.engine.prompts.review_requests import request_text
 from tasks_app.engine.prompts.values import attempts_left_of
@@ -24,6 +26,7 @@ from tasks_app.models import (
     Run,
     Step,
     Transition,
+    Verdict,
 )
 from tasks_app.prompting.decisions import entry
 from tasks_app.prompting.feedback import (
@@ -39,6 +42,7 @@ from tasks_app.prompting.feedback import (
     crash_feedback,
     failed_check_feedback,
     interruption_feedback,
+    lost_remark_feedback,
     not_done_feedback,
     set_aside_feedback,
     soft_limit_feedback,
@@ -182,13 +186,13 @@ def applied_note(answers: Sequence[Question]) -> Feedback:
     return applied_feedback(labels) if labels else Feedback("")
 
 
-def decisions_note(step: Step, last: Run) -> Feedback:
+def decisions_note(step: Step, last: Run, transcript: Transcript) -> Feedback:
     """Return how the project's decisions have changed since the session last read them; "" if they have not.
 
-    That is since its last run began that can have read its prompt. A new session reads those that hold.
+    That is since its last run began that can have read what it was told. A new session reads those that hold.
     """
-    runs = step.runs.filter(session_id=last.session_id)
-    since = (runs.exclude(outcome=Outcome.CRASHED).last() or last).started_at
+    runs = step.runs.filter(session_id=last.session_id).exclude(outcome=Outcome.CRASHED).order_by("-pk")
+    since = next((run for run in runs if not _rejected_approvals(run, transcript)), last).started_at
     events = DecisionEvent.objects.filter(decision__project=step.task.project_id, at__gte=since)
     events = events.select_related("decision").order_by("at", "pk")
     ended = {
@@ -212,6 +216,19 @@ def decisions_note(step: Step, last: Run) -> Feedback:
     return changed_decisions_feedback(
         list(ended.values())[-_MOST_NEW:], list(exceptions), list(map(entry, new))
     )
+
+
+def _rejected_approvals(run: Run, transcript: Transcript) -> list[Question]:
+    """Return the run's approved calls that the program rejected: what was said beside them did not arrive."""
+    approved = Question.objects.filter(handed_in=run, kind=QuestionKind.APPROVAL, verdict=Verdict.APPROVED)
+    handed_in = approved.select_related("answered_by")
+    return [one for one in handed_in if was_rejected(transcript, one.tool_use_id)]
+
+
+def lost_remarks_note(last: Run, transcript: Transcript) -> Feedback:
+    """Return what humans remarked beside approvals of the last run that did not reach its agent."""
+    lost = [one for one in _rejected_approvals(last, transcript) if one.notes]
+    return joined(*(lost_remark_feedback(answered_by(one), one.notes) for one in lost))
 
 
 def answers_in_place(step: Step) -> list[Question]:

@@ -40,6 +40,7 @@ from tasks_app.engine.prompts.run_feedback import (
     early_end_in_force,
     feedback_of,
     joined,
+    lost_remarks_note,
     portal_notes,
 )
 from tasks_app.engine.prompts.values import step_prompt, threshold_text
@@ -183,7 +184,7 @@ def _following_run(
     reported = last.cost_usd if last.reported_cost_usd is None else last.reported_cost_usd
     cost = cost_before(last) + reported
     notes = (_threshold_note(step, last), _lost_work_note(step, last), portal_notes(granted))
-    note = joined(*notes, decisions_note(step, last))
+    note = joined(*notes, lost_remarks_note(last, transcript), decisions_note(step, last, transcript))
     waits_at = deferred_call(transcript)
     permissions = permissions_of(
         step, last, open_answers, waits_at=waits_at, deferred=deferred_calls(transcript), note=note
