@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 from collections.abc import Mapping
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tasks_app.agent.config_dir import newest_plan
+from tasks_app.agent.edit_evidence import edit_evidence, shorten
 from tasks_app.core.text import visible
 from tasks_app.core.types import (
     ALLOW_CALL,
@@ -21,8 +21,6 @@ from tasks_app.core.types import (
     Option,
 )
 
-#: Maximum characters of one piece of evidence. The text says where it is cut.
-MAX_EVIDENCE = 40_000
 _MAX_CALL = 200
 #: What the shell replaces in a word by names of files or by several words. Bounded: an agent writes the word.
 _PATTERN_IN_WORD = re.compile(r"[*?]|\[[^\]]{1,200}\]|\{[^{}]{0,200}[,.][^{}]{0,200}\}")
@@ -49,11 +47,13 @@ def approval_of(
     *,
     workspace: Path,
     home: Path,
+    on_host: Path | None = None,
     planned: str = "",
     rule: str = "",
 ) -> Ask:
     """Return the question that a waiting call raises.
 
+    `workspace` is what the call names it, and `on_host` the folder from which the file of an Edit is read.
     `planned` is the plan in the message of the call; `rule` is the pattern because of which the call waits. A
     plan is shown whole: the gate refuses longer ones.
     """
@@ -68,7 +68,8 @@ def approval_of(
         return Ask(call_id, "ExitPlanMode", (item,), given, "plan", plan)
     item = AskItem(_question(name, given, workspace), "Approval", (_APPROVE, _DENY))
     because = [Evidence("rule", "Rule", rule)] if rule else []
-    return Ask(call_id, "call", (item,), given, "approval", (*_evidence(name, given, workspace), *because))
+    evidence = _evidence(name, given, workspace, on_host)
+    return Ask(call_id, "call", (item,), given, "approval", (*evidence, *because))
 
 
 def _question(name: str, given: Mapping[str, Any], workspace: Path) -> str:
@@ -86,7 +87,7 @@ def _question(name: str, given: Mapping[str, Any], workspace: Path) -> str:
     return f"{ALLOW_CALL}\n\n{call}"
 
 
-def _evidence(name: str, given: Mapping[str, Any], workspace: Path) -> list[Evidence]:
+def _evidence(name: str, given: Mapping[str, Any], workspace: Path, on_host: Path | None) -> list[Evidence]:
     path = visible(str(given.get("file_path", "")).removeprefix(f"{workspace}/"))
     if name == "Bash":
         said = str(given.get("description") or "")
@@ -99,8 +100,7 @@ def _evidence(name: str, given: Mapping[str, Any], workspace: Path) -> list[Evid
     if name == "Write":
         return [Evidence("file", path, shorten(str(given.get("content", ""))))]
     if name == "Edit":
-        title = f"{path}, every place" if given.get("replace_all") else path
-        return [Evidence("diff", title, shorten(_diff(given, path)))]
+        return edit_evidence(given, workspace, on_host)
     return [Evidence("text", visible(name), _as_json(given))]
 
 
@@ -135,26 +135,8 @@ def _parts_known_to_shell(command: str) -> str:
     )
 
 
-def _diff(given: Mapping[str, Any], path: str) -> str:
-    # Not splitlines: readers do not see its other separators, such as U+2028, as line ends.
-    old, new = (visible(str(given.get(key, ""))).split("\n") for key in ("old_string", "new_string"))
-    # difflib's time grows with the square of the length.
-    if len(old) + len(new) > 2_000:
-        return "\n".join(["@@ @@", *(f"-{line}" for line in old), *(f"+{line}" for line in new)])
-    return "\n".join(difflib.unified_diff(old, new, path, path, lineterm=""))
-
-
 def _as_json(value: Any) -> str:
     return shorten(json.dumps(value, ensure_ascii=False, indent=2))
-
-
-def shorten(text: str) -> str:
-    """Return the text or, if it is too long, both its ends with the number of characters left out between."""
-    text = visible(text)
-    if len(text) <= MAX_EVIDENCE:
-        return text
-    half = MAX_EVIDENCE // 2
-    return f"{text[:half]}\n[… {len(text) - 2 * half:,} characters are not shown here …]\n{text[-half:]}"
 
 
 def _in_one_line(text: str) -> str:

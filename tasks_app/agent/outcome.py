@@ -48,7 +48,17 @@ def open_asks(
             rule = rule or needs_approval(ask_before, *call, workspace=str(folder), cwd=str(folder))
     except ValueError:  # too long or too deep to be judged, and so a person decides
         rule = None
-    return (approval_of(stream.deferred, *call, workspace=inside, home=home, planned=text, rule=rule or ""),)
+    return (
+        approval_of(
+            stream.deferred,
+            *call,
+            workspace=inside,
+            home=home,
+            on_host=workspace,
+            planned=text,
+            rule=rule or "",
+        ),
+    )
 
 
 def _was_delivered(stream: Stream, call: str, permission: CallPermission) -> bool:

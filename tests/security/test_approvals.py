@@ -127,3 +127,103 @@ def test_what_only_the_shell_knows_is_named(command: str, parts: str) -> None:
         one.text for one in ask_for("Bash", command=command).evidence if one.title.startswith("Known only")
     ]
     assert [text.rpartition("here: ")[2] for text in said] == ([f"{parts}."] if parts else [])
+
+
+SETUP = """[project]
+name = "tool"
+
+# Of the releases.
+version = "2.4.0"  # DO NOT EDIT THIS LINE MANUALLY
+[tool]
+a = 1
+b = 2
+c = 3
+"""
+EDIT = {"file_path": "/w/setup.toml", "old_string": 'version = "2.4.0"', "new_string": 'version = "2.5.0"'}
+
+
+@pytest.fixture
+def on_host(tmp_path: Path) -> Path:
+    """The workspace on this host, beside a file that the agent must not learn of."""
+    (tmp_path / "secret").write_text("version = secret")
+    folder = tmp_path / "workspace"
+    folder.mkdir()
+    (folder / "setup.toml").write_bytes(SETUP.replace("\n", "\r\n").encode())
+    return folder
+
+
+def edit(on_host: Path, **given: object) -> Ask:
+    return approval_of("1", "Edit", {**EDIT, **given}, workspace=WORKSPACE, home=HOME, on_host=on_host)
+
+
+def test_an_edit_is_shown_with_the_whole_lines_of_the_file_and_their_numbers(on_host: Path) -> None:
+    (piece,) = edit(on_host).evidence
+    assert piece.text.splitlines()[2:] == [
+        "@@ -2,7 +2,7 @@",
+        ' name = "tool"',
+        " ",
+        " # Of the releases.",
+        '-version = "2.4.0"  # DO NOT EDIT THIS LINE MANUALLY',
+        '+version = "2.5.0"  # DO NOT EDIT THIS LINE MANUALLY',
+        " [tool]",
+        " a = 1",
+        " b = 2",
+    ]
+    (pane,) = evidence_of(Question(evidence=[asdict(piece)]))
+    numbers = {line.text: (line.old, line.new) for line in pane.lines}
+    assert numbers['version = "2.4.0"  # DO NOT EDIT THIS LINE MANUALLY'] == (5, None)
+    assert numbers['version = "2.5.0"  # DO NOT EDIT THIS LINE MANUALLY'] == (None, 5)
+    assert numbers["[tool]"] == (6, 6)
+
+
+def test_an_edit_of_every_place_shows_each_of_them(on_host: Path) -> None:
+    text = "".join(f"{number} {'old' if number in (2, 4, 50) else '-'} end\n" for number in range(1, 60))
+    (on_host / "setup.toml").write_text(text)
+    (piece,) = edit(on_host, old_string="old", new_string="new\nnew", replace_all=True).evidence
+    assert [
+        line for line in piece.text.splitlines() if line[0] in "@+-" and line[:3] not in ("---", "+++")
+    ] == [
+        *("@@ -1,7 +1,9 @@", "-2 old end", "+2 new", "+new end", "-4 old end", "+4 new", "+new end"),
+        *("@@ -47,7 +49,8 @@", "-50 old end", "+50 new", "+new end"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"old_string": "version = 3"}, "not in the file"),
+        ({"file_path": "/w/missing.toml"}, "no such file"),
+        ({"old_string": " = "}, "5 times"),
+        ({"file_path": "/w/outside", "old_string": "version"}, "could not be read"),
+        ({"file_path": "/w/../secret", "old_string": "version"}, "could not be read"),
+        ({"file_path": "/elsewhere/a.toml"}, "could not be read"),
+        ({"file_path": "/w/binary"}, "could not be read"),
+        ({"file_path": "/w/long"}, "too long"),
+    ],
+)
+def test_an_edit_that_cannot_be_shown_in_its_file_says_so(
+    on_host: Path, given: dict[str, object], said: str
+) -> None:
+    (on_host / "outside").symlink_to("../secret")
+    (on_host / "binary").write_bytes(b"\xff version")
+    (on_host / "long").write_text("x" * 50_000 + EDIT["old_string"])
+    diff, note = edit(on_host, **given).evidence
+    assert said in note.text and note.title
+    assert "version = secret" not in diff.text
+    assert f"-{given.get('old_string', EDIT['old_string'])}" in diff.text.splitlines()
+    (pane,) = evidence_of(Question(evidence=[asdict(diff)]))
+    assert {(line.old, line.new) for line in pane.lines} == {(None, None)}
+
+
+def test_an_edit_that_makes_a_file_has_nothing_to_compare(on_host: Path) -> None:
+    (piece,) = edit(on_host, file_path="/w/new.toml", old_string="").evidence
+    assert '+version = "2.5.0"' in piece.text.splitlines()
+
+
+def test_the_rule_that_names_the_tool_itself_is_shown_first(on_host: Path) -> None:
+    stream = Stream()
+    waiting = {"id": "p", "name": "Edit", "input": EDIT}
+    list(stream.read({"type": "result", "subtype": "success", "deferred_tool_use": waiting}))
+    rules = ("*", "Write(setup.toml)", "Edit(setup.toml)", "Edit")
+    (ask,) = open_asks(stream, (), may_ask=True, ask_before=rules, workspace=WORKSPACE, home=HOME)
+    assert ask.evidence[-1].text == "Edit(setup.toml)"

@@ -53,9 +53,12 @@ def call_pattern_fault(pattern: str) -> str | None:
 def needs_approval(
     patterns: Iterable[str], name: str, tool_input: Mapping[str, object], *, workspace: str, cwd: str = ""
 ) -> str | None:
-    """Return the first pattern that the tool call matches, because of which a human must approve it."""
+    """Return the pattern that the tool call matches, because of which a human must approve it.
+
+    Of several, it is the first that names the tool itself, else the first.
+    """
     same_rules = _tools_with_same_rules(name)
-    for pattern in patterns:
+    for pattern in sorted(patterns, key=lambda one: one.partition("(")[0] != name):
         found = CALL_PATTERN.match(pattern)
         if found is None or not any(wild(tool, found[1]) for tool in same_rules):
             continue

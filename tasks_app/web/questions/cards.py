@@ -5,9 +5,10 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
+from itertools import count, repeat
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse
@@ -34,6 +35,8 @@ _KINDS = ("command", "file", "diff", "markdown", "rule")
 
 #: Only before a file's first hunk: inside one, `--- x` is the line `-- x`, taken away.
 _HEADER = re.compile(r"(index|---|\+\+\+|(new|deleted) file|(old|new) mode|similarity|rename) ")
+#: Of the first lines of a hunk. The diff of a text whose place in a file is not known has none.
+_NUMBERS = re.compile(r"@@ -([0-9]+)\S* \+([0-9]+)")
 
 
 @dataclass(frozen=True)
@@ -84,18 +87,26 @@ def _pane(given: dict[str, Any]) -> EvidencePane:
 
 
 def diff_lines(text: str) -> list[DiffLine]:
-    """Return the lines of a diff with their kind, without file headers."""
+    """Return the lines of a diff with kinds and, if its hunks have them, numbers; without file headers."""
     kinds: dict[str, LineKind] = {"+": "add", "-": "del"}
     lines = []
     in_header = True
+    old: Iterator[int | None] = repeat(None)
+    new: Iterator[int | None] = repeat(None)
     for line in text.splitlines():
         in_header = line.startswith("diff --git ") or (in_header and bool(_HEADER.match(line)))
         if in_header:
             continue
+        kind = kinds.get(line[:1], "same")
         if line.startswith("@@"):
             lines.append(DiffLine("hunk", line.rpartition("@@")[2].strip()))
+            begins = _NUMBERS.match(line)
+            old, new = (
+                (count(int(begins[1])), count(int(begins[2]))) if begins else (repeat(None), repeat(None))
+            )
         else:
-            lines.append(DiffLine(kinds.get(line[:1], "same"), line[1:]))
+            numbers = next(old) if kind != "add" else None, next(new) if kind != "del" else None
+            lines.append(DiffLine(kind, line[1:], *numbers))
     return lines
 
 
