@@ -204,18 +204,27 @@ _PASSED_ALREADY = (
 )
 
 
-def retry_feedback(*, steps_followed: bool = True, put_back: bool = False) -> Feedback:
-    """Tell that a person retries the step from its beginning; with `put_back`, its changes are gone."""
-    if put_back:
-        return Feedback(
-            "A person restarted this step after the files were put back to their state before it: what its "
-            "earlier attempts changed is gone. What humans have decided meanwhile holds."
-        )
+def retry_feedback(*, steps_followed: bool = True, put_back: bool = False, not_done: str = "") -> Feedback:
+    """Tell that a person retries the step from its beginning; with `put_back`, its changes are gone.
+
+    `not_done` is why the agent of the last attempt said that it cannot be done.
+    """
     others = ", and the steps that followed," if steps_followed else ""
-    return Feedback(
+    said = (
         f"A person restarted this step. An earlier attempt at it{others} may have left work in "
         "the files: look at what is there before you begin, and keep what is right."
     )
+    if put_back:
+        said = (
+            "A person restarted this step after the files were put back to their state before it: what its "
+            "earlier attempts changed is gone. What humans have decided meanwhile holds."
+        )
+    if not_done:
+        said += (
+            f"\n\nThe agent of the last attempt said that it is not done, and why:\n{quote(not_done)}\n"
+            "Look whether that still holds before you try the same again."
+        )
+    return Feedback(said)
 
 
 def threshold_feedback(threshold: int, *, instructions: str, has_tool: bool = True) -> str:

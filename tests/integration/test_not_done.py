@@ -11,6 +11,7 @@ from django.urls import reverse
 from tasks_app.agent.spools import NotDone, said_folder, spooled_said
 from tasks_app.core.phases import Phase
 from tasks_app.models import Channel, EventKind, Outcome, Run, Task
+from tasks_app.services.bulk import retry_from
 from tasks_app.services.questions.answers import Reply, answer_question
 from tasks_app.services.tasks import resume_task
 from tests.api import Script
@@ -70,6 +71,15 @@ def test_a_person_resumes_it_and_the_agent_goes_on_from_its_reason(runner: Runne
     resume_task(task, by=acting(runner.user))
     assert runner.advance(task).phase == Phase.DONE
     assert WHY in Run.objects.latest("pk").prompt
+
+
+@pytest.mark.parametrize("put_back", [False, True])
+@pytest.mark.django_db(transaction=True)
+def test_who_tries_the_step_once_more_reads_why_it_was_not_done(runner: Runner, put_back: bool) -> None:
+    task = task_of(runner, says_not_done(), say("I stop."))
+    retry_from(task, task.steps.get(), by=acting(runner.user), put_back=put_back)
+    runner.advance(task)
+    assert Run.objects.count() == 2 and WHY in Run.objects.latest("pk").prompt
 
 
 @pytest.mark.django_db(transaction=True)

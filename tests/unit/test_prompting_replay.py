@@ -97,6 +97,7 @@ FEEDBACK: dict[str, str] = {
     "a lost host": lost_work_feedback("0123456789abcdef"),
     "a retry": retry_feedback(),
     "a retry with the files put back": retry_feedback(put_back=True),
+    "a retry of what was not done": retry_feedback(put_back=True, not_done="There is no key to name."),
     "a threshold of 0 from now on": threshold_feedback(0, instructions=""),
     "another threshold from now on": threshold_feedback(2, instructions="When to ask.", has_tool=False),
     "a spent budget": budget_feedback(),

@@ -204,7 +204,7 @@ def decisions_note(step: Step, last: Run, transcript: Transcript) -> Feedback:
     exceptions = dict.fromkeys(event.decision.label for event in excepted)
     restored = events.filter(kind=DecisionEventKind.RESTORED).values("decision")
     begun = holding_for(step).filter(Q(decided_at__gte=since) | Q(pk__in=restored))
-    begun = begun.select_related("decided_by", "question", "replaces").order_by("number")
+    begun = begun.select_related("decided_by", "question__task", "replaces").order_by("number")
     own = set(begun.filter(question__task=step.task_id).values_list("number", flat=True))
     new = [
         # Of its own questions the agent has the answers already.

@@ -47,7 +47,13 @@ from tasks_app.engine.prompts.values import step_prompt, threshold_text
 from tasks_app.engine.runs.run_recorder import DatabaseTranscriptStore
 from tasks_app.history.events.reading import Events, past_actions
 from tasks_app.models import EventKind, Outcome, Question, QuestionKind, Reason, Review, Run, Step, paths
-from tasks_app.prompting.feedback import Feedback, lost_work_feedback, retry_feedback, threshold_feedback
+from tasks_app.prompting.feedback import (
+    NOT_DONE,
+    Feedback,
+    lost_work_feedback,
+    retry_feedback,
+    threshold_feedback,
+)
 from tasks_app.prompting.replay import replay, with_feedback
 
 
@@ -132,7 +138,10 @@ def _first_run(step: Step) -> NextRun:
         return NextRun(Reason.FIRST, session, prompt, planning=planning, answers=answers)
     reviews = tuple(step.reviews.undelivered().select_related("author"))
     put_back = step.kept_from == step.first_run
-    feedback, reason = retry_feedback(steps_followed=not step.is_last, put_back=put_back), Reason.RETRY
+    failed = step.runs.filter(error__startswith=NOT_DONE).last()
+    not_done = failed.error.removeprefix(NOT_DONE) if failed and failed == step.runs.last() else ""
+    feedback = retry_feedback(steps_followed=not step.is_last, put_back=put_back, not_done=not_done)
+    reason = Reason.RETRY
     if reviews:
         feedback, reason = request_text(step, reviews), Reason.REVIEW
     elif _follows_review(step):

@@ -81,7 +81,7 @@ def decisions_for(step: Step) -> list[Decision]:
     holding = holding_for(step)
     newest = holding.only("scope", "paths", "number").order_by("-number")[:_MAX_RANKED]
     ranked = _ranked(list(newest), step.task)
-    found = holding.select_related("decided_by", "question", "replaces").in_bulk(
+    found = holding.select_related("decided_by", "question__task", "replaces").in_bulk(
         [one.pk for one in ranked[:MAX_SEARCHED]]
     )
     return [found[one.pk] for one in ranked if one.pk in found]
@@ -141,9 +141,16 @@ def known_decision(decision: Decision) -> KnownDecision:
         doubt = f"in the task “{said.task}”: {doubt}" if said else doubt
     return KnownDecision(
         decision.number, decision.statement, decision.reason, who, day, where,
-        question=decision.asked, doubt=doubt,
+        question=_asked_in(decision), doubt=doubt,
         replaces=replaced.label if replaced and not replaced.is_active else "",
     )  # fmt: skip
+
+
+def _asked_in(decision: Decision) -> str:
+    """Return the question that it answers, after the task in which “here” and “this task” stand in it."""
+    if not decision.asked or decision.question is None:
+        return decision.asked
+    return f"in the task “{decision.question.task}”: {decision.asked}"
 
 
 MAX_PATHS = 50
