@@ -31,6 +31,7 @@ from tasks_app.engine.traces.spans import context_of_task
 from tasks_app.engine.worker_context import WorkerContext
 from tasks_app.engine.workers.leaving import is_left_to_others, leave_to_other_host, leave_to_other_worker
 from tasks_app.engine.workspaces.recording import commit_for_sequence, tidy_repository
+from tasks_app.history.deeds import FINISHED_EARLY
 from tasks_app.history.transitions import move
 from tasks_app.models import EarlyEnd, Outcome, Run, Step, Task, paths
 from tasks_app.services.reviews import hand_over_waiting
@@ -204,9 +205,13 @@ def _finish_task(task: Task, lease: Lease, context: WorkerContext) -> bool:
     with lease.fenced() as task:
         if hand_over_waiting(task, epoch=lease.epoch):
             return False
-        early_end = EarlyEnd.LAST_STEP if task.is_finishing_early else ""
+        early_end, reason = "", ""
+        if task.is_finishing_early:
+            early_end, reason = EarlyEnd.LAST_STEP, FINISHED_EARLY
         publish_due = task.publish is not None
-        move(task, Phase.DONE, epoch=lease.epoch, early_end=early_end, publish_due=publish_due)
+        move(
+            task, Phase.DONE, reason=reason, epoch=lease.epoch, early_end=early_end, publish_due=publish_due
+        )  # fmt: skip
         if sequence and upcoming:
             sequence.refresh_from_db()
             proceed(sequence, upcoming, notify=context.queues_next)

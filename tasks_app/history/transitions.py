@@ -133,6 +133,11 @@ def cancellation_of(task: Task) -> Transition | None:
     """Return the newest cancellation of a cancelled task, with its actor; None if it is not cancelled."""
     if task.phase != Phase.CANCELLED:
         return None
+    return last_cancellation(task)
+
+
+def last_cancellation(task: Task) -> Transition | None:
+    """Return the newest cancellation of a task, which may have been resumed since; None without one."""
     moves = Transition.objects.filter(task=task, step=None, target=Phase.CANCELLED)
     return moves.select_related("actor").order_by("-pk").first()
 

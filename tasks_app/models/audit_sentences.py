@@ -103,9 +103,8 @@ def _value(value: Any) -> str:
 
 
 def _retried(label: str, subject: str, project: str, detail: Detail) -> Sentence:
-    put_back = ", with the files put back" if detail.get("put_back") else ""
-    step = detail.get("step")
-    return Sentence(label, subject, f"from step “{step}”{put_back}" if step else "")
+    files, step = "put back" if detail.get("put_back") else "kept", detail.get("step")
+    return Sentence(label, subject, f"from step “{step}”, with the files {files}" if step else "")
 
 
 def _reviewed(label: str, subject: str, project: str, detail: Detail) -> Sentence:

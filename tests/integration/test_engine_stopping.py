@@ -13,7 +13,7 @@ from tasks_app.core.errors import IllegalMove
 from tasks_app.core.phases import Phase
 from tasks_app.engine.runs.run_recorder import RunRecorder
 from tasks_app.engine.stopping import StopReason
-from tasks_app.models import Outcome, QuestionState, Run, Task
+from tasks_app.models import Event, EventKind, Outcome, QuestionState, Run, Task
 from tasks_app.services.tasks import cancel_task, resume_task
 from tests.fake_script import Act, Hang, Turn, ask, say, shell, write
 from tests.people import acting
@@ -66,6 +66,8 @@ def test_a_cancel_stops_the_agent_at_work(runner: Runner) -> None:
     (run,) = runs(task)
     assert run.outcome == Outcome.INTERRUPTED
     assert run.input_tokens > 0, "what was used counts"
+    notes = [one.payload["text"] for one in Event.objects.filter(run=run, kind=EventKind.NOTE)]
+    assert f"The run was stopped: {runner.user.shown_name} cancelled it." in notes
 
 
 def test_a_cancelled_task_resumes_in_the_same_session(runner: Runner) -> None:

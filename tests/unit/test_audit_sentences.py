@@ -30,6 +30,12 @@ SAID: list[tuple[Action, str, dict[str, Any], str]] = [
         "retried the task Paint it from step “do”, w",
     ),
     (
+        Action.TASK_RETRIED,
+        "Paint it",
+        {"step": "do", "put_back": False},
+        "retried the task Paint it from step “do”, with the files kept",
+    ),
+    (
         Action.TASK_CHANGED,
         "Paint it",
         {"threshold": [3, 5]},

@@ -19,6 +19,7 @@ from tasks_app.engine.runs.judging import check_work
 from tasks_app.engine.worker_context import WorkerContext
 from tasks_app.engine.workspaces.recording import commit_for_sequence
 from tasks_app.history.audit import record
+from tasks_app.history.deeds import FINISHED_EARLY
 from tasks_app.history.events.blocks import append_one, question_payload
 from tasks_app.history.transitions import move, move_between_tasks
 from tasks_app.models import (
@@ -113,9 +114,6 @@ def _store_question(task: Task, step: Step) -> None:
     )  # fmt: skip
 
 
-REASON = "finished early at its soft cost limit"
-
-
 def end_early_if_due(step: Step, lease: Lease, context: WorkerContext) -> bool:
     """End the task if it is to be finished early and the step has no further run. Return whether it ended.
 
@@ -151,14 +149,16 @@ def _refused_work(last: Run, lease: Lease, context: WorkerContext) -> str:
 
 def _end(task: Task, step: Step, why: str, lease: Lease) -> None:
     if step.phase == Phase.RUNNING:
-        move(step, Phase.CANCELLED, reason=f"{REASON}: {why}", epoch=lease.epoch)
+        move(step, Phase.CANCELLED, reason=f"{FINISHED_EARLY}: {why}", epoch=lease.epoch)
     task.questions.forget_ends()
     move(
-        task, Phase.DONE, reason=REASON, epoch=lease.epoch, early_end=EarlyEnd.ENDED, publish_due=False
+        task, Phase.DONE, reason=FINISHED_EARLY, epoch=lease.epoch,
+        early_end=EarlyEnd.ENDED, publish_due=False,
     )  # fmt: skip
     if task.sequence:
         task.sequence.refresh_from_db()
-        failure = f"The task “{task}” was {REASON}. Resume it, or resume the sequence to go on with the next."
+        advice = "Resume it, or resume the sequence to go on with the next."
+        failure = f"The task “{task}” was {FINISHED_EARLY}. {advice}"
         move_between_tasks(task.sequence, Phase.FAILED, failure=failure)
 
 

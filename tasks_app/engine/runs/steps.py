@@ -48,7 +48,7 @@ from tasks_app.engine.workspaces.recording import record_work
 from tasks_app.engine.workspaces.setup import setup_folders, tool_variables
 from tasks_app.engine.workspaces.workspace import prepare_workspace
 from tasks_app.history.events.blocks import NewEvent
-from tasks_app.history.transitions import move
+from tasks_app.history.transitions import last_cancellation, move
 from tasks_app.models import EventKind, Outcome, QuestionKind, Run, Step, Task, paths
 from tasks_app.services.decisions.applying import apply_decisions
 from tasks_app.services.decisions.content import decisions_for, known_decision
@@ -305,13 +305,19 @@ def _conclude_stopped(
             store_result(run, result, recorder)
             if stopped.reason is StopReason.TIMEOUT:
                 _store_timeout(run)
-            recorder.write(NewEvent(EventKind.NOTE, {"text": f"The run was stopped: {stopped.reason}."}))
+            why = _why_stopped(run, stopped.reason)
+            recorder.write(NewEvent(EventKind.NOTE, {"text": f"The run was stopped: {why}."}))
     if stopped.reason is not StopReason.SHUTDOWN:  # a shutdown is urgent, and the next worker records
         record_work(run, lease, context)
         _apply_decisions(result, lease)
     if result.asks:
         return False
     return _pause_or_retry(run, stopped.reason, lease)
+
+
+def _why_stopped(run: Run, reason: StopReason) -> str:
+    cancelled = last_cancellation(run.step.task) if reason is StopReason.CANCELLED else None
+    return (cancelled and cancelled.reason) or reason
 
 
 def _apply_decisions(result: RunResult, lease: Lease) -> None:

@@ -12,6 +12,7 @@ from django.db.models import Q
 from tasks_app.core.amounts import dollars
 from tasks_app.core.phases import ENDED
 from tasks_app.core.text import strip_controls
+from tasks_app.history.deeds import deeds_of
 from tasks_app.history.events.blocks import Selection
 from tasks_app.history.events.lines import format_event, format_time
 from tasks_app.history.events.reading import Events
@@ -72,12 +73,43 @@ def render_log(step: Step, kind: LogKind) -> Iterator[str]:
     """
     if kind is not LogKind.RAW:
         yield from _note_of_removal(step.task)
-    for run in Run.objects.filter(step=step).order_by("number"):
-        if kind is LogKind.RAW:
+    runs = list(Run.objects.filter(step__task=step.task).defer("prompt").order_by("pk"))
+    deeds = _Deeds(step.task)
+    for run, following in zip(runs, [*runs[1:], None], strict=False):
+        until = following.started_at if following else None
+        if run.step_id != step.pk:
+            deeds.skip(until)
+        elif kind is LogKind.RAW:
             for event in _events(Q(run=run), LogKind.RAW).of_run(run):
                 yield raw_line(event, run=run.number)
         else:
-            yield from _render_readable(run, step, kind)
+            yield from _render_readable(run, step, kind, deeds)
+            yield from deeds.until(until)
+    if not runs and step.position == 1 and kind is not LogKind.RAW:
+        yield from deeds.until(None)
+
+
+class _Deeds:
+    """What people did to a task, each line once."""
+
+    def __init__(self, task: Task) -> None:
+        self._task = task
+        self._told: set[str] = set()
+        self._left = deeds_of(task)
+
+    def read_again(self) -> None:
+        self._left = [deed for deed in deeds_of(self._task) if deed.key not in self._told]
+
+    def skip(self, at: datetime | None) -> None:
+        for _ in self.until(at):
+            pass
+
+    def until(self, at: datetime | None) -> Iterator[str]:
+        """Yield what is left up to this time, or all of it."""
+        while self._left and (at is None or self._left[0].at <= at):
+            deed = self._left.pop(0)
+            self._told.add(deed.key)
+            yield _render_remark("TASK", deed.at, [deed.text])
 
 
 def follow_log(
@@ -92,19 +124,24 @@ def follow_log(
     if step is not None:
         runs = Q(run__step=step)
     events = _events(runs, kind)
-    last, run = 0, None
-    if kind is not LogKind.RAW:
+    last, run, deeds, is_raw = 0, None, _Deeds(task), kind is LogKind.RAW
+    if not is_raw:
         yield from _note_of_removal(task)
     while True:
         ended = Task.objects.filter(pk=task.pk, phase__in=ENDED).exists()  # before the last reading
+        deeds.read_again()
         for event in events.all(after=last):
             if event.run != run:
-                yield from _run_boundary(run, event.run, kind)
+                yield from _run_boundary(run, None, kind)
+                yield from () if is_raw else deeds.until(event.run.started_at)
+                yield from _run_boundary(None, event.run, kind)
                 run = event.run
             last = event.pk
-            yield raw_line(event, run=run.number) if kind is LogKind.RAW else format_event(event)
+            yield from () if is_raw else deeds.until(event.at)
+            yield raw_line(event, run=run.number) if is_raw else format_event(event)
         if ended:
             yield from _run_boundary(run, None, kind)
+            yield from () if is_raw else deeds.until(None)
             return
         pause()
 
@@ -140,10 +177,12 @@ def raw_line(event: Event, *, run: int) -> str:
     return json.dumps(entry, ensure_ascii=False).encode(errors="backslashreplace").decode() + "\n"
 
 
-def _render_readable(run: Run, step: Step, kind: LogKind) -> Iterator[str]:
+def _render_readable(run: Run, step: Step, kind: LogKind, deeds: _Deeds) -> Iterator[str]:
+    yield from deeds.until(run.started_at)
     yield _render_header(run, step)
     yield from _render_requests(run)
     for event in _events(Q(run=run), kind).of_run(run):
+        yield from deeds.until(event.at)
         yield format_event(event)
     yield from _render_replies(run)
     yield _render_footer(run)

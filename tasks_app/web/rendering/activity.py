@@ -419,12 +419,16 @@ def _newest_events(runs: Collection[Run]) -> dict[int, list[Event]]:
 
 @dataclass(frozen=True)
 class Remark:
-    """A request for changes, or a `reply` of an agent. `key` is the same wherever it is shown."""
+    """A request for changes, a `reply` of an agent, or what somebody did to the task.
+
+    `key` is the same wherever it is shown.
+    """
 
     key: str
     at: datetime
     review: Review | None = None
     reply: ThreadComment | None = None
+    deed: str = ""
 
 
 def change_requests_of(task: Task) -> QuerySet[Review]:

@@ -15,6 +15,7 @@ from django.db.models.functions import Coalesce
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 
+from tasks_app.history.deeds import TaskDeed, deeds_of, rows_of_deeds
 from tasks_app.history.events.blocks import FAILURES, Selection
 from tasks_app.history.events.reading import Events, events_with, last_event_with, may_be_compacted
 from tasks_app.models import Event, EventBlock, EventKind, Reason, Run, Task
@@ -61,7 +62,8 @@ class LogPart:
     """A part of a log. `first` and `last` are ids of events, for requesting the neighbouring parts.
 
     `target`: the event that was looked for. `place` and `total`: which of how many found events it is.
-    `begins` and `ends`: where in the log, in percent. `remarks`: said in reviews after the newest event.
+    `begins` and `ends`: where in the log, in percent. `remarks`: what people said or did after the
+    newest event.
     """
 
     entries: list[Entry]
@@ -95,13 +97,15 @@ class Log:
         runs = Run.objects.filter(step__task=task).order_by("pk")
         last_seq = Coalesce(Subquery(newest), Subquery(in_blocks))
         asked = Exists(change_requests_of(task))
-        rows = list(runs.values_list("pk", last_seq, "ended_at", "reason", asked))
+        deeds = map(Exists, rows_of_deeds(task))
+        rows = list(runs.values_list("pk", last_seq, "ended_at", "reason", asked, *deeds))
         self._lengths = {pk: 0 if last is None else last + 1 for pk, last, *_ in rows}
         self._runs = list(self._lengths)
-        after_review = {pk for pk, _, _, reason, _ in rows if reason == Reason.REVIEW}
+        after_review = {pk for pk, _, _, reason, *_ in rows if reason == Reason.REVIEW}
         #: Agents reply in threads from the first run after a review on.
         self._replying = list(dropwhile(lambda run: run not in after_review, self._runs))
-        self._is_reviewed = any(reviewed for *_, reviewed in rows)
+        self._is_reviewed = any(reviewed for _, _, _, _, reviewed, *_ in rows)
+        self._has_deeds = not rows or any(any(found) for _, _, _, _, _, *found in rows)
         compacted = any(may_be_compacted(ended_at) for _, _, ended_at, *_ in rows)
         self._all = Events(Q(run__in=self._runs), related="run__step", blocks=compacted)
         self._shown = self._all.only(_SHOWN[only])
@@ -220,15 +224,19 @@ class Log:
         )  # fmt: skip
 
     def remarks_after_end(self) -> list[Remark]:
-        """Return what was said in reviews after the newest event."""
+        """Return what people said in reviews, and did to the task, after the newest event."""
         newest = self._shown.before(None, 1)
         return self._remarks(since=newest[0].at if newest else None)
 
     def _remarks(self, *, since: datetime | None) -> list[Remark]:
-        if not self._is_reviewed and not self._replying:
-            return []
-        found = remarks_of(self._task, runs=self._replying)
+        found = [Remark(one.key, one.at, deed=one.text) for one in self._deeds()]
+        if self._is_reviewed or self._replying:
+            found += remarks_of(self._task, runs=self._replying)
+            found.sort(key=lambda one: one.at)
         return [one for one in found if since is None or one.at > since]
+
+    def _deeds(self) -> list[TaskDeed]:
+        return deeds_of(self._task) if self._has_deeds else []
 
     def _calls_of(self, results: list[Event]) -> list[Event]:
         """Return the tool calls of these results, which a failure alone does not show."""
@@ -258,7 +266,7 @@ def task_log(request: HttpRequest, task_id: int) -> HttpResponse:
     `?after=N`: what came since event N; `?before=N`: the part before it; `?around=N`, `?run=ID`,
     `?question=N`: there; `?error=N`: the next failure after event N; `?find=WORDS`: the first event with the
     words, with `&after=N` or `&before=N` the next or previous one; `?beginning`: the first part. Else the
-    last part. `?remarks`: only what was said in reviews after the end.
+    last part. `?remarks`: only what people said and did after the end.
 
     `?only=text|tools|errors` leaves out the rest.
     """
