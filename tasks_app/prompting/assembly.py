@@ -333,7 +333,7 @@ def _verdict_entry(number: int, entry: HistoryEntry) -> str:
     """Return one line; the answer begins with the verdict."""
     question, answer, user = map(escaped_line, (entry.question, entry.answer, entry.answered_by))
     only = ", for that call alone" if entry.kind == "approval" and entry.outcome == "Approved" else ""
-    verdict = f"{question} {answer} (by {user}{only})"
+    verdict = f"{question}: {answer} (by {user}{only})"
     return f"{number}. Step {entry.step}{_of_task(entry.task)}, {_utc(entry.answered_at)}: {verdict}"
 
 

@@ -9,6 +9,7 @@ from typing import NewType
 
 from tasks_app.prompting.assembly import MAX_LISTED, EarlierAccount, accounts_text
 from tasks_app.prompting.criteria import after_failure
+from tasks_app.prompting.decisions import FOLLOWED
 from tasks_app.prompting.escaping import escape, escaped_line, fence, head, quote, tail
 
 # A reason to go on, in words. The functions below make it, and escape what others wrote.
@@ -75,8 +76,15 @@ def changed_decisions_feedback(
         changed.append(
             "From now on this is decided:" if said else "from now on this is decided in this project:"
         )
-    text = "\n\n".join(filter(None, [" ".join(changed), "\n".join(new)]))
+    text = "\n\n".join(filter(None, [" ".join(changed), "\n".join(new), _HOW_THEY_HOLD if new else ""]))
     return Feedback(f"[From the portal: {text}]")
+
+
+_HOW_THEY_HOLD = (
+    "This holds for what you do from now on. What a human has answered in this task itself goes before it. "
+    'If a decision stands in the way of your task, run `cat-herder unfit D-17 "why"`, with its label. Name '
+    f"those that you followed in the last line of your last message: `{FOLLOWED} D-3, D-17`."
+)
 
 
 def lost_remark_feedback(approved_by: str, remark: str) -> Feedback:

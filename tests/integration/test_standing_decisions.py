@@ -231,7 +231,7 @@ class TestDecidingWhileAnswering:
         assert other.asked == "Which columns? The file is long."
         other.answers = {f"Which columns?\n\n{'The file is long. ' * 50}": "Name"}
         assert other.asked == "Which columns?"
-        assert known_decision(one).question == ASKED
+        assert known_decision(one).question == f"in the task “{question.task}”: {ASKED}"
 
     def test_d2_a_prepared_statement_does_not_say_what_was_recommended(self) -> None:
         assert statement_for(ROUNDING, "Half up", of_several=True) == f"Rounding: {STATEMENT}"
