@@ -20,7 +20,7 @@ from tasks_app.core.text import strip_controls
 from tasks_app.git import inspect_source
 from tasks_app.git.program import NETWORK_SECONDS, Git
 from tasks_app.git.source import is_url, upload_pack
-from tasks_app.models import DecisionEvent, Project, Task
+from tasks_app.models import Decision, Project, Task
 from tasks_app.prompting import SHIPPED_PROMPTS
 from tasks_app.services.commands import fetch_command_for
 from tasks_app.services.results import accounts_of, building_account_first
@@ -106,12 +106,16 @@ def show_result(screen: Screen, task: Task, *, was_printed: bool = False) -> Non
     """
     if task.phase == Phase.DONE:
         _show_accounts(screen, task, was_printed=was_printed)
-    if followed := DecisionEvent.objects.followed_by([task])[task.pk]:
-        screen.say(f"Followed {', '.join(f'D-{number}' for number in followed)}", indent=2)
+    if followed := list(task.project.decisions.followed_by(task)):
+        screen.say(f"Followed {', '.join(map(_cited, followed))}", indent=2)
     if fetch := fetch_command_for(task):
         screen.say(f"Fetch the result with  {fetch}", indent=2, wrap=False)
     for note in task.left_out:
         screen.say(strip_controls(note), indent=2, style="yellow")
+
+
+def _cited(decision: Decision) -> str:
+    return decision.label if decision.is_active else f"{decision.label} ({decision.state_in_words} now)"
 
 
 def _show_accounts(screen: Screen, task: Task, *, was_printed: bool) -> None:

@@ -12,8 +12,7 @@ from tasks_app.core.amounts import dollars, duration_in_words
 from tasks_app.core.phases import Phase, Tone
 from tasks_app.core.text import strip_controls
 from tasks_app.core.types import Usage
-from tasks_app.models import Project, Question, Sequence, Step, Task
-from tasks_app.schemas.questions import DecisionOut
+from tasks_app.models import Decision, Project, Question, Sequence, Step, Task
 from tasks_app.schemas.workers import QueuedTaskOut
 from tasks_app.services.projects.settings import SettingInEffect
 from tasks_app.services.publishing.settings import (
@@ -87,19 +86,22 @@ def queue_table(entries: Listed[QueuedTaskOut]) -> Table:
     return rows
 
 
-def decisions_table(decisions: Listed[DecisionOut]) -> Table:
+def decisions_table(decisions: Listed[Decision]) -> Table:
     rows = table("DECISION", "STATE", "WHERE", "WHAT", "DECIDED", "USES")
     for one in decisions:
         where = ", ".join(one.paths) or (f"step {one.step}" if one.step else "project")
-        who = f"{one.decided_by.name}, {one.decided_at:%Y-%m-%d}" if one.decided_by and one.decided_at else ""
+        who = ""
+        if one.decided_by and one.decided_at:
+            who = f"{one.decided_by.shown_name}, {one.decided_at:%Y-%m-%d}"
         said = one.statement
         if one.asked:
             said += f"\nQuestion: {one.asked}"
-        if one.review:
-            said += f"\n(look again: {one.review})"
+        if one.why_review:
+            said += f"\n(look again: {one.why_review})"
         uses = f"{one.uses}" + (f", overridden {one.overrides}" if one.overrides else "")
         uses += f", does not fit {one.doubts}" if one.doubts else ""
-        rows.add_row(one.label, one.state, *(Text(strip_controls(text)) for text in (where, said, who)), uses)
+        texts = (Text(strip_controls(text)) for text in (where, said, who))
+        rows.add_row(one.label, one.state_in_words, *texts, uses)
     return rows
 
 

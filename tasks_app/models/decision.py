@@ -129,6 +129,11 @@ class DecisionQuerySet(models.QuerySet["Decision"]):
         """Return the active and proposed decisions."""
         return self.filter(state__in=[DecisionState.ACTIVE, DecisionState.PROPOSED])
 
+    def followed_by(self, task: Task) -> Self:
+        """Return the decisions that the task's agents followed, in order, with what replaces them."""
+        followed = {"events__kind": DecisionEventKind.FOLLOWED, "events__task": task}
+        return self.filter(**followed).distinct().order_by("number").prefetch_related("replaced_by")
+
     def to_review(self) -> Self:
         """Return the active ones at which somebody should look again."""
         return self.filter(_needs_review())
@@ -297,6 +302,12 @@ class Decision(models.Model):
     @property
     def is_proposed(self) -> bool:
         return self.state == DecisionState.PROPOSED
+
+    @property
+    def state_in_words(self) -> str:
+        """Its state and, if it is superseded, by which decision."""
+        new = ", ".join(one.label for one in self.replaced_by.all())
+        return f"superseded by {new}" if new and self.state == DecisionState.SUPERSEDED else str(self.state)
 
     @property
     def is_due(self) -> bool:

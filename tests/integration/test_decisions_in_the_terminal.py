@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tasks_app.models import Decision, Question
-from tests.factories import ROUNDING, QuestionFactory, UserFactory
+from tests.factories import ROUNDING, DecisionFactory, QuestionFactory, UserFactory
 from tests.integration.conftest import Manage
 
 pytestmark = pytest.mark.django_db
@@ -50,3 +50,22 @@ def test_d4_take_gives_each_item_its_earlier_answer(manage: Manage) -> None:
     assert manage("answer", "--as", "ann", question.pk, "--take")[0] == 0
     question.refresh_from_db()
     assert list(question.answers.values()) == ["Half up", "acme"]
+
+
+def test_an_answer_says_which_decisions_it_made_and_replaced(manage: Manage) -> None:
+    UserFactory.create(username="ann", is_superuser=True)
+    earlier = asked()
+    made = manage("answer", "--as", "ann", earlier.pk, "2", "--remember", "project")[1]
+    assert "Decided as D-1 (whole project): Half up" in made
+    question = QuestionFactory.create(task__project=earlier.task.project, items=[ROUNDING])
+    said = ["--as", "ann", question.pk, "1", "--remember", "project", "--decision", "D-1=supersede"]
+    replaced = manage("answer", *said)[1]
+    assert "Decided as D-2" in replaced and "Replaced D-1 (whole project): Half up" in replaced
+
+
+def test_a_superseded_decision_names_the_one_that_replaces_it(manage: Manage) -> None:
+    UserFactory.create(username="ann", is_superuser=True)
+    old = DecisionFactory.create(state="superseded")
+    new = DecisionFactory.create(project=old.project, replaces=old)
+    shown = manage("decisions", "--as", "ann", "--project", old.project.name, old.label)[1]
+    assert "superseded" in shown and new.label in shown

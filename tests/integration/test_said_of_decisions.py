@@ -13,7 +13,16 @@ from django.utils import timezone
 from tasks_app.core.phases import Phase
 from tasks_app.engine.runs.conclude import halt
 from tasks_app.engine.runs.decisions import followed_in
-from tasks_app.models import Decision, DecisionEventKind, Project, ReviewReason, Task, ThreadComment
+from tasks_app.models import (
+    Decision,
+    DecisionEventKind,
+    Event,
+    EventKind,
+    Project,
+    ReviewReason,
+    Task,
+    ThreadComment,
+)
 from tasks_app.prompting.decisions import entry
 from tasks_app.services.decisions.content import known_decision
 from tests.factories import DecisionFactory, ProjectFactory, ThreadFactory
@@ -213,3 +222,5 @@ class TestFollowed:
         other = DecisionFactory.create(project=project, scope="step", step="plan")
         agent_leaves(closing="D-2 did not apply.\n\nDecisions followed: D-1, D-3, D-99")
         assert kinds(here) == ["followed"] and not kinds(other) and not kinds(mentioned)
+        (note,) = Event.objects.filter(kind=EventKind.NOTE)
+        assert "D-99 does not exist" in note.payload["text"] and "D-3" not in note.payload["text"]

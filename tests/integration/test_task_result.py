@@ -9,7 +9,7 @@ from django.urls import reverse
 
 from tasks_app.core.phases import Phase
 from tasks_app.history.events.logs import LogKind, render_log
-from tasks_app.models import Channel, ReviewVerdict, Task
+from tasks_app.models import Channel, DecisionEvent, DecisionEventKind, ReviewVerdict, Task
 from tasks_app.services.bulk import retry_from
 from tasks_app.services.difference import difference_of
 from tasks_app.services.publishing.pull_request_text import pull_request_body
@@ -19,6 +19,7 @@ from tasks_app.services.reviews import send_review
 from tasks_app.services.sequences import create_sequence, start_sequence
 from tests.agents import question
 from tests.browser import signed_in
+from tests.factories import DecisionFactory
 from tests.fake_agent import FakeAgent
 from tests.fake_script import Act, End, Turn, ask, plan, say, shell, write
 from tests.integration.conftest import Manage
@@ -316,3 +317,12 @@ def test_v1_after_a_review_each_step_has_only_the_changes_of_its_own_runs(runner
     assert names(3, 1) == {"page.md"} and names(3, 2) == {"page.md"}
     shown = signed_in(runner.user).get(reverse("task_diff", args=[task.pk]) + "?step=2").text
     assert "All runs" not in shown and "Run 1" in shown and "done.txt" not in shown
+
+
+def test_a_followed_decision_that_was_replaced_since_says_by_which(runner: Runner, manage: Manage) -> None:
+    task = runner.advance(runner.task([say("Painted.")]))
+    old = DecisionFactory.create(project=task.project, state="superseded")
+    new = DecisionFactory.create(project=task.project, replaces=old)
+    DecisionEvent.objects.create(decision=old, kind=DecisionEventKind.FOLLOWED, task=task)
+    assert f"superseded by {new.label}</span> now" in page_of(runner, task)
+    assert f"Followed {old.label} (superseded by {new.label} now)" in manage("status", task.pk)[1]

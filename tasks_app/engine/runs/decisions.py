@@ -85,6 +85,8 @@ def _asked_before(task: Task, keys: str) -> bool:
 
 
 _MAX_TEXT = 200_000
+#: Named decisions that do not exist, of which the log tells.
+_MOST_UNKNOWN = 10
 
 
 def said_collector(run: Run, lease: Lease) -> SpoolCollector[Said]:
@@ -138,14 +140,14 @@ def _mark_unfit(decision: Decision, why: str) -> None:
     rows.exclude(review_reason=ReviewReason.STALE).update(review_reason=ReviewReason.UNFIT, review_note=why)
 
 
-def note_followed(run: Run, last_message: str) -> None:
-    """Note the decisions that the agent's last message says it followed.
+def note_followed(run: Run, last_message: str) -> str:
+    """Note the decisions that the agent's last message says it followed. Return which of them do not exist.
 
     Must be called while the lease is locked.
     """
     numbers = followed_in(last_message[-_MAX_TEXT:])
     if not numbers:
-        return
+        return ""
     task = run.step.task
     unfit = DecisionEvent.objects.filter(kind=DecisionEventKind.UNFIT, run=run).values("decision")
     for decision in holding_for(run.step).filter(number__in=numbers).exclude(pk__in=unfit):
@@ -153,6 +155,9 @@ def note_followed(run: Run, last_message: str) -> None:
             decision=decision, kind=DecisionEventKind.FOLLOWED, key=f"task-{task.pk}",
             defaults={"task": task, "run": run},
         )  # fmt: skip
+    known = task.project.decisions.filter(number__in=numbers).values_list("number", flat=True)
+    unknown = [f"D-{number} does not exist" for number in sorted(numbers - set(known))[:_MOST_UNKNOWN]]
+    return f"The agent says that it followed decisions: {', '.join(unknown)}." if unknown else ""
 
 
 def followed_in(last_message: str) -> set[int]:

@@ -221,8 +221,8 @@ def _conclude(
         return not result.asks and not _fail_if_always_set_aside(run.step, lease)
     with lease.locked():
         store_result(run, result, recorder)
-        if result.ending is Ending.FINISHED:
-            note_followed(run, result.text)
+        if result.ending is Ending.FINISHED and (unknown := note_followed(run, result.text)):
+            recorder.write(NewEvent(EventKind.NOTE, {"text": unknown}))
     crash_point("result-stored")
     if _said_not_done(run):
         return True

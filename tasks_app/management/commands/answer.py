@@ -19,10 +19,12 @@ from tasks_app.cli.options import add_decision_arguments, decision_input, says_s
 from tasks_app.cli.terminal import amount_with_sign, answer_to, resolve_choice
 from tasks_app.core.amounts import counted
 from tasks_app.core.errors import AnswerEmpty, BadInput
+from tasks_app.core.text import strip_controls
 from tasks_app.models import Channel, Question, Verdict
 from tasks_app.permissions import Principal
 from tasks_app.schemas.questions import AnswerOutcome
 from tasks_app.services.commands import answer_command
+from tasks_app.services.decisions.answering import decided_by_answer
 from tasks_app.services.questions.answers import (
     Reply,
     answer_question,
@@ -122,6 +124,9 @@ examples:
             text = question.notes if question.verdict else question.answer_text
             ending = f": {text}" if text else "."
             self.stdout.write(f"Question {question.pk} is {question.outcome.lower()}{again}{ending}")
+            for words, decision in decided_by_answer(question):
+                what = f"{words} {decision.label} ({decision.scope_in_words}): {decision.statement}"
+                self.stdout.write(strip_controls(what))
             if until := undo_until(question):
                 self.stdout.write(_offer_of_undo(question, until))
         return Exit.DONE

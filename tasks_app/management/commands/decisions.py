@@ -14,7 +14,7 @@ from tasks_app.core.errors import BadInput
 from tasks_app.models import DECISION_SHOWN_WITH, Decision, DecisionState, Project
 from tasks_app.models.decision import ALL, CURRENT, REVIEW
 from tasks_app.permissions import Principal, projects_visible_to
-from tasks_app.schemas.questions import DecisionOut, DecisionWithHistory
+from tasks_app.schemas.questions import DecisionWithHistory
 from tasks_app.services.decisions.records import export_decisions, import_decisions, preview_import
 
 
@@ -75,7 +75,8 @@ examples:
             none = "No decision to review." if options["review"] else "No decisions yet."
             self.stderr.write("There is no such decision." if options["words"] else none)
             return Exit.DONE
-        self.screen_for(options).table(decisions_table([DecisionOut.from_row(one) for one in found]))
+        prefetch_related_objects(found, "replaced_by")
+        self.screen_for(options).table(decisions_table(found))
         return Exit.DONE
 
     def _export(self, project: Project, principal: Principal) -> int:

@@ -26,6 +26,7 @@ from tasks_app.models import (
     DecisionScope,
     DecisionState,
     Question,
+    QuestionKind,
     User,
 )
 from tasks_app.services.decisions.changes import (
@@ -50,6 +51,23 @@ from tasks_app.services.decisions.citing import (
 )
 from tasks_app.services.decisions.content import DecisionContent, paths_from
 from tasks_app.services.questions.earlier_answers import question_key
+
+#: What an answered question says of the decisions that its answer made, confirmed or changed.
+_DECIDED: dict[str, str] = {
+    DecisionEventKind.DECIDED: "Decided as",
+    DecisionEventKind.CONFIRMED: "Confirmed",
+    DecisionEventKind.EXCEPTION: "An exception to",
+    DecisionEventKind.SUPERSEDED: "Replaced",
+    DecisionEventKind.NARROWED: "Limited to paths",
+}
+
+
+def decided_by_answer(question: Question) -> list[tuple[str, Decision]]:
+    """Return the decisions that the answer made or changed, each with a label."""
+    if question.kind != QuestionKind.CLARIFICATION:
+        return []
+    events = question.decision_events.filter(kind__in=_DECIDED).select_related("decision")
+    return [(_DECIDED[event.kind], event.decision) for event in events.order_by("pk")]
 
 
 class Stance(StrEnum):

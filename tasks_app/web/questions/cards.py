@@ -17,7 +17,8 @@ from django.utils import timezone
 
 from tasks_app.core.asked_items import QuestionParts, parts_of_question, without_recommended
 from tasks_app.core.phases import Phase
-from tasks_app.models import Decision, DecisionEventKind, Question, QuestionKind
+from tasks_app.models import Decision, Question, QuestionKind
+from tasks_app.services.decisions.answering import decided_by_answer
 from tasks_app.services.decisions.citing import RelatedDecision, related_decisions_of_each
 from tasks_app.services.questions.answers import may_take_back, undo_until
 from tasks_app.services.questions.earlier_answers import EarlierAnswer, find_similar_answers
@@ -114,14 +115,6 @@ def diff_lines(text: str) -> list[DiffLine]:
 _BESIDE, _LOW = 40, 9
 #: Cards of a list that show earlier answers. The others show them on pages of their own.
 _WITH_EARLIER = 2
-#: What an answered card says of the decisions that its answer made, confirmed or changed.
-_DECIDED: dict[str, str] = {
-    DecisionEventKind.DECIDED: "Decided as",
-    DecisionEventKind.CONFIRMED: "Confirmed",
-    DecisionEventKind.EXCEPTION: "An exception to",
-    DecisionEventKind.SUPERSEDED: "Replaced",
-    DecisionEventKind.NARROWED: "Limited to paths",
-}
 
 
 @dataclass(frozen=True)
@@ -242,10 +235,7 @@ class Card:
     @cached_property
     def decided(self) -> list[tuple[str, Decision]]:
         """The decisions that the answer made or changed, each with a label; looked up when it is rendered."""
-        if self.question.kind != QuestionKind.CLARIFICATION:
-            return []
-        events = self.question.decision_events.filter(kind__in=_DECIDED).select_related("decision")
-        return [(_DECIDED[event.kind], event.decision) for event in events.order_by("pk")]
+        return decided_by_answer(self.question)
 
     @property
     def title_id(self) -> str:

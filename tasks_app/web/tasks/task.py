@@ -271,7 +271,8 @@ def _shown_accounts(done: Task | Sequence, tasks: list[Task]) -> list[ShownAccou
 def _followed_or_unfit(tasks: list[Task]) -> list[DecisionEvent]:
     """Return what agents said of decisions, each once: which they followed, and which do not fit."""
     said = DecisionEvent.objects.filter(task__in=tasks, kind__in=["followed", "unfit"])
-    rows = said.select_related("decision").order_by("kind", "decision__number")
+    rows = said.select_related("decision").prefetch_related("decision__replaced_by")
+    rows = rows.order_by("kind", "decision__number")
     return list({(row.kind, row.decision_id, row.note): row for row in rows}.values())
 
 
