@@ -276,6 +276,13 @@ def patient_portal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[UpPorta
     portal.stop()
 
 
+#: Empty space at the end of a card.
+BELOW_TEXT = """(card) => {
+  const bottoms = [...card.children].map((one) => one.getBoundingClientRect().bottom);
+  return card.getBoundingClientRect().bottom - Math.max(...bottoms);
+}"""
+
+
 def test_an_answer_counts_down_until_it_can_no_longer_be_taken_back(
     patient_portal: UpPortal, sign_in: SignIn
 ) -> None:
@@ -303,6 +310,7 @@ def test_an_answer_counts_down_until_it_can_no_longer_be_taken_back(
     for one in (card, elsewhere):
         expect(one.get_by_role("button", name="Undo")).not_to_be_visible()
         expect(one).to_contain_text("Answered by admin")
+        assert one.evaluate(BELOW_TEXT) < 40
 
 
 def test_approving_and_denying_have_keys(portal: UpPortal, sign_in: SignIn, inbox: list[int]) -> None:
@@ -457,6 +465,23 @@ def test_the_diff_of_an_approval_wraps(
     lines = page.locator(f"#question-{number} .evidence .diff-lines")
     expect(lines).to_contain_text("word 59")
     assert lines.evaluate("one => one.scrollWidth <= one.clientWidth")
+
+
+@pytest.mark.parametrize("width", [390, 1440])
+def test_the_preview_of_an_option_is_not_cut(
+    portal: UpPortal, sign_in: SignIn, asked: tuple[int, int], width: int
+) -> None:
+    task, number = asked
+    portal.rows(
+        f"question = Question.objects.get(pk={number})\n"
+        "question.items[0]['options'][0]['preview'] = 'Error: ' + 'the file was opened as text ' * 9\n"
+        "question.save()"
+    )
+    page = sign_in(portal)
+    page.set_viewport_size({"width": width, "height": 900})
+    page.goto(f"{portal.url}/tasks/{task}/")
+    preview = page.locator(f"#question-{number} .preview")
+    assert preview.evaluate("one => one.scrollWidth <= one.clientWidth")
 
 
 def test_without_scripts_a_plan_can_be_sent_back(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -165,6 +166,106 @@ def test_r5_what_somebody_else_has_answered_meanwhile_is_not_thrown_away(
     page.reload()
     expect(kept).to_be_hidden()
     assert drafts_of(page) == []
+
+
+@pytest.fixture(scope="module")
+def undo_portal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[UpPortal]:
+    """A portal whose answers can be taken back during a whole test."""
+    portal = UpPortal.migrated(tmp_path_factory.mktemp("portal") / "data")
+    portal.variables["CATHERDER_UNDO_SECONDS"] = "60"
+    yield portal.start()
+    portal.stop()
+
+
+@pytest.mark.parametrize("instead", ["option", "skip"])
+def test_r5_an_own_text_that_the_answer_leaves_out_is_kept(
+    undo_portal: UpPortal, sign_in: SignIn, instead: str
+) -> None:
+    """Until it is discarded; after Undo it is in its field again."""
+    _, number = undo_portal.rows(ASK)
+    page = sign_in(undo_portal)
+    page.goto(f"{undo_portal.url}/questions/{number}/")
+    card, own = page.locator(f"#question-{number}"), page.locator("[name=item-0-other]")
+    kept = card.locator(".kept textarea")
+
+    def answer() -> None:
+        if instead == "skip":
+            card.get_by_text("Skip…").click()
+            card.get_by_role("button", name="Let the agent decide").click()
+        else:
+            card.get_by_role("radio", name="Semicolon").check()
+            card.locator("[name=item-1-other]").fill("a.csv")
+            card.locator(".card-buttons > .primary").click()
+        expect(card).to_have_attribute("data-state", "dismissed" if instead == "skip" else "answered")
+
+    card.get_by_role("radio", name="Something else").check()
+    own.fill("A tab")
+    answer()
+    expect(kept).to_have_value("A tab")
+    page.reload()
+    expect(kept).to_have_value("A tab")
+    card.get_by_role("button", name="Undo").click()
+    expect(own).to_have_value("A tab")
+    answer()
+    card.get_by_role("button", name="Discard").click()
+    card.get_by_role("button", name="Undo").click()
+    expect(own).to_have_value("")
+    assert drafts_of(page) == []
+
+
+def test_r5_what_one_tab_has_typed_stays_when_another_tab_answers(
+    undo_portal: UpPortal, sign_in: SignIn
+) -> None:
+    """Both have one draft. What the other one has sent is not said to be unsent."""
+    _, number = undo_portal.rows(ASK)
+    page = sign_in(undo_portal)
+    other = page.context.new_page()
+    for tab in (page, other):
+        tab.goto(f"{undo_portal.url}/questions/{number}/")
+    card, elsewhere = (tab.locator(f"#question-{number}") for tab in (page, other))
+    card.get_by_role("radio", name="Something else").check()
+    card.locator("[name=item-0-other]").fill("A tab")
+    card.locator("[name=notes]").fill("12 wide")
+    elsewhere.get_by_role("radio", name="Semicolon").check()
+    elsewhere.locator("[name=item-1-other]").fill("a.csv")
+    elsewhere.locator(".card-buttons > .primary").click()
+    kept = card.locator(".kept textarea")
+    expect(kept).to_have_value("A tab\n12 wide")
+    page.reload()
+    expect(kept).to_have_value("A tab\n12 wide")
+    elsewhere.get_by_role("button", name="Undo").click()
+    for one in (card, elsewhere):
+        expect(one.locator("[name=item-0-other]")).to_have_value("A tab")
+        expect(one.locator("[name=notes]")).to_have_value("12 wide")
+    expect(elsewhere.get_by_role("radio", name="Semicolon")).to_be_checked()
+
+    elsewhere.get_by_role("radio", name="Something else").check()
+    elsewhere.locator(".card-buttons > .primary").click()
+    for one in (card, elsewhere):
+        expect(one).to_have_attribute("data-state", "answered")
+        expect(one.locator(".kept")).to_be_hidden()
+    page.wait_for_function("!Object.keys(localStorage).some((key) => key.startsWith('catherder:draft:'))")
+
+
+def test_r5_after_an_undo_elsewhere_each_text_is_in_its_own_field(
+    undo_portal: UpPortal, sign_in: SignIn
+) -> None:
+    _, number = undo_portal.rows(ASK)
+    page, other = sign_in(undo_portal), sign_in(undo_portal)
+    for tab in (page, other):
+        tab.goto(f"{undo_portal.url}/questions/{number}/")
+    card, elsewhere = (tab.locator(f"#question-{number}") for tab in (page, other))
+    card.get_by_role("radio", name="Something else").check()
+    card.locator("[name=item-0-other]").fill("A tab")
+    card.locator("[name=notes]").fill("12 wide")
+    elsewhere.get_by_role("radio", name="Semicolon").check()
+    elsewhere.locator("[name=item-1-other]").fill("a.csv")
+    elsewhere.locator(".card-buttons > .primary").click()
+    expect(card.locator(".kept textarea")).to_have_value("A tab\n12 wide")
+    elsewhere.get_by_role("button", name="Undo").click()
+    expect(card.locator("[name=notes]")).to_have_value("12 wide")
+    expect(card.locator("[name=item-0-other]")).to_have_value("A tab")
+    expect(card.get_by_role("radio", name="Something else")).to_be_checked()
 
 
 def test_r5_a_plain_form_is_restored_after_the_login_and_says_so(portal: UpPortal, sign_in: SignIn) -> None:

@@ -85,6 +85,8 @@
   // ---- never lower than before ----
 
   const isSteady = (element) => element.matches("[data-steady], .card");
+  // A card that says the answer keeps the height of its form only as long as it may become a form again by Undo.
+  const isOver = (old, now) => old.matches(".card:not([data-state=open])") && !now.querySelector(".undo");
 
   document.addEventListener("htmx:beforeSwap", (event) => {
     const { target, requestConfig } = event.detail;
@@ -93,7 +95,7 @@
     const { parentElement: parent, previousElementSibling: previous } = target;
     event.detail.xhr.addEventListener("loadend", () => {
       const now = target.isConnected ? target : previous?.isConnected ? previous.nextElementSibling : parent.firstElementChild;
-      if (now && now.getBoundingClientRect().height < height) now.style.minHeight = `${height}px`;
+      if (now && !isOver(target, now) && now.getBoundingClientRect().height < height) now.style.minHeight = `${height}px`;
     });
   });
 })();

@@ -4,6 +4,7 @@
   "use strict";
   const sending = new Set(); // questions with an answer under way
   const outdated = new Set(); // those that changed meanwhile
+  const unsent = new Map(); // own words that the answer under way leaves out, by question
   const { drafts } = window.catherder;
   const key = (id) => `question:${id}`;
   const cardOf = (element) => element?.closest?.("[data-question]");
@@ -39,16 +40,54 @@
 
   const kept = (id) => drafts.read(key(id))?.value || [];
 
+  // What the card has already, as after Undo, stays: only own words are added to it.
   function restore(card) {
-    if (!isBlank(written(card))) return;
+    const isNew = isBlank(written(card));
     for (const part of kept(idOf(card))) {
       for (const field of fieldsOf(card)) {
         if (field.name !== part.name) continue;
-        if ("text" in part) field.value = part.text;
+        if ("text" in part && isOwnWords(part)) field.value = joined(field.value, part.text);
+        else if (!isNew) continue;
+        else if ("text" in part) field.value = part.text;
         else if (field.value === part.value && (part.on || field.type === "checkbox")) field.checked = part.on;
       }
     }
+    for (const own of card.querySelectorAll(".choice-own")) {
+      const isChosen = choicesOf(own.closest(".item")).some((choice) => choice.checked);
+      if (!isChosen && own.querySelector(".own-text").value.trim()) own.querySelector("input").checked = true;
+    }
   }
+
+  // ---- own words that an answer leaves behind: they are kept until they are sent or discarded ----
+
+  const isOwnWords = (part) => /^(item-\d+-other|notes)$/.test(part.name) && Boolean((part.text || "").trim());
+  const joined = (text, more) => more.includes(text) ? more : text.includes(more) ? text : `${text}\n${more}`;
+
+  // An option was chosen instead, or the question was skipped, which sends the notes alone.
+  function unsentWords(card, isSkipped) {
+    const sent = fieldsOf(card).filter((field) => !field.disabled && !(isSkipped && field.name !== "notes"));
+    return written(card).filter((part) => isOwnWords(part) && !sent.some((field) => field.name === part.name));
+  }
+
+  function addToDraft(id, words) {
+    const draft = kept(id);
+    const before = JSON.stringify(draft);
+    for (const part of words) {
+      const same = draft.find((one) => one.name === part.name);
+      if (same) same.text = joined(same.text, part.text);
+      else draft.push(part);
+    }
+    if (JSON.stringify(draft) !== before) drafts.write(key(id), draft);
+  }
+
+  // All pages of a browser have one draft: another one may have stored its own, or sent it.
+  function keepWords(card) {
+    if (card.dataset.state === "open" && card.dataset.ready) addToDraft(idOf(card), written(card).filter(isOwnWords));
+  }
+
+  addEventListener("storage", (event) => {
+    for (const card of openCards()) if (event.key?.endsWith(`:${key(idOf(card))}`)) keepWords(card);
+  });
 
   // ---- the state of a card ----
 
@@ -79,18 +118,25 @@
     settle(card);
   }
 
-  // Somebody else was first: what was typed here and not sent stays in reach until it is discarded.
+  // What was typed here and not sent stays in reach until it is discarded.
   function showKept(card) {
     const place = card.querySelector(".kept");
     const draft = kept(idOf(card));
-    if (place && !isBlank(draft)) {
-      const field = place.querySelector("textarea");
-      const answered = draft.filter((part) => !/^(taken_from|remember|statement|stance)/.test(part.name));
-      const parts = answered.filter((part) => (part.on && part.value) || (part.text || "").trim());
-      const text = parts.map((part) => part.text ?? part.value).join("\n");
-      if (!field.value.includes(text)) field.value = [field.value, text].filter(Boolean).join("\n");
-      place.hidden = false;
-    }
+    if (!place || isBlank(draft)) return;
+    const typed = draft.filter((part) => !/^(taken_from|remember|statement|stance)/.test(part.name));
+    const texts = typed.filter((part) => (part.on && part.value) || (part.text || "").trim()).map((part) => part.text ?? part.value);
+    const left = texts.filter((text) => !isInAnswer(card, text));
+    if (!left.length) return drafts.remove(key(idOf(card)));
+    const field = place.querySelector("textarea");
+    field.value = left.reduce(joined, field.value);
+    place.hidden = false;
+  }
+
+  // Another page of this browser may have sent it. Of several options the answer has a list.
+  function isInAnswer(card, text) {
+    const plain = (words) => words.replace(/[\s`*_]+/g, "");
+    const said = [...card.querySelectorAll(".answers dd")].map((one) => `,${plain(one.textContent)},`);
+    return said.some((one) => one.includes(`,${plain(text)},`));
   }
 
   document.addEventListener("click", (event) => {
@@ -108,6 +154,7 @@
   const carried = new Map();
 
   function carry(card) {
+    keepWords(card);
     const field = card.querySelector(".kept:not([hidden]) textarea");
     if (field) carried.set(idOf(card), { text: field.value, refusal: card.querySelector(":scope > .refusal") });
   }
@@ -116,14 +163,13 @@
     const given = carried.get(idOf(card));
     if (!given || !carried.delete(idOf(card))) return;
     const place = card.querySelector(".kept");
-    const field = place?.querySelector("textarea") || card.querySelector("[name=notes]");
-    if (field && !field.value) field.value = given.text;
-    if (!place) return;
+    if (!place) return; // open again: its draft is in its fields
+    place.querySelector("textarea").value = given.text;
     place.hidden = false;
     if (given.refusal) place.before(given.refusal);
   }
 
-  // ---- taking an answer back: the button counts down and then leaves without moving anything ----
+  // ---- taking an answer back: the button counts down and then leaves ----
 
   function countDown(form) {
     if (form.dataset.ready) return;
@@ -139,6 +185,7 @@
       clearInterval(timer);
       if (document.activeElement === button) cardOf(form).focus({ preventScroll: true });
       form.classList.add("is-over");
+      cardOf(form)?.style.removeProperty("min-height"); // of the form that it no longer becomes (arrivals.js)
       button.disabled = true;
     }, 200);
   }
@@ -231,6 +278,8 @@
     if (isAnswer(event)) {
       sending.add(idOf(card));
       clearRefusals(card);
+      const { path } = event.detail.requestConfig;
+      unsent.set(idOf(card), unsentWords(card, path !== askerOf(event).getAttribute("hx-post")));
       event.detail.xhr.addEventListener("loadend", () => sent(idOf(card), event.detail.xhr, card));
     } else if (sending.has(idOf(card))) {
       outdated.add(idOf(card));
@@ -241,11 +290,17 @@
   // The card may have left the page since, and with it what htmx tells about the request.
   function sent(id, xhr, card) {
     sending.delete(id);
-    drafts.removeStored();
+    leaveUnsent(id, xhr);
     const shown = document.querySelector(`[data-question="${id}"]`);
     if (shown && (outdated.delete(id) || (!card.isConnected && shown.dataset.state === "open"))) {
       shown.dispatchEvent(new CustomEvent("catherder:again", { bubbles: true }));
     }
+  }
+
+  // In place of the draft, as soon as the portal says that the rest of it was stored.
+  function leaveUnsent(id, xhr) {
+    drafts.removeStored();
+    if (xhr.status === 200 && !drafts.read(key(id))) addToDraft(id, unsent.get(id) || []);
   }
 
   document.addEventListener("htmx:beforeSwap", (event) => {
@@ -253,9 +308,10 @@
     if (!card) return;
     if (!isAnswer(event)) {
       if (sending.has(idOf(card))) event.detail.shouldSwap = false;
-      else if (card.isConnected && event.detail.target.contains(card)) carry(card); // not a part, nor one that was replaced
+      else if (event.detail.shouldSwap && card.isConnected && event.detail.target.contains(card)) carry(card); // not a part, nor one that was replaced
     } else if (event.detail.xhr.status === 200) {
       done = idOf(card);
+      leaveUnsent(idOf(card), event.detail.xhr);
     }
   });
 
