@@ -8,10 +8,11 @@ from functools import cached_property
 
 from django.db.models import F, Q, QuerySet
 
+from tasks_app.core.asked_items import answer_in_full, chosen_options
 from tasks_app.core.errors import WorkspaceError
 from tasks_app.core.types import PLAN_FILE
 from tasks_app.history.events.reading import Events
-from tasks_app.models import EventKind, Outcome, Run, Step, Task
+from tasks_app.models import EventKind, Outcome, Question, Run, Step, Task
 from tasks_app.prompting.decisions import without_followed_line
 from tasks_app.prompting.escaping import head
 from tasks_app.services.difference import differences_of_step
@@ -111,6 +112,32 @@ class StepCheck:
     step: str
     check: str
     passed: bool
+
+
+@dataclass(frozen=True)
+class AnsweredItem:
+    """A question of a card and the answer, as readers need them who saw no options.
+
+    `header` is empty if it has none, or one that only repeats the beginning of the question.
+    """
+
+    header: str
+    asked: str
+    answer: str
+
+
+def answered_items(question: Question) -> list[AnsweredItem]:
+    """Return what a settled card asked and what was answered, each chosen option with its description."""
+    items = {str(item["question"]): item for item in question.items}
+    found = []
+    for asked, answer in question.asked_and_answered:
+        item = items.get(asked, {})
+        given = question.answers.get(asked, "")
+        if question.outcome == "Answered" and any(meaning for _, meaning in chosen_options(item, given)):
+            answer = answer_in_full(item, given) + answer.removeprefix(given)
+        header = str(item.get("header") or "")
+        found.append(AnsweredItem("" if asked.startswith(header) else header, asked, answer))
+    return found
 
 
 def accounts_of(tasks: Sequence[Task]) -> list[StepAccount]:

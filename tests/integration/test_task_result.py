@@ -19,7 +19,7 @@ from tasks_app.services.reviews import send_review
 from tasks_app.services.sequences import create_sequence, start_sequence
 from tests.agents import question
 from tests.browser import signed_in
-from tests.factories import DecisionFactory
+from tests.factories import ROUNDING, DecisionFactory
 from tests.fake_agent import FakeAgent
 from tests.fake_script import Act, End, Turn, ask, plan, say, shell, write
 from tests.integration.conftest import Manage
@@ -278,7 +278,7 @@ def test_v1_v7_each_question_of_a_card_stands_once_with_its_answer(runner: Runne
     answer_question(card, Reply(answers, "By May."), by=acting(runner.user), via=Channel.WEB)
     task = runner.advance(task)
     for shown in (page_of(runner, task), pull_request_body(task)):
-        for text in (*answers, *answers.values(), "By May."):
+        for text in (*answers, "Rust: Rust, then.", "Two: Two, then.", "By May."):
             assert shown.count(text) == 1, text
 
 
@@ -326,3 +326,16 @@ def test_a_followed_decision_that_was_replaced_since_says_by_which(runner: Runne
     DecisionEvent.objects.create(decision=old, kind=DecisionEventKind.FOLLOWED, task=task)
     assert f"superseded by {new.label}</span> now" in page_of(runner, task)
     assert f"Followed {old.label} (superseded by {new.label} now)" in manage("status", task.pk)[1]
+
+
+def test_an_answer_is_told_with_what_its_option_means(runner: Runner) -> None:
+    """“Half up” says nothing to somebody who saw no options."""
+    free = {**ROUNDING, "question": "And negative ones?", "header": "Negative"}
+    task = runner.advance(runner.task([Turn("I ask.", (ask(ROUNDING, free),)), say("Rounded.")]))
+    answers = {str(ROUNDING["question"]): "Half up", str(free["question"]): "Half up, but ask me"}
+    question = task.questions.get()
+    answer_question(question, Reply(answers, notes="Soon"), by=acting(runner.user), via=Channel.WEB)
+    task = runner.advance(task)
+    for told in (page_of(runner, task), pull_request_body(task)):
+        assert "Half up: As at school." in told and told.count("As at school.") == 1
+        assert "Half up, but ask me" in told and "Rounding" in told and "Soon" in told

@@ -13,7 +13,14 @@ from django.urls import reverse
 from tasks_app.core.amounts import dollars, duration_in_words
 from tasks_app.models import Task
 from tasks_app.prompting.escaping import head
-from tasks_app.services.results import StepAccount, StepCheck, accounts_of, building_account_first, checks_of
+from tasks_app.services.results import (
+    StepAccount,
+    StepCheck,
+    accounts_of,
+    answered_items,
+    building_account_first,
+    checks_of,
+)
 from tasks_app.services.usage.statistics import of_task
 
 #: The portal's part of a description. What people write outside of it stays when the portal writes it anew.
@@ -123,8 +130,9 @@ def _question_lines(task: Task) -> str:
         .order_by("number")
     ):
         who = question.answerer or "nobody"
-        for asked, answer in question.asked_and_answered:
-            lines.append(f"- **{_one_line(asked)}**  \n  {_one_line(answer) or '–'}")
+        for one in answered_items(question):
+            asked = ": ".join(filter(None, (one.header, one.asked)))
+            lines.append(f"- **{_one_line(asked)}**  \n  {_one_line(one.answer) or '–'}")
             lines[-1] += f" ({_one_line(question.outcome.lower())} by {_one_line(who)})"
     return "\n".join(lines)[:_LONGEST_PART]
 

@@ -26,6 +26,7 @@ from tasks_app.services.results import (
     StepAccount,
     StepCheck,
     accounts_of,
+    answered_items,
     building_account_first,
     checks_of,
 )
@@ -184,6 +185,7 @@ class Decided:
     question: Question
     headline: str
     answer: str
+    header: str
 
 
 @dataclass(frozen=True)
@@ -245,9 +247,14 @@ def result_of(done: Task | Sequence) -> Result | None:
         removed=sum(file.removed for file in files),
         checks=list(dict.fromkeys(checks_of(tasks))),
         decisions=[
-            Decided(one, headline(asked) if one.takes_answer else one.title.sentence, answer)
+            Decided(
+                one,
+                headline(item.asked) if one.takes_answer else one.title.sentence,
+                item.answer,
+                item.header,
+            )
             for one in settled.order_by("task", "number")
-            for asked, answer in one.asked_and_answered
+            for item in answered_items(one)
         ],
         followed=_followed_or_unfit(tasks),
         approvals=approvals_of(tasks[-1]) if tasks else [],
