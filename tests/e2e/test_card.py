@@ -702,13 +702,13 @@ IS_DECIDED = """
 from tasks_app.services.decisions.changes import store
 from tasks_app.services.decisions.content import DecisionContent
 from tasks_app.services.questions.earlier_answers import question_key
-from tasks_app.services.decisions.citing import only
+from tasks_app.services.decisions.citing import with_one_item
 question = Question.objects.get(pk={number})
 item = next(one for one in question.items if one["options"])
 store(
     question.task.project, DecisionContent("Half cents are rounded up."),
     by=User.objects.get(username="admin"),
-    question_key=question_key(only(question, item)), answers={{item["question"]: "Half up"}},
+    question_key=question_key(with_one_item(question, item)), answers={{item["question"]: "Half up"}},
 )
 """
 
