@@ -215,6 +215,12 @@ def answer_in_full(item: Item, answer: str) -> str:
     return "; ".join(text.removesuffix(".") for text in texts)
 
 
+def answer_as_told(item: Item, answer: str) -> str:
+    """Return the answer in full if it chooses options that say what they mean; else as it was given."""
+    explained = any(meaning for _, meaning in chosen_options(item, answer))
+    return answer_in_full(item, answer) if explained else answer
+
+
 def chosen_options(item: Item, answer: str) -> list[tuple[str, str]]:
     """Return label and description of the options that an answer chooses.
 

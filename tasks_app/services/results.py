@@ -8,7 +8,7 @@ from functools import cached_property
 
 from django.db.models import F, Q, QuerySet
 
-from tasks_app.core.asked_items import answer_in_full, chosen_options
+from tasks_app.core.asked_items import answer_as_told
 from tasks_app.core.errors import WorkspaceError
 from tasks_app.core.types import PLAN_FILE
 from tasks_app.history.events.reading import Events
@@ -133,8 +133,8 @@ def answered_items(question: Question) -> list[AnsweredItem]:
     for asked, answer in question.asked_and_answered:
         item = items.get(asked, {})
         given = question.answers.get(asked, "")
-        if question.outcome == "Answered" and any(meaning for _, meaning in chosen_options(item, given)):
-            answer = answer_in_full(item, given) + answer.removeprefix(given)
+        if question.outcome == "Answered" and given:
+            answer = answer_as_told(item, given) + answer.removeprefix(given)
         header = str(item.get("header") or "")
         found.append(AnsweredItem("" if asked.startswith(header) else header, asked, answer))
     return found

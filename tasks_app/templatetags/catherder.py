@@ -18,7 +18,7 @@ from django.utils.safestring import SafeString, mark_safe
 
 from tasks_app.config.threshold import LEVELS
 from tasks_app.core.amounts import dollars, duration_in_words
-from tasks_app.core.asked_items import parts_of_question, title_of
+from tasks_app.core.asked_items import answer_as_told, parts_of_question, title_of
 from tasks_app.core.phases import PHASE_DISPLAYS, Phase, PhaseDisplay
 from tasks_app.models import Question, Sequence, Step, Task
 from tasks_app.services.search import TextPart
@@ -94,6 +94,12 @@ def highlighted(parts: Iterable[TextPart]) -> SafeString:
     """Render a line of which some parts match a search."""
     rendered = ((render_inline(part.text), part.hit) for part in parts)
     return mark_safe("".join(f"<mark>{text}</mark>" if hit else text for text, hit in rendered))  # noqa: S308
+
+
+@register.filter
+def answer_to(question: Question, item: Mapping[str, Any]) -> str:
+    """Return the answer to an item of the question, each chosen option with its description."""
+    return answer_as_told(item, question.answers.get(str(item["question"]), ""))
 
 
 @register.simple_tag

@@ -339,3 +339,5 @@ def test_an_answer_is_told_with_what_its_option_means(runner: Runner) -> None:
     for told in (page_of(runner, task), pull_request_body(task)):
         assert "Half up: As at school." in told and told.count("As at school.") == 1
         assert "Half up, but ask me" in told and "Rounding" in told and "Soon" in told
+    page = signed_in(runner.user).get(reverse("task", args=[task.pk])).text
+    assert '<p class="asked-answer">Half up: As at school.</p>' in page
