@@ -83,7 +83,7 @@ class PreferencesOut(Out):
         description="Of which projects: `mine` (with a role, or your tasks), `all` that you see, or `chosen`."
     )
     projects: list[str] = Field(description="The chosen projects.")
-    time_zone: str = Field(description="In which the hours are meant.")
+    time_zone: str = Field(description="The time zone of the hours.")
     quiet_from: str | None = Field(description="E-mail and chat wait from then, as in 22:00, …")
     quiet_until: str | None = Field(description="… until then.")
     digest: Digest = Field(description="E-mails come `at_once`, or together `hourly` or `daily`.")

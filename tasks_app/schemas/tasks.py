@@ -82,7 +82,7 @@ class TaskOut(HasTimes, HasMetrics):
         description="Whether it waits because its project, or the person who created it, has spent their"
         " budget for this month."
     )
-    fault: str = Field(description="What is in the way that passes by itself, like a full disk; else empty.")
+    fault: str = Field(description="A problem that passes by itself, such as a full disk; else empty.")
     retry_at: DateTime | None = Field(description="When it is tried again after such a fault.")
     branch: str = Field(description="The branch that it works on.")
     commit: str = Field(

@@ -207,7 +207,7 @@ def test_the_reader_makes_room_for_what_arrived(portal: UpPortal, sign_in: SignI
     portal.rows(ASKED_AGAIN.format(task=task))
     expect(page.locator(".arrived > .card-open")).to_be_visible()
     assert below.bounding_box() == before
-    page.get_by_role("button", name="Make room").click()
+    page.get_by_role("button", name="Show it").click()
     expect(page.locator("#questions > .card-open")).to_have_count(1)
     expect(page.locator(".arrived")).to_have_count(0)
     after = below.bounding_box()

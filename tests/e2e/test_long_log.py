@@ -98,7 +98,7 @@ def say_more(portal: UpPortal, long_log: LongLog) -> Iterator[Callable[[int, int
 
 def test_one_scrolls_to_the_beginning_and_the_page_stays_small(page: Page) -> None:
     expect(line(page, LENGTH - 1)).to_be_in_viewport()
-    expect(page.locator("#follow")).to_have_text("Auto-scroll on")
+    expect(page.locator("#follow")).to_have_attribute("aria-pressed", "true")
     expect(line(page, LENGTH - 101)).to_have_count(0)
     most = 0
     for _ in range(400):
@@ -113,7 +113,7 @@ def test_one_scrolls_to_the_beginning_and_the_page_stays_small(page: Page) -> No
     scroll(page, "0")
     expect(line(page, 0)).to_be_in_viewport()
     assert most < MOST
-    expect(page.locator("#follow")).to_have_text("Auto-scroll off")
+    expect(page.locator("#follow")).to_have_attribute("aria-pressed", "false")
     page.keyboard.press("f")
     expect(line(page, LENGTH - 1)).to_be_in_viewport()
     assert nodes(page) < MOST
@@ -165,7 +165,7 @@ def test_new_lines_do_not_pull_one_away(page: Page, say_more: Callable[[int, int
     say_more(0, 3)
     expect(page.get_by_text("More 2.", exact=True)).to_be_in_viewport()
     scroll(page, "1000")
-    expect(page.locator("#follow")).to_have_text("Auto-scroll off")
+    expect(page.locator("#follow")).to_have_attribute("aria-pressed", "false")
     say_more(3, 8)
     below = page.locator("#log-below")
     expect(below).to_have_text("5 new")

@@ -22,8 +22,8 @@
     place.className = "arrived";
     const bar = document.createElement("p");
     bar.className = "arrived-bar";
-    const room = buttonOf("Make room", () => makeRoom(section));
-    room.title = "Put this into the page and move the rest down";
+    const room = buttonOf("Show it", () => makeRoom(section));
+    room.title = "Put this into the page; the rest moves down";
     bar.append(room);
     place.append(bar);
     section.append(place);

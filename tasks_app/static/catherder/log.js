@@ -227,7 +227,7 @@
 
   function showState() {
     const button = byId("follow");
-    button.textContent = state.following ? "Auto-scroll on" : "Auto-scroll off";
+    button.textContent = state.following ? "Following" : "Follow";
     button.setAttribute("aria-pressed", String(state.following));
     const below = byId("log-below");
     below.hidden = !state.below;
