@@ -190,7 +190,7 @@ def test_files_are_shown_as_they_would_be_written_and_edited(real: Bench) -> Non
     edit = decided(real, result, approved=True)
     assert (real.workspace / "guarded.sql").read_text() == "select 1;\n"
     (shown,) = (one for one in edit.asks[0].evidence if one.kind != "rule")
-    assert shown.kind == "diff" and "-1\n+2" in shown.text
+    assert shown.kind == "diff" and "-select 1;\n+select 2;" in shown.text
     assert decided(real, edit, approved=True).ending is Ending.FINISHED
     assert (real.workspace / "guarded.sql").read_text() == "select 2;\n"
 

@@ -277,7 +277,7 @@ def test_later_steps_read_verdicts_in_one_line_and_dismissals_as_such(runner: Ru
     )
     assert "Answered by" not in prompt
     (line,) = [line for line in prompt.splitlines() if line.startswith("2. Step first, ")]
-    assert line.endswith(f"{ALLOW_COMMAND} `echo guarded >> guarded.txt` Denied: Not now. (by {who})")
+    assert line.endswith(f"{ALLOW_COMMAND} `echo guarded >> guarded.txt`: Denied: Not now. (by {who})")
     assert [entry.outcome for entry in history(task)] == ["Dismissed", "Denied"]
 
 
