@@ -14,7 +14,7 @@ pytestmark = pytest.mark.browser
 
 #: Less than the first step of the sample costs.
 LIMIT = 0.02
-SET = "Project.objects.filter(name='sample').update(soft_cost_usd={})"
+SET = "Project.objects.filter(name='sample').update(overrides={{'soft_cost_usd': {}}})"
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from tasks_app import composition
 from tasks_app.agent.claude import ClaudeAgent
 from tasks_app.agent.port import Ending
 from tasks_app.core.phases import Phase
-from tasks_app.models import Outcome, Run
+from tasks_app.models import Outcome, Project, Run, User
 from tasks_app.rehearsal.server import RehearsalServer
 from tasks_app.sandbox import Sandbox
 from tasks_app.services.usage.cost_limits import end_waits_for_budgets
@@ -111,6 +111,15 @@ def test_dollars_are_held_against_curl(metered: Runner, server: RehearsalServer)
     assert "billing_error" in results
 
 
+def allow(owner: Project | User, dollars: float) -> None:
+    """Set the budget of the month."""
+    if isinstance(owner, Project):
+        owner.overrides = {"monthly_budget_usd": dollars}
+    else:
+        owner.monthly_budget_usd = dollars
+    owner.save()
+
+
 @pytest.mark.bubblewrap
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.once(on="sqlite")
@@ -121,16 +130,14 @@ def test_a_run_stops_when_the_month_s_budget_is_spent_and_goes_on_with_the_same_
     """M8: the proxy refuses what comes next; that is no failed attempt, and nothing recorded is lost."""
     task = metered.task(text="# Ask\n\nrehearsal: ask-the-model-often\n")
     owner = getattr(task, whose)
-    owner.monthly_budget_usd = 0.07
-    owner.save()
+    allow(owner, 0.07)
     assert metered.advance(task).phase == Phase.WAITING_FOR_RESET
     assert task.waits_for_budget
     [first] = Run.objects.all()
     assert (first.outcome, first.step.failures) == (Outcome.LIMIT, 0)
     assert 0.07 <= first.cost_usd < 0.1
     assert "A budget for this month" in json.dumps([one.payload for one in first.events.all()])
-    owner.monthly_budget_usd = 5
-    owner.save()
+    allow(owner, 5)
     end_waits_for_budgets()
     assert metered.advance(task).phase == Phase.DONE
     assert Run.objects.get(number=2).session_id == first.session_id
@@ -151,7 +158,7 @@ def test_a_run_stops_at_the_soft_limit_and_the_same_session_goes_on_with_the_dec
     question = task.questions.get()
     assert (first.outcome, first.step.failures, question.run) == (Outcome.LIMIT, 0, first)
     assert 0.07 <= first.cost_usd < 0.1
-    assert "the task's soft limit is spent" in json.dumps([one.payload for one in first.events.all()])
+    assert "The task's soft limit is reached" in json.dumps([one.payload for one in first.events.all()])
     metered.answer(question, "5", notes="Be brief.")
     assert metered.advance(task).phase == Phase.DONE
     second = Run.objects.get(number=2)
