@@ -8,7 +8,7 @@ from typing import Any
 
 from django.utils import timezone
 
-from tasks_app.cli.terminal import Keyboard, Screen, amount_with_sign, answer_to, resolve_choice
+from tasks_app.cli.terminal import Keyboard, Screen, amount_with_sign, resolve_choice, typed_answer
 from tasks_app.core.asked_items import parts_of_question
 from tasks_app.models import VERDICTS, Question, QuestionKind, Verdict
 from tasks_app.services.commands import answer_command, question_url
@@ -60,7 +60,7 @@ class Prompt:
         text = self._ask(question, item, answer_hint(item))
         if same and takes_earlier(text, item):
             return same.answers[str(item["question"])], same
-        return answer_to(item, text), None
+        return typed_answer(item, text), None
 
     def _ask(self, question: Question, item: Mapping[str, Any], hint: str) -> str:
         self._screen.say(hint, indent=2, style="dim")

@@ -191,7 +191,7 @@ def resolve_choice(item: Mapping[str, Any], typed: str) -> str:
     return typed
 
 
-def answer_to(item: Mapping[str, Any], typed: str) -> str:
+def typed_answer(item: Mapping[str, Any], typed: str) -> str:
     """Return the answer that was typed to a clarification, as `resolve_choice` does.
 
     Raise AnswerInvalid for the number of an option that does not exist: the agent would read it as a text.

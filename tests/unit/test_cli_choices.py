@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tasks_app.cli.terminal import answer_to, resolve_choice
+from tasks_app.cli.terminal import resolve_choice, typed_answer
 from tasks_app.core.errors import AnswerInvalid
 
 
@@ -58,8 +58,8 @@ def test_the_number_of_an_option_that_does_not_exist_is_no_answer() -> None:
     """The agent would read it as a text."""
     item = {"question": "Which?", "options": [{"label": "Red"}, {"label": "Blue"}]}
     with pytest.raises(AnswerInvalid, match="no option 3"):
-        answer_to(item, "3")
-    assert [answer_to(item, typed) for typed in ("2", "3 of them", "red")] == ["Blue", "3 of them", "Red"]
+        typed_answer(item, "3")
+    assert [typed_answer(item, typed) for typed in ("2", "3 of them", "red")] == ["Blue", "3 of them", "Red"]
     numbers = {"question": "How many?", "options": [{"label": "5"}, {"label": "10 or more"}]}
-    assert answer_to(numbers, "7") == "7"
-    assert answer_to({"question": "How many?"}, "3") == "3"
+    assert typed_answer(numbers, "7") == "7"
+    assert typed_answer({"question": "How many?"}, "3") == "3"

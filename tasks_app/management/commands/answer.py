@@ -16,7 +16,7 @@ from django.utils import timezone
 from tasks_app.cli.command import Exit, TerminalCommand
 from tasks_app.cli.lookup import acting_principal, add_user_argument, find_question
 from tasks_app.cli.options import add_decision_arguments, decision_input, says_something
-from tasks_app.cli.terminal import amount_with_sign, answer_to, resolve_choice
+from tasks_app.cli.terminal import amount_with_sign, resolve_choice, typed_answer
 from tasks_app.core.amounts import counted
 from tasks_app.core.errors import AnswerEmpty, BadInput
 from tasks_app.core.text import strip_controls
@@ -205,7 +205,7 @@ def _read_answers(question: Question, text: str | None, items: list[str]) -> dic
     if text == "-":
         text = _read_stdin()
     given = _parse_items(question, items) if items else _parse_text(question, text)
-    read = resolve_choice if question.is_about_cost else answer_to
+    read = resolve_choice if question.is_about_cost else typed_answer
     answers = {
         str(item["question"]): read(item, given[str(item["question"])])
         for item in question.items
