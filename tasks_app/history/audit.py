@@ -22,11 +22,15 @@ _MAX_PARAMETERS, _MAX_VALUES, _MAX_LENGTH = 30, 10, 300
 
 @dataclass(frozen=True)
 class ActionOrigin:
-    """The origin of an action. `via` is a Channel, or "" for the portal itself."""
+    """The origin of an action. `via` is a Channel, or "" for the portal itself.
+
+    `program` is how the program calls itself through which a person acts; empty for pages and terminals.
+    """
 
     via: str = ""
     ip_address: str = ""
     token: str = ""
+    program: str = ""
 
 
 _PORTAL = ActionOrigin()
@@ -75,12 +79,14 @@ def record(
     """
     if task and not project:
         project = task.project
+    if by:
+        actor_name = by.shown_name
     subject = subject or str(task or project or "")
     source = current_origin()
     entry = AuditEntry.objects.create(
         action=action,
         actor=by,
-        actor_name=storable_text(by.shown_name if by else actor_name)[:200],
+        actor_name=storable_text(actor_name)[:200],
         via=source.via,
         token=source.token,
         ip_address=source.ip_address,

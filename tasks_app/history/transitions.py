@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -13,7 +14,17 @@ from django.utils import timezone
 
 from tasks_app.core.errors import IllegalMove
 from tasks_app.core.phases import ENDED, Phase, allowed, allowed_between_tasks
-from tasks_app.models import Change, ChangeKind, Sequence, SequenceTransition, Step, Task, Transition, User
+from tasks_app.models import (
+    Change,
+    ChangeKind,
+    Run,
+    Sequence,
+    SequenceTransition,
+    Step,
+    Task,
+    Transition,
+    User,
+)
 
 #: Phases in which a task waits for a human or for the reset of a usage limit.
 PAUSES = frozenset({Phase.WAITING_FOR_INPUT, Phase.WAITING_FOR_RESET, Phase.INTERRUPTED})
@@ -28,28 +39,102 @@ def move(
     reason: str = "",
     by: User | None = None,
     epoch: int | None = None,
+    message: str = "",
     **fields: Any,
 ) -> None:
     """Move `thing` from its phase when it was read to `target`, and write `fields`.
 
-    `epoch`: given by the holder of the task's lease; the move fails if another worker holds it now.
-    Raises IllegalMove if the move is not allowed or somebody else moved it first.
+    `message` is what `by` wrote to the agent of the task. `epoch`: given by the holder of the task's lease;
+    the move fails if another worker holds it now. Raises IllegalMove, having written nothing, if the move is
+    not allowed or somebody else moved it first.
     """
+    fields = _values_of_move(thing, target, fields)
+    with transaction.atomic(savepoint=False):
+        made = _write_move(thing, target, fields, reason=reason, by=by, epoch=epoch)
+        if made and message:
+            runs = Run.objects.filter(step__task=made.task_id)
+            made.message, made.after_run = message, runs.aggregate(newest=Max("pk"))["newest"]
+        if made:
+            made.save(force_insert=True)
+            Change.objects.create(task_id=made.task_id, kind=ChangeKind.PHASE)
+    if made is None:
+        raise _moved_by_somebody(thing, target)
+    _set_moved(thing, target, fields)
+
+
+def move_both(
+    step: Step,
+    task: Task,
+    target: Phase,
+    *,
+    reason: str = "",
+    by: User | None = None,
+    epoch: int | None = None,
+    failure: str | None = None,
+    **fields: Any,
+) -> None:
+    """Move a step and its task to `target`, as `move` does, with one change row.
+
+    `failure` is written to both, `fields` to the task. Raises IllegalMove, and then neither has moved; if the
+    step alone could not, a transaction around the call is undone as a whole.
+    """
+    own: dict[str, Any] = {}
+    if failure is not None:
+        own["failure"] = failure
+    step_fields = _values_of_move(step, target, own)
+    task_fields = _values_of_move(task, target, {**own, **fields})
+    with transaction.atomic(savepoint=False):
+        of_task = _write_move(task, target, task_fields, reason=reason, by=by, epoch=epoch)
+        if of_task:
+            of_step = _write_move(step, target, step_fields, reason=reason, by=by, epoch=epoch)
+            if of_step is None:
+                raise _moved_by_somebody(step, target)
+            Transition.objects.bulk_create([of_step, of_task])
+            Change.objects.create(task_id=task.pk, kind=ChangeKind.PHASE)
+    if of_task is None:
+        raise _moved_by_somebody(task, target)
+    _set_moved(step, target, step_fields)
+    _set_moved(task, target, task_fields)
+
+
+def _values_of_move(thing: Task | Step, target: Phase, fields: dict[str, Any]) -> dict[str, Any]:
+    """Return all that is written with the move. Raises IllegalMove if it is not allowed."""
+    if not allowed(Phase(thing.phase), target):
+        raise IllegalMove(_name_of(thing), thing.phase, target)
+    return {**_stamps(thing, target), **fields}
+
+
+def _write_move(
+    thing: Task | Step,
+    target: Phase,
+    fields: dict[str, Any],
+    *,
+    reason: str,
+    by: User | None,
+    epoch: int | None,
+) -> Transition | None:
+    """Write the phase, and return its transition to be stored; None if it is in another phase by now."""
     source = Phase(thing.phase)
-    what = f"{'Task' if isinstance(thing, Task) else 'Step'} “{thing}”"
-    if not allowed(source, target):
-        raise IllegalMove(what, source, target)
-    fields = {**_stamps(thing, target), **fields}
-    with transaction.atomic():
-        if not _conditional_update(thing, source, target, epoch, fields):
-            raise IllegalMove(what, "no longer " + source, target)
-        task_id, step_id = (thing.pk, None) if isinstance(thing, Task) else (thing.task_id, thing.pk)
-        Transition.objects.create(
-            task_id=task_id, step_id=step_id, source=source, target=target, reason=reason, actor=by
-        )
-        Change.objects.create(task_id=task_id, kind=ChangeKind.PHASE)
-        if isinstance(thing, Task) and thing.sequence_id:
-            _move_sequence_with_task(thing.sequence_id, target, fields, reason=reason, by=by)
+    if not _conditional_update(thing, source, target, epoch, fields):
+        return None
+    if isinstance(thing, Step):
+        return Transition(
+            task_id=thing.task_id, step=thing, source=source, target=target, reason=reason, actor=by
+        )  # fmt: skip
+    if thing.sequence_id:
+        _move_sequence_with_task(thing.sequence_id, target, fields, reason=reason, by=by)
+    return Transition(task=thing, source=source, target=target, reason=reason, actor=by)
+
+
+def _moved_by_somebody(thing: Task | Step, target: Phase) -> IllegalMove:
+    return IllegalMove(_name_of(thing), f"no longer {thing.phase}", target)
+
+
+def _name_of(thing: Task | Step) -> str:
+    return f"{type(thing).__name__} “{thing}”"
+
+
+def _set_moved(thing: Task | Step, target: Phase, fields: dict[str, Any]) -> None:
     thing.phase = target
     for name, value in fields.items():
         setattr(thing, name, value)
@@ -66,9 +151,10 @@ def move_between_tasks(
     if not allowed_between_tasks(source, target):
         raise IllegalMove(what, source, target)
     fields = {"failure": failure, "ended_at": timezone.now() if target in ENDED else None}
-    with transaction.atomic():
-        if not _move_sequence(sequence.pk, source, target, fields, reason=failure[:300], by=by):
-            raise IllegalMove(what, "no longer " + source, target)
+    with transaction.atomic(savepoint=False):
+        moved = _move_sequence(sequence.pk, source, target, fields, reason=failure[:300], by=by)
+    if not moved:
+        raise IllegalMove(what, "no longer " + source, target)
     sequence.phase, sequence.failure, sequence.ended_at = target, failure, fields["ended_at"]
 
 
@@ -103,7 +189,7 @@ def _stamps(thing: Task | Step, target: Phase) -> dict[str, Any]:
     now = timezone.now()
     stamps: dict[str, Any] = {"ended_at": now if target in ENDED else None}
     if isinstance(thing, Task):
-        stamps["undo_until"] = None
+        stamps |= {"undo_until": None, "failure_dismissed": False}
         if thing.phase in NOT_WORKING:
             stamps["paused_seconds"] = paused_until_now(thing)
         elif thing.phase in ENDED:
@@ -157,6 +243,32 @@ def pause_starts(tasks: Iterable[Task], phases: Collection[Phase] = NOT_WORKING)
         return {}
     moves = Transition.objects.filter(task__in=waiting, step=None, target=F("task__phase")).order_by()
     return dict(moves.values_list("task").annotate(Max("at")))
+
+
+@dataclass(frozen=True)
+class Pause:
+    """A time in which a started task did not work: from one moment until another, None if it lasts."""
+
+    began: datetime
+    ended: datetime | None
+
+    @property
+    def seconds(self) -> float:
+        return ((self.ended or timezone.now()) - self.began).total_seconds()
+
+
+def pauses_of(task: Task) -> list[Pause]:
+    """Return the pauses whose seconds `paused_seconds` counts, in order."""
+    found: list[Pause] = []
+    began: datetime | None = None
+    for target, at in task.transitions.filter(step=None).order_by("pk").values_list("target", "at"):
+        if began and target not in NOT_WORKING:
+            found.append(Pause(began, at))
+        if target not in NOT_WORKING:
+            began = None
+        elif began is None:
+            began = at
+    return [*found, Pause(began, None)] if began else found
 
 
 def seconds_since(at: datetime | None) -> float:

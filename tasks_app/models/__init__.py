@@ -1,7 +1,11 @@
 """All models, imported here because Django looks for them here."""
 
 from tasks_app.models.account import ApiToken, BrowserSession, Invitation, Scope
+from tasks_app.models.answer_draft import AnswerDraft
+from tasks_app.models.asked import Asked, AskedBy, MemberGroup, asked_of, asked_of_groups_of, waits_for_others
 from tasks_app.models.audit import Action, AuditEntry
+from tasks_app.models.calendar import Calendar
+from tasks_app.models.channel import Channel, through
 from tasks_app.models.day_sums import ChangedDay, DayFigures, ModelUsage, PersonUsage, SummedDay
 from tasks_app.models.decision import (
     DECISION_SHOWN_WITH,
@@ -14,13 +18,13 @@ from tasks_app.models.decision import (
     ReviewReason,
     counted_confirmations,
 )
+from tasks_app.models.delivery import Delivery, DeliveryState
 from tasks_app.models.idempotency import IdempotencyKey
+from tasks_app.models.indexed_answer import IndexedAnswer
 from tasks_app.models.installation import Installation
 from tasks_app.models.notification import (
     EVENT_TYPE_OF,
     TASK_EVENT_TYPES,
-    Delivery,
-    DeliveryState,
     Digest,
     EventType,
     Medium,
@@ -39,18 +43,8 @@ from tasks_app.models.publication import (
     PublishCredential,
     PullRequest,
 )
-from tasks_app.models.question import (
-    CLAIM_LASTS,
-    KIND_NAMES,
-    SHOWN_WITH,
-    VERDICTS,
-    Channel,
-    IndexedAnswer,
-    Question,
-    QuestionKind,
-    QuestionState,
-    Verdict,
-)
+from tasks_app.models.question import CLAIM_LASTS, SHOWN_WITH, Question
+from tasks_app.models.question_kinds import KIND_NAMES, VERDICTS, QuestionKind, QuestionState, Verdict
 from tasks_app.models.review import (
     Review,
     ReviewThread,
@@ -72,6 +66,7 @@ from tasks_app.models.run import (
     SetupCache,
     SetupOutcome,
 )
+from tasks_app.models.rung import Rung, RungOutcome, by_urgency, climbed, deadline_of, next_rung
 from tasks_app.models.sent_span import SentSpan
 from tasks_app.models.sequence import Sequence
 from tasks_app.models.step import Step, StepKind
@@ -79,3 +74,4 @@ from tasks_app.models.task import EarlyEnd, Task
 from tasks_app.models.transition import Change, ChangeKind, SequenceTransition, Transition
 from tasks_app.models.user import ACTING_ROLES, Membership, Role, Theme, User
 from tasks_app.models.worker import WorkerBeat, WorkerToken
+from tasks_app.models.working_hours import WorkingHours

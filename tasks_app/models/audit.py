@@ -9,8 +9,8 @@ from typing import Any, NoReturn, Self
 from django.db import models
 
 from tasks_app.models.audit_sentences import Sentence, sentence
+from tasks_app.models.channel import Channel
 from tasks_app.models.project import Project
-from tasks_app.models.question import Channel
 from tasks_app.models.task import Task
 from tasks_app.models.user import User
 
@@ -21,11 +21,15 @@ class Action(models.TextChoices):
     ASKED = "asked", "asked"
     ANSWERED = "answered", "answered"
     DISMISSED = "dismissed", "skipped"
+    UNANSWERED = "unanswered", "ended without an answer"
     APPROVED = "approved", "approved"
     DENIED = "denied", "denied"
     PLAN_APPROVED = "plan_approved", "approved the plan of"
     PLAN_SENT_BACK = "plan_sent_back", "sent back the plan of"
     ANSWER_TAKEN_BACK = "answer_taken_back", "took back the answer to"
+    HANDED_OVER = "handed_over", "handed over"
+    OPINION_ASKED = "opinion_asked", "asked for a second opinion on"
+    ASKING_TAKEN_BACK = "asking_taken_back", "took back who was asked about"
     DECISION_MADE = "decision_made", "made the decision"
     DECISION_PROPOSED = "decision_proposed", "proposed the decision"
     DECISION_CONFIRMED = "decision_confirmed", "confirmed the decision"
@@ -39,6 +43,8 @@ class Action(models.TextChoices):
     TASK_WENT_ON = "task_went_on", "resumed the task"
     TASK_RETRIED = "task_retried", "retried the task"
     TASK_CHANGED = "task_changed", "changed the task"
+    TASK_WATCHED = "task_watched", "watches the task"
+    TASK_UNWATCHED = "task_unwatched", "no longer watches the task"
     PUBLISH_REQUESTED = "publish_requested", "asked to publish the result of"
     PUBLISHED = "published", "published the result of"
     NOT_PUBLISHED = "not_published", "could not publish the result of"

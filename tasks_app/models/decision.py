@@ -12,16 +12,17 @@ from django.db.models.functions import Coalesce
 from django.utils import timezone
 
 from tasks_app.config.decision_records import MAX_REASON, MAX_STATEMENT
-from tasks_app.core.asked_items import parts_of_question
-from tasks_app.core.similar_questions import word_root
+from tasks_app.core.asked_items import sentence_with_beginning, title_of
+from tasks_app.core.similar_questions import question_digest, word_root
+from tasks_app.core.text import lines_joined
 from tasks_app.models.project import Project
 from tasks_app.models.question import Question
 from tasks_app.models.run import Run
 from tasks_app.models.task import Task
 from tasks_app.models.user import ACTING_ROLES, Membership, User
 
-#: Longest question that is quoted whole beside a decision; of a longer one, only the sentence that asks is.
-MAX_ASKED = 600
+#: Longest question that is quoted whole beside a decision; of a longer one its beginning and what asks.
+MAX_ASKED = 300
 _LABEL = re.compile(r"\b[Dd]-([0-9]{1,9})\b")
 
 
@@ -129,10 +130,10 @@ class DecisionQuerySet(models.QuerySet["Decision"]):
         """Return the active and proposed decisions."""
         return self.filter(state__in=[DecisionState.ACTIVE, DecisionState.PROPOSED])
 
-    def followed_by(self, task: Task) -> Self:
-        """Return the decisions that the task's agents followed, in order, with what replaces them."""
-        followed = {"events__kind": DecisionEventKind.FOLLOWED, "events__task": task}
-        return self.filter(**followed).distinct().order_by("number").prefetch_related("replaced_by")
+    def as_known(self) -> Self:
+        """Load with each what agents read of it."""
+        related = self.select_related("decided_by", "question__task", "replaces", "exception_to")
+        return related.prefetch_related("exceptions")
 
     def to_review(self) -> Self:
         """Return the active ones at which somebody should look again."""
@@ -144,14 +145,22 @@ class DecisionQuerySet(models.QuerySet["Decision"]):
         return self.annotate(place=order).order_by("place", "-number")
 
     def listed_as(self, state: str) -> Self:
-        """Return the decisions in a state, or what lists offer as `current`, `review` or `all`."""
+        """Return the decisions in a state, or what lists offer as `current`, `review` or `all`.
+
+        Without those that ended because the answer which made them was undone, unless somebody used them.
+        """
         if state == ALL:
-            return self.all()
+            return self._without_undone()
         if state == CURRENT:
             return self.current()
         if state == REVIEW:
             return self.to_review()
-        return self.filter(state=state)
+        return self.filter(state=state)._without_undone()
+
+    def _without_undone(self) -> Self:
+        events = DecisionEvent.objects.filter(decision=OuterRef("pk"))
+        undone = Exists(events.filter(kind=DecisionEventKind.RETIRED, question=OuterRef("question")))
+        return self.exclude(undone & ~Exists(events.filter(kind__in=USES)), state=DecisionState.RETIRED)
 
     def search(self, words: str) -> Self:
         """Return the decisions in which all the words stand, or the one that is cited as `D-17`.
@@ -287,13 +296,18 @@ class Decision(models.Model):
         """
         asked = list(self.answers)
         if not asked and self.question:
-            asked = [str(item["question"]) for item in self.question.items]
+            items = self.question.items
+            own = [item for item in items if question_digest([item]) == self.question_key]
+            asked = [str(item["question"]) for item in own or items]
         if len(asked) != 1:
             return ""
-        whole = " ".join(asked[0].split())
+        whole = lines_joined(asked[0])
         if len(whole) <= MAX_ASKED:
             return whole
-        return " ".join(parts_of_question(asked[0]).asked.split())
+        in_context = sentence_with_beginning(asked[0], MAX_ASKED)
+        if len(in_context) <= MAX_ASKED:
+            return in_context
+        return lines_joined(title_of([{"question": asked[0]}]).asked)
 
     @property
     def is_active(self) -> bool:
@@ -306,8 +320,27 @@ class Decision(models.Model):
     @property
     def state_in_words(self) -> str:
         """Its state and, if it is superseded, by which decision."""
-        new = ", ".join(one.label for one in self.replaced_by.all())
-        return f"superseded by {new}" if new and self.state == DecisionState.SUPERSEDED else str(self.state)
+        if self.state == DecisionState.SUPERSEDED and (new := self.successors):
+            return f"superseded by {new}"
+        return str(self.state)
+
+    @property
+    def successors(self) -> str:
+        """The labels of the decisions that replaced it, or that replaced these since."""
+        found, following = [], list(self.replaced_by.all())
+        while following:
+            one = following.pop(0)
+            later = list(one.replaced_by.all()) if one.state == DecisionState.SUPERSEDED else []
+            following += later
+            if not later:
+                found.append(one.label)
+        return ", ".join(found)
+
+    @property
+    def exceptions_in_words(self) -> str:
+        """The exceptions to it that are in force, with where they hold: “D-18 (src/refunds/**)”."""
+        active = [one for one in self.exceptions.all() if one.is_active]
+        return ", ".join(f"{one.label} ({one.scope_in_words})" for one in active)
 
     @property
     def is_due(self) -> bool:

@@ -1,21 +1,23 @@
-"""Notifications: preferences, notices in the portal, targets outside of it, and deliveries."""
+"""Notifications: preferences, notices in the portal, and targets outside of it."""
 
 from __future__ import annotations
 
-import uuid
 from datetime import timedelta
+from functools import reduce
+from operator import or_
 from typing import Any, Self
 
 from django.db import models
-from django.db.models import Case, F, Q, Value, When
+from django.db.models import Case, Q, Value, When
 from django.db.models.functions import Now
-from django.utils import timezone
 
 from tasks_app.core.phases import Phase
+from tasks_app.models.asked import Asked
 from tasks_app.models.project import Project
 from tasks_app.models.publication import Publication
-from tasks_app.models.question import KIND_NAMES, QuestionKind
-from tasks_app.models.review import Review, ReviewThread, ThreadComment
+from tasks_app.models.question_kinds import KIND_NAMES, QuestionKind
+from tasks_app.models.review import Review, ThreadComment
+from tasks_app.models.rung import Rung
 from tasks_app.models.task import Task
 from tasks_app.models.transition import Transition
 from tasks_app.models.user import User
@@ -28,8 +30,10 @@ class EventType(models.TextChoices):
     FAILED = "failed", "a task fails"
     DONE = "done", "a task is done"
     CANCELLED = "cancelled", "a task is cancelled"
+    UNANSWERED = "unanswered", "a rule ends a question that nobody has answered"
     REVIEWED = "reviewed", "a result is reviewed or discussed"
     NOT_PUBLISHED = "not_published", "a result cannot be published"
+    TOKEN_SEEN = "token_seen", "an agent saw one of your API tokens"
     TEST = "test", "a test is sent"
 
 
@@ -46,6 +50,7 @@ TASK_EVENT_TYPES = (
     EventType.FAILED,
     EventType.DONE,
     EventType.CANCELLED,
+    EventType.UNANSWERED,
     EventType.REVIEWED,
     EventType.NOT_PUBLISHED,
 )
@@ -83,37 +88,16 @@ class Digest(models.TextChoices):
 
 def default_subscriptions() -> dict[str, dict[str, str]]:
     """Return the default choices of a user, by event type and medium."""
+    everywhere: dict[str, str] = dict.fromkeys((Medium.PAGE, Medium.EMAIL, Medium.CHAT), TaskSelection.MINE)
+    in_page = {**everywhere, Medium.EMAIL: TaskSelection.OFF, Medium.CHAT: TaskSelection.OFF}
     return {
-        EventType.QUESTION: {
-            Medium.PAGE: TaskSelection.ALL,
-            Medium.EMAIL: TaskSelection.MINE,
-            Medium.CHAT: TaskSelection.ALL,
-        },
-        EventType.FAILED: {
-            Medium.PAGE: TaskSelection.MINE,
-            Medium.EMAIL: TaskSelection.MINE,
-            Medium.CHAT: TaskSelection.MINE,
-        },
-        EventType.DONE: {
-            Medium.PAGE: TaskSelection.MINE,
-            Medium.EMAIL: TaskSelection.OFF,
-            Medium.CHAT: TaskSelection.OFF,
-        },
-        EventType.CANCELLED: {
-            Medium.PAGE: TaskSelection.MINE,
-            Medium.EMAIL: TaskSelection.OFF,
-            Medium.CHAT: TaskSelection.OFF,
-        },
-        EventType.REVIEWED: {
-            Medium.PAGE: TaskSelection.MINE,
-            Medium.EMAIL: TaskSelection.MINE,
-            Medium.CHAT: TaskSelection.MINE,
-        },
-        EventType.NOT_PUBLISHED: {
-            Medium.PAGE: TaskSelection.MINE,
-            Medium.EMAIL: TaskSelection.MINE,
-            Medium.CHAT: TaskSelection.MINE,
-        },
+        EventType.QUESTION: everywhere.copy(),
+        EventType.FAILED: everywhere.copy(),
+        EventType.DONE: in_page.copy(),
+        EventType.CANCELLED: in_page.copy(),
+        EventType.UNANSWERED: everywhere.copy(),
+        EventType.REVIEWED: everywhere.copy(),
+        EventType.NOT_PUBLISHED: everywhere.copy(),
     }
 
 
@@ -188,19 +172,39 @@ class Target(models.Model):
 _UNREAD = Q(read_at=None) & (~Q(event_type=EventType.QUESTION) | Q(task__phase=Phase.WAITING_FOR_INPUT))
 
 
+#: Events that the inbox shows as long as somebody is needed.
+IN_INBOX = (EventType.QUESTION, EventType.FAILED, EventType.DONE)
+
+
+#: What a notice may be about.
+_ORIGINS = ("transition", "review", "publication", "reply", "rung", "asked")
+
+
+def _only(origin: str) -> Q:
+    return Q(**{f"{one}__isnull": one != origin for one in _ORIGINS})
+
+
+_ONE_EVENT = reduce(or_, map(_only, _ORIGINS)) | (_only("") & Q(event_type=EventType.TOKEN_SEEN))
+
+
 class NoticeQuerySet(models.QuerySet["Notice"]):
+    def beyond_inbox(self) -> Self:
+        """Return unread notices of what the inbox does not show: the bell counts these."""
+        return self.unread().exclude(event_type__in=IN_INBOX)
+
     def unread(self) -> Self:
         """Return unread notices, without notices of questions that were answered."""
         return self.filter(_UNREAD)
 
-    def unread_first(self) -> Self:
-        unread = Case(When(_UNREAD, then=Value(0)), default=Value(1))
-        return self.order_by(unread, "-pk")
+    def counted_first(self) -> Self:
+        """Order them by age, with those first that the bell counts (`is_counted`)."""
+        counted = _UNREAD & ~Q(event_type__in=IN_INBOX)
+        return self.order_by(Case(When(counted, then=Value(0)), default=Value(1)), "-pk")
 
     def urgent(self) -> Self:
         """Return unread notices of questions and failures that nobody has settled yet."""
         asks = Q(event_type=EventType.QUESTION, task__phase=Phase.WAITING_FOR_INPUT)
-        failed = Q(event_type=EventType.FAILED, task__phase=Phase.FAILED)
+        failed = Q(event_type=EventType.FAILED, task__phase=Phase.FAILED, task__failure_dismissed=False)
         return self.filter(asks | failed, read_at=None)
 
     def prune(self, older_than: timedelta) -> int:
@@ -224,6 +228,8 @@ class Notice(models.Model):
     reply = models.ForeignKey(
         ThreadComment, null=True, blank=True, on_delete=models.CASCADE, related_name="notices"
     )
+    rung = models.ForeignKey(Rung, null=True, blank=True, on_delete=models.CASCADE, related_name="notices")
+    asked = models.ForeignKey(Asked, null=True, blank=True, on_delete=models.CASCADE, related_name="notices")
     event_type = models.CharField(max_length=20, choices=EventType)
     step = models.CharField(max_length=100, blank=True)
     question_kind = models.CharField(
@@ -242,13 +248,8 @@ class Notice(models.Model):
             models.UniqueConstraint(fields=["user", "review"], name="one_notice_per_review"),
             models.UniqueConstraint(fields=["user", "publication"], name="one_notice_per_publication"),
             models.UniqueConstraint(fields=["user", "reply"], name="one_notice_per_reply"),
-            models.CheckConstraint(
-                condition=Q(transition__isnull=False, review=None, publication=None, reply=None)
-                | Q(transition=None, review__isnull=False, publication=None, reply=None)
-                | Q(transition=None, review=None, publication__isnull=False, reply=None)
-                | Q(transition=None, review=None, publication=None, reply__isnull=False),
-                name="notice_of_one_event",
-            ),
+            models.UniqueConstraint(fields=["user", "rung"], name="one_notice_per_rung"),
+            models.CheckConstraint(condition=_ONE_EVENT, name="notice_of_one_event"),
         ]
         indexes = [
             models.Index(fields=["user", "-id"], name="notice_of_a_user"),
@@ -264,13 +265,20 @@ class Notice(models.Model):
         return KIND_NAMES[self.question_kind or QuestionKind.CLARIFICATION]
 
     @property
+    def headline_after_name(self) -> str:
+        """The headline behind the question's name, which is not said twice."""
+        return self.headline.removeprefix(f"{self.question_name}: ")
+
+    @property
     def is_unread(self) -> bool:
         """The same rule as `unread()`, for a row that was fetched with its task."""
         over = self.event_type == EventType.QUESTION and self.task.phase != Phase.WAITING_FOR_INPUT
         return self.read_at is None and not over
 
-
-# Browsers to which notifications are pushed.
+    @property
+    def is_counted(self) -> bool:
+        """Whether the bell counts it, as in `beyond_inbox()`."""
+        return self.is_unread and self.event_type not in IN_INBOX
 
 
 class PushSubscription(models.Model):
@@ -291,173 +299,3 @@ class PushSubscription(models.Model):
 
     def __str__(self) -> str:
         return f"{self.browser or 'a browser'} of {self.user}"
-
-
-# Deliveries: each is one notification on its way to one mailbox, target or browser.
-
-
-class DeliveryState(models.TextChoices):
-    WAITING = "waiting", "waiting"
-    SENT = "sent", "sent"
-    FAILED = "failed", "failed"
-    DROPPED = "dropped", "not sent"
-
-
-#: The relations to what a delivery tells; only one of them is set.
-_EVENTS = ("transition", "review", "publication", "reply__thread")
-
-
-class DeliveryQuerySet(models.QuerySet["Delivery"]):
-    def with_events(self, *relations: str) -> Self:
-        """Fetch what each tells in the same query, or what the relations of that lead to."""
-        paths = [f"{event}__{relation}" for event in _EVENTS for relation in relations]
-        return self.select_related(*(paths or _EVENTS))
-
-    def due(self) -> Self:
-        """Return deliveries that should be sent now and that nobody is sending."""
-        free = Q(taken_until=None) | Q(taken_until__lt=Now())
-        return self.filter(free, state=DeliveryState.WAITING, due_at__lte=timezone.now())
-
-    def take(self, ids: list[int], *, seconds: float) -> list[Delivery]:
-        """Claim the deliveries with these ids that are still due for `seconds`, and return them."""
-        token = uuid.uuid4()
-        until = Now() + timedelta(seconds=seconds)
-        self.due().filter(pk__in=ids).update(token=token, taken_until=until, attempts=F("attempts") + 1)
-        return list(
-            self.filter(token=token)
-            .with_events("task__project", "task__created_by", "task__sequence")
-            .select_related(
-                "review__author",
-                "publication__by",
-                "reply__author",
-                "user__preferences",
-                "target__user__preferences",
-                "target__project",
-                "browser__user__preferences",
-            )
-            .order_by("pk")
-        )
-
-    def prune(self, older_than: timedelta) -> int:
-        over = self.exclude(state=DeliveryState.WAITING)
-        return over.filter(created_at__lt=Now() - older_than).delete()[0]
-
-
-class Delivery(models.Model):
-    """One notification to one mailbox, target or browser; its rows are the delivery log.
-
-    Delivered at least once: if a worker dies between sending and saving, it is sent again with the same
-    `key`, by which receivers recognise it. `token` identifies the current sender, until `taken_until`.
-    """
-
-    key = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
-    transition = models.ForeignKey(
-        Transition, null=True, blank=True, on_delete=models.CASCADE, related_name="deliveries"
-    )
-    review = models.ForeignKey(
-        Review, null=True, blank=True, on_delete=models.CASCADE, related_name="deliveries"
-    )
-    publication = models.ForeignKey(
-        Publication, null=True, blank=True, on_delete=models.CASCADE, related_name="deliveries"
-    )
-    reply = models.ForeignKey(
-        ThreadComment, null=True, blank=True, on_delete=models.CASCADE, related_name="deliveries"
-    )
-    event_type = models.CharField(max_length=20, choices=EventType)
-    medium = models.CharField(max_length=10, choices=Medium)
-    user = models.ForeignKey(User, null=True, blank=True, on_delete=models.CASCADE, related_name="deliveries")
-    target = models.ForeignKey(
-        Target, null=True, blank=True, on_delete=models.CASCADE, related_name="deliveries"
-    )
-    browser = models.ForeignKey(
-        PushSubscription, null=True, blank=True, on_delete=models.CASCADE, related_name="deliveries"
-    )
-    state = models.CharField(max_length=10, choices=DeliveryState, default=DeliveryState.WAITING)
-    created_at = models.DateTimeField(auto_now_add=True)
-    due_at = models.DateTimeField()
-    attempts = models.PositiveSmallIntegerField(default=0)
-    token = models.UUIDField(null=True, blank=True, editable=False, db_index=True)
-    taken_until = models.DateTimeField(null=True, blank=True, editable=False)
-    status = models.PositiveSmallIntegerField(null=True, blank=True, help_text="What the receiver answered.")
-    error = models.CharField(max_length=500, blank=True, help_text="Why it was not sent.")
-    milliseconds = models.PositiveIntegerField(null=True, blank=True)
-    sent_at = models.DateTimeField(null=True, blank=True)
-
-    objects = DeliveryQuerySet.as_manager()
-
-    class Meta:
-        ordering = ["-pk"]
-        verbose_name_plural = "deliveries"
-        constraints = [
-            models.UniqueConstraint(
-                fields=["transition", "user"],
-                condition=Q(transition__isnull=False, user__isnull=False),
-                name="one_mail_per_occasion",
-            ),
-            models.UniqueConstraint(
-                fields=["transition", "target"],
-                condition=Q(transition__isnull=False, target__isnull=False),
-                name="one_delivery_per_target",
-            ),
-            models.UniqueConstraint(
-                fields=["review", "user"],
-                condition=Q(review__isnull=False, user__isnull=False),
-                name="one_mail_per_review",
-            ),
-            models.UniqueConstraint(
-                fields=["review", "target"],
-                condition=Q(review__isnull=False, target__isnull=False),
-                name="one_delivery_of_a_review_per_target",
-            ),
-            models.UniqueConstraint(
-                fields=["publication", "user"],
-                condition=Q(publication__isnull=False, user__isnull=False),
-                name="one_mail_per_publication",
-            ),
-            models.UniqueConstraint(
-                fields=["publication", "target"],
-                condition=Q(publication__isnull=False, target__isnull=False),
-                name="one_delivery_of_a_publication_per_target",
-            ),
-            models.UniqueConstraint(
-                fields=["reply", "user"],
-                condition=Q(reply__isnull=False, user__isnull=False),
-                name="one_mail_per_reply",
-            ),
-            models.UniqueConstraint(
-                fields=["reply", "target"],
-                condition=Q(reply__isnull=False, target__isnull=False),
-                name="one_delivery_of_a_reply_per_target",
-            ),
-            models.UniqueConstraint(
-                fields=["transition", "browser"],
-                condition=Q(transition__isnull=False, browser__isnull=False),
-                name="one_delivery_per_browser",
-            ),
-            models.CheckConstraint(
-                condition=Q(user=None, target=None, browser__isnull=False)
-                | Q(user=None, target__isnull=False, browser=None)
-                | Q(user__isnull=False, target=None, browser=None),
-                name="delivery_to_one_place",
-            ),
-        ]
-        indexes = [
-            models.Index(fields=["due_at"], condition=Q(state="waiting"), name="delivery_waiting"),
-            models.Index(fields=["created_at"], name="delivery_age"),
-        ]
-
-    def __str__(self) -> str:
-        return f"{self.event_type} by {self.medium}"
-
-    @property
-    def event(self) -> Transition | Review | Publication | ReviewThread | None:
-        """What it tells: for a reply the thread, for a test None."""
-        thread = self.reply.thread if self.reply else None
-        return self.transition or self.review or self.publication or thread
-
-    @property
-    def recipient(self) -> User | None:
-        """The user to whom it goes; None for a target of a project."""
-        if self.browser:
-            return self.browser.user
-        return self.user or (self.target.user if self.target else None)

@@ -70,22 +70,14 @@ def remove_folder(folder: Path) -> None:
         if not folder.is_dir():
             folder.unlink()
             return
-        _make_writable(folder)
+        folder.chmod(0o700)
+        for parent, names, _ in os.walk(folder):
+            for path in (Path(parent) / name for name in names):
+                if not path.is_symlink():
+                    path.chmod(0o700)
         shutil.rmtree(folder)
     except OSError as error:
         raise WorkspaceError(f"{error.filename or folder} cannot be removed: {error.strerror}") from error
-
-
-def _make_writable(folder: Path) -> None:
-    """Make all folders writable: agents leave read-only ones, for example in Go's module cache.
-
-    `os.walk` lists a folder only after this has changed its mode.
-    """
-    folder.chmod(0o700)
-    for parent, names, _ in os.walk(folder):
-        for path in (Path(parent) / name for name in names):
-            if not path.is_symlink():
-                path.chmod(0o700)
 
 
 def repository(project: Project) -> Repository:

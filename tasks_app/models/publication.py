@@ -104,6 +104,9 @@ class Publication(models.Model):
     task = models.ForeignKey(Task, on_delete=models.CASCADE, related_name="publications")
     commit = models.CharField(max_length=64)
     squash = models.BooleanField(default=False, help_text="Publish one commit without the checkpoints.")
+    message = models.TextField(
+        default="", db_default="", blank=True, help_text="Of the one commit; empty: what the task changed."
+    )
     update = models.BooleanField(default=False, help_text="Merge the newest commit of the project's branch.")
     merged_commit = models.CharField(
         max_length=64, blank=True, help_text="That commit, as of the first attempt."
@@ -162,9 +165,12 @@ class Publication(models.Model):
     @property
     def asked_by(self) -> str:
         """Return who asked for it, in words; "" if nobody is known."""
-        pipeline = f"the pipeline {self.task.publishing_pipeline}" if self.by_pipeline else ""
-        name = self.by.shown_name if self.by else ""
-        return " on behalf of ".join(filter(None, [pipeline, name]))
+        names = []
+        if self.by_pipeline:
+            names.append(f"the pipeline {self.task.publishing_pipeline}")
+        if self.by:
+            names.append(self.by.shown_name)
+        return " on behalf of ".join(names)
 
     @property
     def actor(self) -> User | None:

@@ -5,85 +5,49 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection
 from datetime import timedelta
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from django.db import models
 from django.db.models import Count, F, Q
 from django.utils import timezone
 from django.utils.functional import cached_property
 
-from tasks_app.core.asked_items import Title, title_of
-from tasks_app.core.types import ALLOW_COMMAND
-from tasks_app.models.project import Project
+from tasks_app.core.asked_items import Title, row_title, title_of
+from tasks_app.core.types import ALLOW_COMMAND, NO_PLAN
+from tasks_app.models.channel import Channel, through
+from tasks_app.models.question_kinds import (
+    KIND_NAMES,
+    SETTLED,
+    VERDICTS,
+    QuestionKind,
+    QuestionState,
+    Verdict,
+)
 from tasks_app.models.run import Run
 from tasks_app.models.step import Step
 from tasks_app.models.task import Task
 from tasks_app.models.user import User
 
-
-class QuestionKind(models.TextChoices):
-    CLARIFICATION = "clarification", "a question"
-    APPROVAL = "approval", "approval of a tool call"
-    PLAN = "plan", "a plan to review"
-    #: Asked by the portal, not by an agent: see `services/usage/cost_limits.py`.
-    COST = "cost", "a soft cost limit"
-
-
-#: What a question of each kind is called in front of its number, and in notifications.
-KIND_NAMES: dict[str, str] = {
-    QuestionKind.CLARIFICATION: "Question",
-    QuestionKind.APPROVAL: "Approval",
-    QuestionKind.PLAN: "Plan",
-    QuestionKind.COST: "Question",
-}
-
-
-class QuestionState(models.TextChoices):
-    OPEN = "open", "open"
-    ANSWERED = "answered", "answered"
-    DISMISSED = "dismissed", "dismissed"
-    WITHDRAWN = "withdrawn", "withdrawn"
-
-
-class Verdict(models.TextChoices):
-    """What a human says to a tool call or a plan."""
-
-    APPROVED = "approved", "Approved"
-    DENIED = "denied", "Denied"
-    SENT_BACK = "sent_back", "Sent back"
-
-
-#: The possible verdicts of each kind; those without any get an answer instead.
-VERDICTS: dict[str, tuple[Verdict, ...]] = {
-    QuestionKind.CLARIFICATION: (),
-    QuestionKind.COST: (),
-    QuestionKind.APPROVAL: (Verdict.APPROVED, Verdict.DENIED),
-    QuestionKind.PLAN: (Verdict.APPROVED, Verdict.SENT_BACK),
-}
-
-
-class Channel(models.TextChoices):
-    WEB = "web", "web"
-    TERMINAL = "terminal", "terminal"
-    API = "api", "API"
-    #: A decision of the project, applied by the portal: see `services/decisions/applying.py`.
-    DECISION = "decision", "decision"
+if TYPE_CHECKING:
+    from tasks_app.models.asked import Asked
 
 
 #: How long “NAME is answering” is shown unless that user says it again.
 CLAIM_LASTS = timedelta(minutes=3)
 
-#: States in which a named human has dealt with a question.
-SETTLED = (QuestionState.ANSWERED, QuestionState.DISMISSED)
-
-
 #: The related rows that the card of a question shows.
-SHOWN_WITH = ("task__project", "step", "run", "answered_by", "claimed_by", "applied", "taken_back_by")
+SHOWN_WITH = (
+    "task__project", "step", "run", "answered_by", "claimed_by", "applied", "taken_back_by", "reopens",
+)  # fmt: skip
 
 
 class QuestionQuerySet(models.QuerySet["Question"]):
     def open(self) -> Self:
         return self.filter(state=QuestionState.OPEN)
+
+    def shown(self) -> Self:
+        """Fetch what cards and rows show of each, with more queries for whom they are asked of and rungs."""
+        return self.select_related(*SHOWN_WITH).prefetch_related("asked__user", "asked__by", "rungs")
 
     def open_of(self, task: Task) -> list[Question]:
         """Return the open questions of a task in order, with the related rows for showing them."""
@@ -97,7 +61,7 @@ class QuestionQuerySet(models.QuerySet["Question"]):
         """Return the open questions of many tasks by task id, with one query."""
         found: dict[int, list[Question]] = defaultdict(list)
         questions = self.open().filter(task__in=[task.pk for task in tasks])
-        for question in questions.select_related(*SHOWN_WITH):
+        for question in questions.shown():
             found[question.task_id].append(question)
         return found
 
@@ -139,7 +103,7 @@ class QuestionQuerySet(models.QuerySet["Question"]):
         return self.filter(counts, kind=QuestionKind.PLAN, verdict=Verdict.APPROVED)
 
     def settled(self) -> Self:
-        """Return questions that a human answered, decided or dismissed; the agent must be told of each."""
+        """Return questions that were answered, dismissed or ended; the agent must be told of each."""
         return self.filter(state__in=SETTLED)
 
 
@@ -155,8 +119,9 @@ class Question(models.Model):
     `evidence` (a list of {kind, title, text} with the kind command, file, diff, text or markdown), and in the
     end a `verdict`. `answered_…` also say who dismissed it, and when.
 
-    If a decision was `applied`, nobody answered: `answered_by` is empty. If that was taken back after the
-    agent had the answer, `taken_back_…` say by whom and when, and another question `reopens` this one.
+    If a decision was `applied` or a rule ended it (`ended_by_rule`), nobody answered: `answered_by` is empty.
+    If that was taken back after the agent had been told, `taken_back_…` say by whom and when, and another
+    question `reopens` this one.
     """
 
     task = models.ForeignKey(Task, on_delete=models.CASCADE, related_name="questions")
@@ -201,11 +166,19 @@ class Question(models.Model):
         help_text="Whether one of its items had been asked in the project before.",
     )  # fmt: skip
     asked_at = models.DateTimeField()
+    routed_at = models.DateTimeField(
+        null=True, blank=True, editable=False,
+        help_text="When it was put to people; see `Asked`. Empty: asked of all, or about to be routed.",
+    )  # fmt: skip
     answered_at = models.DateTimeField(null=True, blank=True)
     answered_by = models.ForeignKey(
         User, null=True, blank=True, on_delete=models.PROTECT, related_name="answers"
     )
     answered_via = models.CharField(max_length=20, choices=Channel, blank=True)
+    answered_with = models.CharField(
+        max_length=100, blank=True, default="", db_default="",
+        help_text="The program through which it was answered, as it calls itself.",
+    )  # fmt: skip
     answers: models.JSONField[dict[str, str], dict[str, str]] = models.JSONField(default=dict, blank=True)
     notes = models.TextField(blank=True)
     allowed_usd = models.FloatField(
@@ -245,9 +218,15 @@ class Question(models.Model):
         related_name="applied_to",
         help_text="The decision that answered it, without a human.",
     )
+    ended_by_rule = models.CharField(
+        max_length=100, blank=True, default="", db_default="",
+        help_text="The rung of the ladder that ended it without an answer.",
+    )  # fmt: skip
     taken_back_by = models.ForeignKey(User, null=True, blank=True, on_delete=models.PROTECT, related_name="+")
     taken_back_at = models.DateTimeField(
-        null=True, blank=True, help_text="When the decision’s answer was taken back, after the agent had it."
+        null=True,
+        blank=True,
+        help_text="When the answer of a decision or a rule was taken back, after the agent had it.",
     )
     reopens = models.ForeignKey(
         "self",
@@ -276,15 +255,19 @@ class Question(models.Model):
             models.UniqueConstraint(fields=["run", "tool_use_id"], name="one_question_per_call"),
             models.UniqueConstraint(fields=["task", "number"], name="one_question_per_number"),
             models.CheckConstraint(
-                condition=Q(state__in=["answered", "dismissed"]) ^ Q(answered_at=None),
+                condition=Q(state__in=["answered", "dismissed", "unanswered"]) ^ Q(answered_at=None),
                 name="settled_has_a_time_and_nothing_else_does",
             ),
             models.CheckConstraint(
-                condition=~Q(state="dismissed") | Q(kind="clarification"), name="only_questions_are_dismissed"
+                condition=~Q(state__in=["dismissed", "unanswered"]) | Q(kind="clarification"),
+                name="only_questions_are_dismissed",
             ),
             models.CheckConstraint(
                 condition=Q(verdict="") ^ (Q(state="answered") & ~Q(kind__in=["clarification", "cost"])),
                 name="a_verdict_is_what_settles_approvals_and_plans",
+            ),
+            models.CheckConstraint(
+                condition=Q(state="unanswered") ^ Q(ended_by_rule=""), name="a_rule_ends_what_is_unanswered"
             ),
         ]
         indexes = [
@@ -308,18 +291,23 @@ class Question(models.Model):
         return title_of(self.items)
 
     @property
+    def row_title(self) -> Title:
+        """What a row of a list shows of it."""
+        return row_title(self.items, self.evidence)
+
+    @property
     def kind_name(self) -> str:
         """What it is called beside its number, as in “Plan 3”."""
         return KIND_NAMES[self.kind]
 
     @cached_property
     def revises(self) -> Question | None:
-        """The plan that was sent back last in the same step before this one; None for other questions."""
+        """The plan of the same step that was decided last before this one; None for other questions."""
         if self.kind != QuestionKind.PLAN:
             return None
         before = self.step.questions.filter(kind=QuestionKind.PLAN, number__lt=self.number)
         counted = before.filter(run__number__gte=self.step.first_run).select_related("answered_by")
-        return counted.filter(verdict=Verdict.SENT_BACK).last()
+        return counted.exclude(verdict="").last()
 
     @property
     def rule(self) -> str:
@@ -341,6 +329,12 @@ class Question(models.Model):
         if self.kind == QuestionKind.APPROVAL and self.evidence and self.evidence[0].get("kind") == "command":
             return ALLOW_COMMAND
         return self.headline
+
+    @property
+    def plan(self) -> str:
+        """The text of a plan to review, as the card shows it; "" if the agent wrote none."""
+        text = str(self.evidence[0]["text"]) if self.kind == QuestionKind.PLAN and self.evidence else ""
+        return "" if text == NO_PLAN else text
 
     @property
     def takes_answer(self) -> bool:
@@ -372,6 +366,12 @@ class Question(models.Model):
         return self.state == QuestionState.OPEN
 
     @property
+    def asked_now(self) -> list[Asked]:
+        """Whom it is asked of, by name; nobody if it is asked of all who may answer."""
+        models.prefetch_related_objects([self], "asked__user", "asked__by")
+        return [one for one in self.asked.all() if one.ended_at is None]
+
+    @property
     def claim_lasts(self) -> int:
         """The seconds for which somebody is still shown to be answering."""
         if not self.is_open or self.claimed_by_id is None or self.claimed_at is None:
@@ -394,13 +394,33 @@ class Question(models.Model):
         return self.answered_via == Channel.DECISION
 
     @property
+    def is_unanswered(self) -> bool:
+        """Whether a rule ended it, because nobody had answered."""
+        return self.state == QuestionState.UNANSWERED
+
+    @property
+    def is_settled_by_portal(self) -> bool:
+        """Whether no person answered now: a decision did, or a rule ended it."""
+        return self.is_applied or self.is_unanswered
+
+    @property
     def answerer(self) -> str:
-        """Who or what answered it, as people and agents read it: a name or D-17; empty without an answer."""
+        """Who or what answered or ended it, as people and agents read it: a name, D-17, or a rule.
+
+        Empty while it is open.
+        """
         if self.answered_by:
             return self.answered_by.shown_name
+        if self.is_unanswered:
+            return f"the rule “{self.ended_by_rule}”"
         if not self.is_applied:
             return ""
         return self.applied.label if self.applied else "a decision"
+
+    @property
+    def answered_through(self) -> str:
+        """The channel of the answer, as people read it behind a name; empty without an answer."""
+        return through(self.answered_via, self.answered_with)
 
     @property
     def is_settled(self) -> bool:
@@ -409,6 +429,11 @@ class Question(models.Model):
     @property
     def is_dismissed(self) -> bool:
         return self.state == QuestionState.DISMISSED
+
+    @property
+    def agent_decides(self) -> bool:
+        """Whether it is settled without an answer, so that the agent decides by itself."""
+        return self.is_settled and not self.answers
 
     @property
     def is_turned_down(self) -> bool:
@@ -431,7 +456,7 @@ class Question(models.Model):
         A card without answers, or with a verdict, is one pair of its questions and `answer_text`.
         """
         pairs = list(self.answers_in_order.items())
-        if len(pairs) <= 1 or self.outcome != "Answered":
+        if len(pairs) <= 1 or self.verdict:
             return [("\n".join(str(item["question"]) for item in self.items), self.answer_text)]
         if self.notes:
             last, answer = pairs[-1]
@@ -466,35 +491,3 @@ class Question(models.Model):
         if self.notes:
             text += f"\n\n{self.notes_label}: {self.notes}"
         return text
-
-
-# The index by which similar answered questions are found.
-
-
-class IndexedAnswer(models.Model):
-    """An answered item of a clarification in the index of earlier answers; `place` counts items from 0.
-
-    Written and deleted with the answer. `migrations/0002_search.py` makes the full text index of `words`.
-    """
-
-    question = models.ForeignKey(
-        Question, on_delete=models.CASCADE, related_name="indexed_answers", db_index=False
-    )
-    place = models.PositiveSmallIntegerField(
-        default=0, db_default=0, help_text="Which item of the question, from 0."
-    )
-    project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="+", db_index=False)
-    question_key = models.CharField(max_length=32, help_text="Equal for items that are the same.")
-    words = models.TextField(help_text="Digests of the item's words, each with its project.")
-
-    class Meta:
-        constraints = [
-            models.UniqueConstraint(fields=["question", "place"], name="one_indexed_answer_per_item")
-        ]
-        indexes = [
-            models.Index(fields=["project", "question"], name="answers_of_project"),
-            models.Index(fields=["project", "question_key", "question"], name="answers_of_same_question"),
-        ]
-
-    def __str__(self) -> str:
-        return f"Answer to {self.question}"

@@ -7,7 +7,7 @@ from typing import Self
 from django.db import models
 from django.db.models import Exists, OuterRef, Q, Subquery
 
-from tasks_app.models.question import Channel
+from tasks_app.models.channel import Channel
 from tasks_app.models.run import Outcome, Run
 from tasks_app.models.step import Step
 from tasks_app.models.task import Task

@@ -20,21 +20,28 @@ class Reason(models.TextChoices):
     """Why a run was started."""
 
     FIRST = "first", "first run"
-    ANSWER = "answer", "after an answer"
+    ANSWER = "answer", "resumed with your answer"
+    #: A rule ended the question, because nobody had answered.
+    NO_ANSWER = "no_answer", "resumed without an answer"
+    #: Of runs from before the two below it; and if the approval was taken back meanwhile.
     APPROVAL = "approval", "after an approval or denial"
+    APPROVED = "approved", "after an approval"
+    DENIED = "denied", "after a denial"
     PLAN = "plan", "after the plan’s review"
     SET_ASIDE = "set_aside", "after its calls were set aside"
     CHECK_FAILED = "check_failed", "after a failed check"
     LIMIT = "limit", "after a limit"
     CRASH = "crash", "after an interruption"
+    RESUMED = "resumed", "resumed after it was cancelled"
     RETRY = "retry", "tried again"
     REVIEW = "review", "after a review"
+    UNREAD_QUESTION = "unread_question", "its last message asked something"
 
 
 class Outcome(models.TextChoices):
     """How a run ended. Empty while it runs, or until the death of its worker is noticed."""
 
-    FINISHED = "finished", "the agent ended its turn"
+    FINISHED = "finished", "finished"
     ASKED = "asked", "the agent asked and stopped"
     FAILED = "failed", "the agent ended with an error"
     LIMIT = "limit", "a limit stopped it"
@@ -115,6 +122,14 @@ class Run(models.Model):
     reported_cost_usd = models.FloatField(
         null=True, blank=True, help_text="What the agent itself reported as the cost of this run."
     )
+    needed_usd = models.FloatField(
+        null=True, blank=True, editable=False,
+        help_text="What its next request needed of a month's budget, which left less and so ended the run.",
+    )  # fmt: skip
+    rehearsed = models.BooleanField(
+        null=True, blank=True, editable=False,
+        help_text="Whether a script played the model; empty in rows from before this was stored.",
+    )  # fmt: skip
     lease_epoch = models.PositiveIntegerField(default=0)
     data_dir = models.UUIDField(
         null=True,

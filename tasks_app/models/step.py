@@ -9,6 +9,7 @@ from django.db import models
 from tasks_app.core.labels import STORED_LENGTH
 from tasks_app.core.phases import (
     ANSWERED,
+    NOT_BEGUN,
     NOT_RUN,
     NOT_RUN_AS_CANCELLED,
     PHASE_DISPLAYS,
@@ -86,6 +87,8 @@ class Step(Phased):
             return PHASE_DISPLAYS[Phase.CANCELLED] if self.started_at else NOT_RUN_AS_CANCELLED
         if self.phase == Phase.PENDING and self.started_at and self.task.can_be_undone:
             return ANSWERED
+        if self.phase == Phase.PENDING and not self.started_at:
+            return NOT_BEGUN
         return super().phase_display
 
     @property

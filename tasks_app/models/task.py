@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import reduce
 from operator import or_
-from typing import Self
+from typing import Any, Self
 
 from django.db import connection, models, transaction
 from django.db.models import Case, Count, F, Q, Value, When
@@ -21,6 +21,7 @@ from tasks_app.core.phases import (
     FINISHED_EARLY,
     FINISHING_EARLY,
     LAST_STEP_EARLY,
+    ONLY_REHEARSED,
     RESUMABLE,
     WAITING_FOR_BUDGET,
     Phase,
@@ -51,11 +52,12 @@ class Priority(models.IntegerChoices):
 
 
 class EarlyEnd(models.TextChoices):
-    """Whether a human has had a task finished early at its soft cost limit."""
+    """Whether a human had a task finished early at its soft cost limit, or it was only rehearsed."""
 
     ASKED = "asked", "is to be finished early"
     ENDED = "ended", "was finished early"
     LAST_STEP = "last_step", "was finished early in its last step"
+    REHEARSED = "rehearsed", "was only rehearsed"
 
 
 def priority_name(value: int) -> PriorityName:
@@ -233,6 +235,14 @@ class Task(Phased):
     ask_before: models.JSONField[list[str], list[str]] = models.JSONField(
         default=list, blank=True, help_text="Patterns of tool calls that a human must approve."
     )
+    ask: models.JSONField[list[str], list[str]] = models.JSONField(
+        default=list, blank=True, db_default=models.Value([], models.JSONField()),
+        help_text="The people and groups whom its questions are put to, by its own choice.",
+    )  # fmt: skip
+    watchers: models.ManyToManyField[User, Any] = models.ManyToManyField(
+        User, blank=True, related_name="watched_tasks",
+        help_text="Users who are notified as if it were their task and its questions were asked of them.",
+    )  # fmt: skip
     setup: models.JSONField[JsonObject | None, JsonObject | None] = models.JSONField(
         null=True, blank=True, help_text="How its workspace is made ready; null: it is not."
     )
@@ -285,6 +295,10 @@ class Task(Phased):
     waits_for_budget = models.BooleanField(
         default=False, editable=False,
         help_text="What it waits for, if it waits for a reset, is a budget of the next month.",
+    )  # fmt: skip
+    failure_dismissed = models.BooleanField(
+        default=False, db_default=False, editable=False,
+        help_text="Somebody said that its failure needs nobody; false again as soon as it moves.",
     )  # fmt: skip
     fault = models.TextField(
         blank=True,
@@ -355,6 +369,8 @@ class Task(Phased):
             return FINISHED_EARLY
         if self.ended_early:
             return LAST_STEP_EARLY
+        if self.only_rehearsed:
+            return ONLY_REHEARSED
         if self.exports_decisions:
             return EXPORTED
         if self.shown_phase == Phase.RUNNING and self.is_finishing_early:
@@ -364,12 +380,18 @@ class Task(Phased):
         return super().phase_display
 
     @property
-    def worked_seconds(self) -> float | None:
-        """The seconds of work of a task that is running; None before its start."""
+    def worked_since(self) -> datetime | None:
+        """When a running task would have started if it had worked without a break; None before its start."""
         if self.started_at is None:
             return None
-        began = (timezone.now() - self.started_at).total_seconds()
-        return max(0.0, began - self.paused_seconds - self.idle_seconds)
+        return self.started_at + timedelta(seconds=self.paused_seconds + self.idle_seconds)
+
+    @property
+    def worked_seconds(self) -> float | None:
+        """The seconds of work of a task that is running; None before its start."""
+        if self.worked_since is None:
+            return None
+        return max(0.0, (timezone.now() - self.worked_since).total_seconds())
 
     @property
     def can_be_undone(self) -> bool:
@@ -380,10 +402,11 @@ class Task(Phased):
     @property
     def lost_its_worker(self) -> bool:
         """The same as `lost_its_worker()` for rows."""
+        if self.phase != Phase.RUNNING or self.lease_epoch == 0:
+            return False
         now = timezone.now()
         latest = now + timedelta(seconds=_MAX_LEASE_FACTOR * LEASE_SECONDS)
-        held = self.lease_expires is not None and now <= self.lease_expires <= latest
-        return self.phase == Phase.RUNNING and self.lease_epoch > 0 and not held
+        return self.lease_expires is None or not now <= self.lease_expires <= latest
 
     @property
     def is_finishing_early(self) -> bool:
@@ -399,6 +422,11 @@ class Task(Phased):
     def ended_early(self) -> bool:
         """The same, or a human decided so in its last step, after which none was left."""
         return self.phase == Phase.DONE and self.early_end in (EarlyEnd.ENDED, EarlyEnd.LAST_STEP)
+
+    @property
+    def only_rehearsed(self) -> bool:
+        """Whether it is done, but only a script has played the model and nothing was changed."""
+        return self.phase == Phase.DONE and self.early_end == EarlyEnd.REHEARSED
 
     @property
     def can_resume(self) -> bool:

@@ -50,6 +50,12 @@ class Transition(PhaseChange):
     announced_at = models.DateTimeField(
         null=True, blank=True, editable=False, help_text="When it was told to those who want to know."
     )
+    message = models.TextField(
+        blank=True, default="", db_default="", help_text="What the actor wrote to the agent."
+    )
+    after_run = models.PositiveBigIntegerField(
+        null=True, blank=True, editable=False, help_text="The task's newest run when the message was written."
+    )
 
     class Meta:
         ordering = ["at", "pk"]

@@ -47,6 +47,11 @@ class WorkerBeatQuerySet(models.QuerySet["WorkerBeat"]):
         """Return workers that run agents without a sandbox."""
         return self.alive().exclude(unsandboxed="")
 
+    def ip_addresses(self) -> set[str]:
+        """Return the addresses of machines where agents may work, also under a worker that is late."""
+        rows = self.filter(ended=False, seen_at__gt=Now() - KNOWN_PERIOD)
+        return {address for row in rows.values_list("ip_addresses", flat=True) for address in row or ()}
+
     def some_takes_tasks(self) -> Exists:
         """Return an EXISTS expression, for use within another query."""
         return Exists(self.seen_recently().filter(problem=""))
@@ -65,6 +70,7 @@ class WorkerBeatQuerySet(models.QuerySet["WorkerBeat"]):
         labels: Iterable[str] = (),
         unsandboxed: str = "",
         limits: Iterable[tuple[str, str, str]] = (),
+        ip_addresses: Iterable[str] = (),
     ) -> bool:
         """Record that this worker is alive, or that it has just ended. Return whether it is to be drained.
 
@@ -79,6 +85,7 @@ class WorkerBeatQuerySet(models.QuerySet["WorkerBeat"]):
             "problem": problem[:PROBLEM_LENGTH],
             "unsandboxed": unsandboxed[:PROBLEM_LENGTH],
             "limits": list(limits),
+            "ip_addresses": sorted(ip_addresses),
             "seen_at": Now(),
         }
         fresh = {**values, "started_at": Now(), "draining": False}
@@ -118,6 +125,10 @@ class WorkerBeat(models.Model):
     limits: models.JSONField[list[list[str]] | None, list[list[str]] | None] = models.JSONField(
         null=True, blank=True,
         help_text="Limits of its agents: name, value, and what enforces it. Older versions do not tell.",
+    )  # fmt: skip
+    ip_addresses: models.JSONField[list[str] | None, list[str] | None] = models.JSONField(
+        null=True, blank=True,
+        help_text="From where its agents may reach the portal. Older versions do not tell.",
     )  # fmt: skip
 
     objects = WorkerBeatQuerySet.as_manager()

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Any
 
-from django.db.models import Q
+from django.db.models import Max, Q
 from django.utils import timezone
 
 from tasks_app.core.text import bounded, storable
@@ -73,8 +73,11 @@ def append(run: Run, events: Sequence[NewEvent], *, seq: int) -> int:
 
 def append_one(run: Run, kind: EventKind, payload: dict[str, Any]) -> None:
     """Store an event behind the others of the run, of which some may be in blocks already."""
-    Run.objects.filter(pk=run.pk).exclude(compacted_at=None).update(compacted_at=None)
-    append(run, [NewEvent(kind, payload)], seq=run.next_seq())
+    last: int | None = run.events.aggregate(last=Max("seq"))["last"]
+    if last is None:  # they are all in blocks; from now on it is to be compacted again
+        Run.objects.filter(pk=run.pk).update(compacted_at=None)
+        last = run.next_seq() - 1
+    append(run, [NewEvent(kind, payload)], seq=last + 1)
 
 
 # The format of blocks of compressed events (see `models/run.py`).

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from tasks_app.core.text import strip_controls
-from tasks_app.models import Channel, Event, EventKind, QuestionKind
+from tasks_app.models import Channel, Event, EventKind, QuestionKind, through
 
 Payload = dict[str, Any]
 
@@ -22,17 +22,24 @@ def format_time(at: datetime) -> str:
     return at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
-def format_event(event: Event) -> str:
-    """Return the event with its time and tags.
+#: The tags of answers that no person gave, by their channel.
+_NOT_OF_PEOPLE: dict[object, str] = {Channel.DECISION: "[DECISION]", Channel.RULE: "[NO ANSWER]"}
+
+
+def format_event(event: Event, outcomes: Mapping[str, str] | None = None) -> str:
+    """Return the event with its time and tags. `outcomes` says by its id what became of a call.
 
     Further lines are indented, so that no text can look like a line of the log itself.
     """
     tag, format_payload = _FORMATS[EventKind(event.kind)]
     if event.kind == EventKind.QUESTION and event.payload.get("kind") == QuestionKind.COST:
         tag = "[PORTAL] [QUESTION]"
-    if event.kind == EventKind.ANSWER and event.payload.get("via") == Channel.DECISION:
-        tag = "[DECISION]"
-    text = strip_controls(format_payload(event.payload)).rstrip().replace("\n", "\n    ")
+    if event.kind == EventKind.ANSWER:
+        tag = _NOT_OF_PEOPLE.get(event.payload.get("via"), tag)
+    text = format_payload(event.payload)
+    if event.kind == EventKind.TOOL_USE and (outcome := (outcomes or {}).get(str(event.payload.get("id")))):
+        text += f" → {outcome}"
+    text = strip_controls(text).rstrip().replace("\n", "\n    ")
     return f"[{format_time(event.at)}] {tag} {text}\n"
 
 
@@ -61,8 +68,14 @@ def _format_tool_result(payload: Payload) -> str:
 
 def question_text(payload: Payload) -> str:
     """Return a question's items with their options. For an approval, add the whole command and the rule."""
-    items = payload.get("items") or [{"question": payload.get("question", "")}]
-    lines = list(map(_format_item, items))
+    lines = []
+    for item in payload.get("items") or [{"question": payload.get("question", "")}]:
+        text = str(item.get("question", ""))
+        for option in item.get("options") or ():
+            text += f"\n- {option.get('label', '')}"
+            if description := option.get("description"):
+                text += f": {description}"
+        lines.append(text)
     for piece in payload.get("evidence") or ():
         if piece.get("kind") == "rule":
             lines.append(f"Rule: {piece['text']}")
@@ -81,22 +94,20 @@ def _format_question(payload: Payload) -> str:
     return "\n".join([question_text(payload), *texts])
 
 
-def _format_item(item: Payload) -> str:
-    lines = [str(item.get("question", ""))]
-    for option in item.get("options") or ():
-        label, description = option.get("label", ""), option.get("description")
-        lines.append(f"- {label}: {description}" if description else f"- {label}")
-    return "\n".join(lines)
-
-
 def _format_answer(payload: Payload) -> str:
     """Format an answer; verdicts and dismissals are named, so that they do not look like answers."""
     outcome = payload.get("outcome") or "Answered"
     if payload.get("via") == Channel.DECISION:
         return f'Answered by {payload.get("by", "")}: "{_format_text(payload)}"'
+    if payload.get("via") == Channel.RULE:
+        said = f"{outcome} by {payload.get('by', '')}"
+        if text := _format_text(payload):
+            said += f', which took "{text}"'
+        return said
+    where = f" {through(payload['via'], program)}" if (program := payload.get("program")) else ""
     if outcome == "Answered":
-        return f'User answered: "{_format_text(payload)}"'
-    said = f"{outcome} by {payload.get('by', '')}"
+        return f'User answered{where}: "{_format_text(payload)}"'
+    said = f"{outcome} by {payload.get('by', '')}{where}"
     if notes := payload.get("notes"):
         said += f': "{notes}"'
     return said
@@ -143,12 +154,12 @@ _PATH_KEYS = ("file_path", "notebook_path", "path")
 def summarise(name: str, given: Mapping[str, Any]) -> str:
     """Return one line for a tool call: `$ make test`, `Edit prices.py`, `Grep “round” in src`."""
     if name == "Bash":
-        return _shorten(f"$ {given.get('command', '')}")
+        return shorten(f"$ {given.get('command', '')}")
     if name in ("Grep", "Glob"):
         call = f"{name} “{given.get('pattern', '')}”"
         if folder := short_path(given.get("path") or ""):
             call += f" in {folder}"
-        return _shorten(call)
+        return shorten(call)
     if name == "TodoWrite":
         return _todo_line(given.get("todos"))
     if name == "ExitPlanMode":
@@ -156,13 +167,13 @@ def summarise(name: str, given: Mapping[str, Any]) -> str:
     if name == "AskUserQuestion":
         match given.get("questions"):
             case [{"question": question}, *_]:
-                return _shorten(f"Question “{question}”")
+                return shorten(f"Question “{question}”")
         return "Question"
     if path := next((given[key] for key in _PATH_KEYS if given.get(key)), None):
-        return _shorten(f"{name} {short_path(path)}")
+        return shorten(f"{name} {short_path(path)}")
     preferred = (given.get(key) for key in ("description", "query", "url", "prompt"))
     texts = (value for value in (*preferred, *given.values()) if isinstance(value, str) and value.strip())
-    return _shorten(f"{name} {next(texts, '')}".strip())
+    return shorten(f"{name} {next(texts, '')}".strip())
 
 
 def short_path(path: Any) -> str:
@@ -180,10 +191,10 @@ def _todo_line(todos: Any) -> str:
     line = f"To do: {done} of {len(items)} done"
     if current := next((one.get("content") for one in items if one.get("status") == "in_progress"), ""):
         line += f", now: {current}"
-    return _shorten(line)
+    return shorten(line)
 
 
-def _shorten(text: str) -> str:
+def shorten(text: str) -> str:
     """Return the first line, shortened, with “…” if something was left out."""
     text = strip_controls(text).strip()
     first = text.split("\n", 1)[0]

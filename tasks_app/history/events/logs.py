@@ -14,6 +14,7 @@ from tasks_app.core.phases import ENDED
 from tasks_app.core.text import strip_controls
 from tasks_app.history.deeds import deeds_of
 from tasks_app.history.events.blocks import Selection
+from tasks_app.history.events.calls import calls_and_results_at_end, outcomes_of_waiting_calls
 from tasks_app.history.events.lines import format_event, format_time
 from tasks_app.history.events.reading import Events
 from tasks_app.models import (
@@ -74,7 +75,7 @@ def render_log(step: Step, kind: LogKind) -> Iterator[str]:
     if kind is not LogKind.RAW:
         yield from _note_of_removal(step.task)
     runs = list(Run.objects.filter(step__task=step.task).defer("prompt").order_by("pk"))
-    deeds = _Deeds(step.task)
+    deeds = _Deeds(step.task, kind)
     for run, following in zip(runs, [*runs[1:], None], strict=False):
         until = following.started_at if following else None
         if run.step_id != step.pk:
@@ -83,22 +84,33 @@ def render_log(step: Step, kind: LogKind) -> Iterator[str]:
             for event in _events(Q(run=run), LogKind.RAW).of_run(run):
                 yield raw_line(event, run=run.number)
         else:
-            yield from _render_readable(run, step, kind, deeds)
+            yield from deeds.until(run.started_at)
+            yield _render_header(run, step)
+            yield from _render_requests(run)
+            outcomes = _outcomes(run, step.task_id, kind)
+            for event in _events(Q(run=run), kind).of_run(run):
+                yield from deeds.until(event.at)
+                yield format_event(event, outcomes)
+            yield from _render_replies(run)
+            yield _render_footer(run)
             yield from deeds.until(until)
-    if not runs and step.position == 1 and kind is not LogKind.RAW:
+    if not runs and step.position == 1:
         yield from deeds.until(None)
 
 
 class _Deeds:
-    """What people did to a task, each line once."""
+    """What people did to a task, each line once; nothing of it stands in the raw log."""
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: Task, kind: LogKind) -> None:
         self._task = task
+        self._is_raw = kind is LogKind.RAW
         self._told: set[str] = set()
-        self._left = deeds_of(task)
+        self.read_again()
 
     def read_again(self) -> None:
-        self._left = [deed for deed in deeds_of(self._task) if deed.key not in self._told]
+        self._left = []
+        if not self._is_raw:
+            self._left = [deed for deed in deeds_of(self._task) if deed.key not in self._told]
 
     def skip(self, at: datetime | None) -> None:
         for _ in self.until(at):
@@ -109,7 +121,7 @@ class _Deeds:
         while self._left and (at is None or self._left[0].at <= at):
             deed = self._left.pop(0)
             self._told.add(deed.key)
-            yield _render_remark("TASK", deed.at, [deed.text])
+            yield _render_remark("TASK", deed.at, [deed.text, *deed.said.splitlines()])
 
 
 def follow_log(
@@ -124,7 +136,8 @@ def follow_log(
     if step is not None:
         runs = Q(run__step=step)
     events = _events(runs, kind)
-    last, run, deeds, is_raw = 0, None, _Deeds(task), kind is LogKind.RAW
+    last, run, deeds, is_raw = 0, None, _Deeds(task, kind), kind is LogKind.RAW
+    outcomes: dict[str, str] = {}
     if not is_raw:
         yield from _note_of_removal(task)
     while True:
@@ -133,15 +146,16 @@ def follow_log(
         for event in events.all(after=last):
             if event.run != run:
                 yield from _run_boundary(run, None, kind)
-                yield from () if is_raw else deeds.until(event.run.started_at)
+                yield from deeds.until(event.run.started_at)
                 yield from _run_boundary(None, event.run, kind)
                 run = event.run
+                outcomes = _outcomes(run, task.pk, kind)
             last = event.pk
-            yield from () if is_raw else deeds.until(event.at)
-            yield raw_line(event, run=run.number) if is_raw else format_event(event)
+            yield from deeds.until(event.at)
+            yield raw_line(event, run=run.number) if is_raw else format_event(event, outcomes)
         if ended:
             yield from _run_boundary(run, None, kind)
-            yield from () if is_raw else deeds.until(None)
+            yield from deeds.until(None)
             return
         pause()
 
@@ -157,6 +171,13 @@ def _events(runs: Q, kind: LogKind) -> Events:
     is_raw = kind is LogKind.RAW
     selection = Selection(_EVENT_KINDS[kind], from_agent=is_raw)
     return Events(runs, selection, related="run__step__task__project", raw=is_raw)
+
+
+def _outcomes(run: Run, task_id: int, kind: LogKind) -> dict[str, str]:
+    """Return what became of the run's calls that wait or waited, by their ids, if the log shows calls."""
+    if kind is not LogKind.REASONING or run.outcome != Outcome.ASKED:
+        return {}
+    return outcomes_of_waiting_calls(task_id, calls_and_results_at_end(Events(Q(run=run)), [run.pk]))
 
 
 def _run_boundary(before: Run | None, after: Run | None, kind: LogKind) -> Iterator[str]:
@@ -177,28 +198,20 @@ def raw_line(event: Event, *, run: int) -> str:
     return json.dumps(entry, ensure_ascii=False).encode(errors="backslashreplace").decode() + "\n"
 
 
-def _render_readable(run: Run, step: Step, kind: LogKind, deeds: _Deeds) -> Iterator[str]:
-    yield from deeds.until(run.started_at)
-    yield _render_header(run, step)
-    yield from _render_requests(run)
-    for event in _events(Q(run=run), kind).of_run(run):
-        yield from deeds.until(event.at)
-        yield format_event(event)
-    yield from _render_replies(run)
-    yield _render_footer(run)
-
-
 def _render_header(run: Run, step: Step) -> str:
     task, settings = step.task, step.config
     if task.ask_before:  # the rules of the whole file hold in each step
         settings = {**settings, "askBefore": [*task.ask_before, *settings.get("askBefore", ())]}
+    threshold = run.threshold
+    if threshold is None:  # of a run from before it was stored
+        threshold = task.threshold
     fields = {
         "Pipeline": task.pipeline,
         "Task": f"{task.title} ({task.project.name}/{task.slug})",
         "Step": f"{step.position} {step.name}",
         "Run": f"{run.number}, {Reason(run.reason).label}",
         "Model": run.model or "the agent's default",
-        "Threshold": str(task.threshold),
+        "Threshold": str(threshold),
         "Settings": json.dumps(settings, ensure_ascii=False, sort_keys=True),
         "Sandboxed": "yes" if run.sandboxed else "no",
         "Network": run.network,
@@ -226,7 +239,9 @@ def _render_replies(run: Run) -> Iterator[str]:
 
 def _render_remark(kind: str, at: datetime | None, lines: list[str]) -> str:
     text = strip_controls("\n".join(filter(None, lines))).rstrip().replace("\n", "\n    ")
-    return (f"[{format_time(at)}] " if at else "") + f"[{kind}] {text}\n"
+    if at:
+        return f"[{format_time(at)}] [{kind}] {text}\n"
+    return f"[{kind}] {text}\n"
 
 
 def _render_footer(run: Run) -> str:
@@ -236,13 +251,18 @@ def _render_footer(run: Run) -> str:
     cost = dollars(run.cost_usd)
     if run.agent_reports_other_cost:
         cost += f" (the agent reported {dollars(run.reported_cost_usd or 0)})"
+    ended, duration = "not yet", "not ended"
+    if run.ended_at:
+        ended, duration = format_time(run.ended_at), f"{run.seconds:.1f} s"
+    usage = run.usage
     fields = {
-        "Ended": format_time(run.ended_at) if run.ended_at else "not yet",
+        "Ended": ended,
         "Exit code": "none" if run.exit_code is None else str(run.exit_code),
         "Outcome": ending_of(run, kind_asked) or "none yet",
         "Error": run.error,
-        "Duration": f"{run.seconds:.1f} s" if run.ended_at else "not ended",
-        "Tokens": _format_tokens(run),
+        "Duration": duration,
+        "Tokens": f"{usage.input_tokens:,} in, {usage.output_tokens:,} out, "
+        f"cache {usage.cache_write_tokens:,} written, {usage.cache_read_tokens:,} read",
         "Cost": cost,
     }
     return f"{'-' * 72}\n{_format_fields(fields)}\n"
@@ -261,14 +281,6 @@ def _format_fields(fields: dict[str, str]) -> str:
         f"{name + ':':<12}{strip_controls(value).rstrip().replace(chr(10), chr(10) + ' ' * 12)}\n"
         for name, value in fields.items()
         if value
-    )
-
-
-def _format_tokens(run: Run) -> str:
-    usage = run.usage
-    return (
-        f"{usage.input_tokens:,} in, {usage.output_tokens:,} out, "
-        f"cache {usage.cache_write_tokens:,} written, {usage.cache_read_tokens:,} read"
     )
 
 

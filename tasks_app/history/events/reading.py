@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from heapq import heappop, heappush, merge
 from itertools import chain, islice
-from typing import Self
+from typing import Any, Self
 
 from django.db import connection
 from django.db.models import Exists, Max, OuterRef, Q, QuerySet, TextField
@@ -92,7 +92,6 @@ class Events:
         return next(iter(self.before(None, 1)), None)
 
     def get(self, event_id: int) -> Event | None:
-        """Return the event with this id, or None."""
         if row := self.rows().filter(pk=event_id).first():
             return row
         return next(self._from_blocks(after=event_id - 1, before=event_id + 1), None)
@@ -351,17 +350,21 @@ def _to_action(kind: str, payload: object, calls: dict[str, tuple[str, str]]) ->
         case EventKind.QUESTION:
             return PastAction("tool", question_text(payload), "question")
         case EventKind.ANSWER:
-            return _human_action(payload, text)
+            return _answer_as_action(payload)
     return PastAction("reasoning", text)
 
 
-def _human_action(payload: dict[str, object], text: str) -> PastAction:
-    outcome = str(payload.get("outcome") or "Answered")
-    if payload.get("via") == Channel.DECISION and outcome == "Answered":
-        return PastAction("tool", text, f"answer of {payload.get('by')}")
-    if outcome == "Answered":
-        return PastAction("tool", text, "answer of a human")
-    return PastAction("tool", f"{outcome}. {payload.get('notes') or ''}".strip(), "decision of a human")
+def _answer_as_action(payload: dict[str, Any]) -> PastAction:
+    text, by = str(payload.get("text", "")), payload.get("by")
+    outcome, via = str(payload.get("outcome") or "Answered"), payload.get("via")
+    if via == Channel.RULE:
+        return PastAction("tool", f"{outcome} by {by}. {text}".strip(), "no answer of a human")
+    if outcome != "Answered":
+        said = f"{outcome}. {payload.get('notes') or ''}".strip()
+        return PastAction("tool", said, "decision of a human")
+    if via == Channel.DECISION:
+        return PastAction("tool", text, f"answer of {by}")
+    return PastAction("tool", text, "answer of a human")
 
 
 # Find words in events (W2).
