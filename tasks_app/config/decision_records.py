@@ -48,15 +48,15 @@ class DecisionRecord:
 
     @property
     def values(self) -> dict[str, object]:
-        """The keys of the front matter that the portal writes; None for those that the file does not get."""
+        """The keys of the front matter that the portal writes; the file does not get those that are empty."""
         return {
             "status": self.status,
-            "date": self.decided_on.isoformat() if self.decided_on else None,
-            "decision-makers": [self.decided_by] if self.decided_by else None,
+            "date": str(self.decided_on or ""),
+            "decision-makers": list(filter(None, [self.decided_by])),
             EXPORTED_AS: self.label,
-            "paths": list(self.paths) or None,
-            "step": self.step or None,
-            "review-after": self.review_after.isoformat() if self.review_after else None,
+            "paths": list(self.paths),
+            "step": self.step,
+            "review-after": str(self.review_after or ""),
         }
 
     @property
@@ -66,7 +66,7 @@ class DecisionRecord:
 
 def _dumped_each(values: Mapping[str, object]) -> dict[str, str]:
     """Return the lines of each key that has a value."""
-    return {name: _dumped({name: value}) for name, value in values.items() if value is not None}
+    return {name: _dumped({name: value}) for name, value in values.items() if value}
 
 
 def _dumped(values: Mapping[str, object]) -> str:
@@ -80,12 +80,12 @@ def record_text(record: DecisionRecord, *, path: str) -> str:
     The statement and the reason stand in it as they are. They are quoted if they would be read otherwise,
     such as a text with headings or with the beginning of a code block.
     """
-    text = _record_text(record, quoted=False)
+    text = _record_text(record, record.statement, record.reason)
     with suppress(NoDecision):
         read = read_decision(path, text.encode(errors="replace"))
         if (read.statement, read.reason) == (record.statement, record.reason):
             return text
-    return _record_text(record, quoted=True)
+    return _record_text(record, _quoted(record.statement), _quoted(record.reason))
 
 
 def with_front_matter(record: DecisionRecord, text: str) -> str:
@@ -107,11 +107,13 @@ def _merged(record: DecisionRecord, front: str) -> str:
     kept = [own.pop(key, "") if key in record.values else block for key, block in _blocks(front)]
     merged = "".join([*kept, *own.values()])
     foreign = {key: value for key, value in _values_in(front).items() if key not in record.values}
-    wanted = foreign | {key: value for key, value in record.values.items() if value is not None}
-    # Not so for a mapping in braces, for example: then the keys of people are written anew.
+    wanted = foreign | {key: value for key, value in record.values.items() if value}
     if _values_in(merged) == wanted:
         return merged
-    return record.front_matter + (_dumped(foreign) if foreign else "")
+    # As after a mapping in braces: the keys of people are written anew.
+    if foreign:
+        return record.front_matter + _dumped(foreign)
+    return record.front_matter
 
 
 def _blocks(front: str) -> Iterator[tuple[str, str]]:
@@ -121,7 +123,9 @@ def _blocks(front: str) -> Iterator[tuple[str, str]]:
         begins = _KEY.match(line)
         if begins or line.startswith("#"):
             yield key, lines
-            key, lines = begins["key"] if begins else "", ""
+            key, lines = "", ""
+        if begins:
+            key = begins["key"]
         lines += line
     yield key, lines
 
@@ -130,15 +134,17 @@ def _values_in(front: str) -> dict[str, object]:
     try:
         values = read_yaml(front, where="front matter").value
     except ConfigInvalid:
-        return {}
-    return values if isinstance(values, dict) else {}
+        values = None
+    if isinstance(values, dict):
+        return values
+    return {}
 
 
-def _record_text(record: DecisionRecord, *, quoted: bool) -> str:
+def _record_text(record: DecisionRecord, statement: str, reason: str) -> str:
     parts = [f"---\n{record.front_matter}---", f"# {record.title}"]
     if record.reason:
-        parts += ["## Context and Problem Statement", _quoted(record.reason) if quoted else record.reason]
-    parts += ["## Decision Outcome", _quoted(record.statement) if quoted else record.statement]
+        parts += ["## Context and Problem Statement", reason]
+    parts += ["## Decision Outcome", statement]
     return "\n\n".join(parts) + "\n"
 
 
@@ -249,7 +255,8 @@ def read_decision(path: str, content: bytes) -> FoundDecision:
         return _exported_record(path, line + skipped, sections, values)
     in_lines = reversed(_FIELD.findall(body[:_FIELDS_IN]))  # the first one of a name counts
     fields = {name.lower(): value for name, value in in_lines} | _table_fields(body)
-    title = title or str(values.get("title") or "") or fields.get("title", "") or _title_in_name(path)
+    in_name = _NUMBER.sub("", re.sub(r"[-_]+", " ", PurePosixPath(path).stem)).strip().capitalize()
+    title = title or str(values.get("title") or "") or fields.get("title", "") or in_name
     status = values.get("status") or ""
     status = "\n".join(map(str, status)) if isinstance(status, list) else str(status)
     if _PLACEHOLDER.search(title) or _PLACEHOLDER.search(status):
@@ -267,20 +274,19 @@ def read_decision(path: str, content: bytes) -> FoundDecision:
     return FoundDecision(path, line + skipped, statement[:MAX_STATEMENT], reason[:MAX_REASON], ended)
 
 
-def _title_in_name(path: str) -> str:
-    words = re.sub(r"[-_]+", " ", PurePosixPath(path).stem)
-    return _NUMBER.sub("", words).strip().capitalize()
-
-
 def _why_not_in_force(status: str) -> str:
     """Return what the status says of a record that does not hold; "" for one that does."""
     lines = [line for line in status.splitlines() if "[ ]" not in line and line.strip()]
     for number, line in enumerate(lines):
         words = re.sub(r"~~.*?~~", "", line)
         # Below the first line there may be prose, so a word counts only at the beginning of a line.
-        found = _ENDED.search(words) if number == 0 else _ENDED.match(words.lstrip("*->_[]x() #\t"))
+        found = _ENDED.match(words.lstrip("*->_[]x() #\t"))
+        if number == 0:
+            found = _ENDED.search(words)
+        if found and found["superseded"]:
+            return "superseded"
         if found:
-            return "superseded" if found["superseded"] else found["other"].lower()
+            return found["other"].lower()
     if lines and _NOT_DECIDED.search(lines[0]):
         return "proposed"
     return ""
@@ -294,23 +300,30 @@ def _first_thought(section: str) -> str:
         for token in MarkdownIt("commonmark").parse(section)
         if token.level == 0 and token.map and token.nesting >= 0
     ]
-    kinds = [kind for kind, _ in blocks]
     lists = ("bullet_list_open", "ordered_list_open")
-    if not blocks or kinds[0] in lists:
-        return blocks[0][1] if blocks else ""
-    first = " ".join(blocks[0][1].split())
-    has_list = len(blocks) > 1 and kinds[0] == "paragraph_open" and kinds[1] in lists
-    return f"{first}\n\n{blocks[1][1]}" if has_list else first
+    if not blocks:
+        return ""
+    kind, first = blocks[0]
+    if kind in lists:
+        return first
+    first = " ".join(first.split())
+    if kind == "paragraph_open" and len(blocks) > 1 and blocks[1][0] in lists:
+        return f"{first}\n\n{blocks[1][1]}"
+    return first
 
 
 def _table_fields(body: str) -> dict[str, str]:
     """Return status, decision and so on from tables: a name beside its value, or above it."""
     names = ("status", "title", "decision", "context")
-    rows = [[cell.strip(" \t*_`") for cell in _cells(line)] for line in body[:_FIELDS_IN].splitlines()]
+    rows: list[list[str]] = []
+    for line in map(str.strip, body[:_FIELDS_IN].splitlines()):
+        cells = []
+        if line.startswith("|") and line.endswith("|"):
+            cells = re.split(r"(?<!\\)\|", line)[1:-1]
+        rows.append([cell.strip(" \t*_`") for cell in cells])
     found: dict[str, str] = {}
-    for number, row in enumerate(rows):
-        is_head = number + 1 < len(rows) and bool(rows[number + 1]) and _is_rule(rows[number + 1])
-        below = rows[number + 2] if is_head and number + 2 < len(rows) else []
+    for row, rule, below in zip(rows, [*rows[1:], []], [*rows[2:], [], []], strict=False):
+        is_head = bool(rule) and all(cell and not cell.strip("-:") for cell in rule)
         for column, cell in enumerate(row):
             name = cell.lower().rstrip(":")
             if name not in names or name in found:
@@ -327,28 +340,14 @@ def _table_fields(body: str) -> dict[str, str]:
     return found
 
 
-_KEYS = frozenset(
-    {"status", "title", "decision", "context", "rationale", "date", "deciders", "author", "authors", "owner"}
-)
-
-
-def _cells(line: str) -> list[str]:
-    line = line.strip()
-    if line.startswith("|") and line.endswith("|"):
-        return re.split(r"(?<!\\)\|", line)[1:-1]
-    return []
-
-
-def _is_rule(row: list[str]) -> bool:
-    return all(cell and not cell.strip("-:") for cell in row)
-
-
 def _values_of(front: str) -> Mapping[str, object]:
     try:
         values = read_yaml(front, where="front matter").value
     except ConfigInvalid:
-        values = {name.lower(): value for name, value in _FIELD.findall(front)}
-    return values if isinstance(values, dict) else {}
+        return {name.lower(): value for name, value in _FIELD.findall(front)}
+    if isinstance(values, dict):
+        return values
+    return {}
 
 
 def _exported_record(
@@ -360,15 +359,17 @@ def _exported_record(
         raise NoDecision("has no section “Decision Outcome” with a text")
     ended = _ENDED.search(str(values.get("status", "")))
     globs = values.get("paths")
+    if not isinstance(globs, list):
+        globs = []
     return FoundDecision(
         path,
         line,
         statement[:MAX_STATEMENT],
         _unquoted(_section(sections, "context and problem statement"))[:MAX_REASON],
-        ended[0].lower() if ended else "",
-        str(values[EXPORTED_AS]),
-        tuple(map(str, globs)) if isinstance(globs, list) else (),
-        str(values.get("step") or ""),
+        ended=ended[0].lower() if ended else "",
+        label=str(values[EXPORTED_AS]),
+        paths=tuple(map(str, globs)),
+        step=str(values.get("step") or ""),
     )
 
 
@@ -385,7 +386,9 @@ def split_front_matter(text: str) -> tuple[str, str, int]:
     if not text.startswith("---\n"):
         return "", text, 0
     front, end, body = text[4:].partition("\n---\n")
-    return (front, body, front.count("\n") + 3) if end else ("", text, 0)
+    if end:
+        return front, body, front.count("\n") + 3
+    return "", text, 0
 
 
 def _sections(text: str) -> tuple[str, int, dict[str, str]]:
@@ -407,8 +410,10 @@ def _sections(text: str) -> tuple[str, int, dict[str, str]]:
     for (name, _, begin), end in zip(headings, ends, strict=True):
         key = _section_name(name)  # the title may be named like a section
         sections[key] = sections.get(key) or "\n".join(lines[begin:end]).strip()
-    has_title = len(headings) == 1 or _section_name(headings[0][0]) not in _SECTIONS
-    return headings[0][0] if has_title else "", headings[0][1] + 1, sections
+    title, line, _ = headings[0]
+    if len(headings) > 1 and _section_name(title) in _SECTIONS:
+        title = ""
+    return title, line + 1, sections
 
 
 def _section_name(heading: str) -> str:

@@ -34,7 +34,7 @@ class Problem:
 
     @property
     def sentence(self) -> str:
-        return f"{self.key} {self.message}" if self.key else self.message
+        return f"{self.key} {self.message}".lstrip()
 
 
 class ConfigInvalid(BadInput):
@@ -50,7 +50,9 @@ class ConfigInvalid(BadInput):
 
 
 def _file_and_line(where: str, line: int | None) -> str:
-    return f"{where}:{line}" if line else where
+    if line:
+        return f"{where}:{line}"
+    return where
 
 
 def _listing(problems: Sequence[Problem], *, where: str) -> str:
@@ -68,7 +70,9 @@ def shown(value: object) -> str:
         return "a mapping"
     if isinstance(value, (list, tuple)):
         return "a list"
-    text = json.dumps(value, ensure_ascii=False) if isinstance(value, (str, int, float)) else repr(value)
+    text = repr(value)
+    if isinstance(value, (str, int, float)):
+        text = json.dumps(value, ensure_ascii=False)
     if len(text) <= _SHOWN_VALUE:
         return text
     return text[: _SHOWN_VALUE - 1] + "…"
@@ -80,7 +84,9 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     if _OTHER_NAMES.get(name) in by_folded.values():
         return f'; did you mean "{_OTHER_NAMES[name]}"?'
     close = get_close_matches(name.lower().replace("_", "").replace("-", ""), by_folded, n=1, cutoff=0.6)
-    return f'; did you mean "{by_folded[close[0]]}"?' if close else ""
+    if close:
+        return f'; did you mean "{by_folded[close[0]]}"?'
+    return ""
 
 
 def fault(reason: str) -> PydanticCustomError:
@@ -133,5 +139,6 @@ _MESSAGES: dict[str, Callable[[ErrorDetails], str]] = {
 
 def describe(error: ErrorDetails) -> str:
     """Return a pydantic error as the rest of a sentence that begins with the key."""
-    message = _MESSAGES.get(error["type"])
-    return message(error) if message else f"is not usable: {error['msg']}"
+    if message := _MESSAGES.get(error["type"]):
+        return message(error)
+    return f"is not usable: {error['msg']}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from typing import Annotated, Any, TypeVar
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, Strict
 from pydantic.alias_generators import to_camel
@@ -17,8 +18,9 @@ from tasks_app.config.threshold import HIGHEST, LOWEST, threshold_fault
 from tasks_app.core.environment_values import TOOLCHAIN, is_readable_folder
 from tasks_app.core.errors import BadInput
 from tasks_app.core.labels import MOST_LABELS, label_fault
+from tasks_app.core.ladder import ladder_from
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
 # No leading dash, no blanks: the name becomes an argument of the agent's command line.
 _MODEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@\[\]-]{0,199}")
 #: Names of users at a forge; with a slash, of a team.
@@ -28,6 +30,8 @@ _DURATION = re.compile(r"([0-9]{1,9})\s*(s|m|h)")
 _SECONDS = {"s": 1, "m": 60, "h": 3600}
 #: The longest time limit of a run or a check: a week.
 LONGEST_SECONDS = 7 * 24 * 3600
+#: Characters of the URL or path of a calendar.
+LONGEST_CALENDAR = 1000
 
 
 class FileModel(BaseModel):
@@ -38,10 +42,20 @@ class FileModel(BaseModel):
     )
 
 
-def _check_name(text: str) -> str:
-    if not _NAME.fullmatch(text):
-        raise fault(f"must be letters, digits, '.', '_' and '-' (64 at most), not {shown(text)}")
-    return text
+def _unless(reason_of: Callable[[str], str | None], *, longest: int = LONGEST_PATTERN) -> AfterValidator:
+    """Return a validator that refuses a text with the reason, and shows it unless it is longer than that."""
+
+    def check(text: str) -> str:
+        if reason := reason_of(text):
+            raise fault(f"{reason}, not {shown(text)}" if len(text) <= longest else reason)
+        return text
+
+    return AfterValidator(check)
+
+
+def _matching(pattern: str, what: str) -> AfterValidator:
+    """Return a validator for texts of this form; `what` they must be."""
+    return _unless(lambda text: None if re.fullmatch(pattern, text) else f"must be {what}")
 
 
 def check_model(text: str) -> str:
@@ -94,22 +108,31 @@ def check_path(text: str) -> str:
     return text
 
 
-def _check_glob(text: str) -> str:
-    if reason := path_pattern_fault(text):
-        raise fault(f"{reason}, not {shown(text)}" if len(text) <= LONGEST else reason)
-    return text
+def check_calendar(text: str) -> str:
+    """Return an https URL of a calendar, or its path in the repository. Raise a fault otherwise."""
+    _check_line(text)
+    if len(text) > LONGEST_CALENDAR:
+        raise fault(f"must have at most {LONGEST_CALENDAR} characters")
+    if "://" not in text:
+        return check_path(text)
+    try:
+        parts = urlsplit(text.replace("webcal://", "https://", 1))
+        is_usable = (
+            parts.scheme == "https" and parts.hostname and (parts.port or 1) and "@" not in parts.netloc
+        )
+    except ValueError:
+        is_usable = False
+    if not is_usable or " " in text:
+        raise fault(f"must be an https URL without user name and password, not {shown(text)}")
+    return parts.geturl()
 
 
-def _check_call_pattern(text: str) -> str:
-    if reason := call_pattern_fault(text):
-        raise fault(f"{reason}, not {shown(text)}" if len(text) <= LONGEST_PATTERN else reason)
-    return text
-
-
-def _check_label(text: str) -> str:
-    if reason := label_fault(text):
-        raise fault(f"{reason}, not {shown(text)}")
-    return text
+def _check_ladder(lines: tuple[str, ...]) -> tuple[str, ...]:
+    try:
+        ladder_from(lines)
+    except BadInput as error:
+        raise fault(error.message) from None
+    return lines
 
 
 def _check_threshold(value: object) -> object:
@@ -142,6 +165,14 @@ def duration_text(seconds: int) -> str:
     return f"{seconds // size}{unit}"
 
 
+def calendar_url(text: str) -> str:
+    """Return the https URL of a calendar that a person typed. Raises BadInput."""
+    url = str(_apply_rule(check_calendar, text.strip()))
+    if "://" not in url:
+        raise BadInput(f"must be an https URL, not {shown(text)}")
+    return url
+
+
 def model_name(text: str) -> str:
     """Return the name of a model that a person typed. Raises BadInput."""
     return str(_apply_rule(check_model, text.strip()))
@@ -156,17 +187,17 @@ def _apply_rule(rule: Callable[[Any], object], value: object) -> Any:
 
 Text = Annotated[str, Strict()]
 Flag = Annotated[bool, Strict()]
-Name = Annotated[Text, AfterValidator(_check_name)]
+Name = Annotated[Text, _matching(_NAME, "letters, digits, '.', '_' and '-' (64 at most)")]
 ModelName = Annotated[Text, AfterValidator(check_model)]
 Reviewer = Annotated[Text, AfterValidator(_check_reviewer)]
 Line = Annotated[Text, AfterValidator(_check_line)]
 ShellCommand = Annotated[Text, AfterValidator(_check_command)]
 InsidePath = Annotated[Text, AfterValidator(check_path)]
-CallPattern = Annotated[Text, AfterValidator(_check_call_pattern)]
-Glob = Annotated[Text, AfterValidator(_check_glob)]
-WorkerLabels = Annotated[
-    tuple[Annotated[Text, AfterValidator(_check_label)], ...], Field(max_length=MOST_LABELS)
-]
+CalendarSource = Annotated[Text, AfterValidator(check_calendar)]
+CallPattern = Annotated[Text, _unless(call_pattern_fault)]
+Glob = Annotated[Text, _unless(path_pattern_fault, longest=LONGEST)]
+WorkerLabels = Annotated[tuple[Annotated[Text, _unless(label_fault)], ...], Field(max_length=MOST_LABELS)]
+Ladder = Annotated[tuple[Text, ...], AfterValidator(_check_ladder)]
 Threshold = Annotated[int, Field(ge=LOWEST, le=HIGHEST), BeforeValidator(_check_threshold)]
 Seconds = Annotated[int, BeforeValidator(_to_seconds, json_schema_input_type=int | str)]
 
@@ -175,12 +206,6 @@ Seconds = Annotated[int, BeforeValidator(_to_seconds, json_schema_input_type=int
 
 
 MOST_ENTRIES = 10
-
-
-def _check_toolchain(name: str) -> str:
-    if not re.fullmatch(TOOLCHAIN, name):
-        raise fault(f"must be the name of a toolchain, such as rust or node, not {shown(name)}")
-    return name
 
 
 def _check_few(names: tuple[str, ...]) -> tuple[str, ...]:
@@ -201,5 +226,5 @@ _Few = Annotated[
     BeforeValidator(as_list, json_schema_input_type=str | list[str]),
     AfterValidator(_check_few),
 ]
-Toolchains = _Few[Annotated[Line, AfterValidator(_check_toolchain)]]
+Toolchains = _Few[Annotated[Line, _matching(TOOLCHAIN, "the name of a toolchain, such as rust or node")]]
 ReadableFolders = _Few[Annotated[Line, AfterValidator(_check_readable)]]

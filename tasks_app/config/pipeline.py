@@ -31,6 +31,7 @@ from tasks_app.config.repository_settings import (
     RepositorySettings,
     SetupConfig,
 )
+from tasks_app.config.routing import AskRule
 from tasks_app.config.tool_names import tool_problems
 from tasks_app.config.yaml_text import read_model, read_yaml
 from tasks_app.core.errors import BadInput
@@ -233,10 +234,7 @@ def load_project_config(text: str | None, *, where: str = "cat-herder.yaml") -> 
         return ProjectConfig(pipelines=(BUILT_IN_PIPELINE,))
     document = read_yaml(text, where=where)
     together = [*pipeline_problems(document, built_in=BUILT_IN_PIPELINE.name), *tool_problems(document)]
-    return _project_config(read_model(ProjectFile, document, where=where, keys_at=_model_at, also=together))
-
-
-def _project_config(file: ProjectFile) -> ProjectConfig:
+    file = read_model(ProjectFile, document, where=where, keys_at=_model_at, also=together)
     pipelines = tuple(
         Pipeline(name=name, steps=one.steps, publish=one.publish, clarify=one.clarify)
         for name, one in (file.pipelines or {}).items()
@@ -259,6 +257,8 @@ def _model_at(location: Location) -> type[FileModel]:
     }
     if len(location) == 1:
         return ProjectFile
+    if location[0] == "ask":
+        return AskRule
     if location[0] == "pipelines" and len(location) == 3:
         return PipelineConfig
     return inner.get(location[-2], StepConfig)

@@ -6,8 +6,7 @@ is unclear about the goal on one card.
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from itertools import count
+from itertools import chain, count
 
 from tasks_app.agent.gate.path_patterns import allowed
 from tasks_app.config.pipeline import FileAccess, FileExistsCheck, Pipeline, StepConfig
@@ -53,9 +52,10 @@ def clarified_from(pipeline: Pipeline) -> int | None:
 
 def clarifying_step(pipeline: Pipeline) -> StepConfig:
     """Return the pass: it has the model, the network and the worker's labels of the pipeline's first step."""
-    first = pipeline.steps[0]
+    first, taken = pipeline.steps[0], [step.name for step in pipeline.steps]
+    names = chain([CLARIFY], (f"{CLARIFY}-{number}" for number in count(2)))
     return StepConfig(
-        name=_free_name([step.name for step in pipeline.steps]),
+        name=next(name for name in names if name not in taken),
         command=CLARIFY,
         file_access=FileAccess(allow_write=()),
         allowed_tools=CLARIFY_TOOLS,
@@ -64,9 +64,3 @@ def clarifying_step(pipeline: Pipeline) -> StepConfig:
         runs_on=first.runs_on,
         timeout=min(first.timeout or CLARIFY_SECONDS, CLARIFY_SECONDS),
     )
-
-
-def _free_name(taken: Collection[str]) -> str:
-    if CLARIFY not in taken:
-        return CLARIFY
-    return next(name for number in count(2) if (name := f"{CLARIFY}-{number}") not in taken)

@@ -16,10 +16,17 @@ from pydantic import ConfigDict, Field, create_model
 from tasks_app.config.fields import FileModel
 from tasks_app.config.pipeline import ProjectConfig
 from tasks_app.config.repository_settings import RepositorySettings
-from tasks_app.config.setting import BUDGET, COUNT, FLAG, Setting
+from tasks_app.config.setting import BUDGET, COUNT, FLAG, THRESHOLD, Setting
 
 #: Settings that only the portal has: who can commit to the repository must not be able to change them.
 PORTAL_SETTINGS = (
+    Setting(
+        name="default_threshold",
+        kind=THRESHOLD,
+        label="Default threshold",
+        help="How readily the agent asks if neither cat-herder.yaml nor the task says so. 3 in new projects.",
+        default=lambda config, environment: f"{environment.threshold} (installation default)",
+    ),
     Setting(
         name="monthly_budget_usd",
         kind=BUDGET,
@@ -42,6 +49,25 @@ PORTAL_SETTINGS = (
         help="A decision answers a question without a human, if it answered the same question before, two "
         "people confirmed it, and the code that it cites is unchanged. Never approvals and plans. Every log "
         "shows it, and Undo opens the question again. A change applies at once.",
+        default=lambda config, environment: "no",
+    ),
+    Setting(
+        name="ladder_may_end",
+        kind=FLAG,
+        label="Rules may end questions",
+        help="If nobody answers, the last rung of “If nobody answers” may let the agent decide, or take the "
+        "option that it recommends. Never approvals, plans, costs and reviews, nor a question that says that "
+        "something cannot be undone. Every log shows it, the agent is told that nobody answered, and Undo "
+        "asks a human. A change applies at once.",
+        default=lambda config, environment: "no",
+    ),
+    Setting(
+        name="programs_decide",
+        kind=FLAG,
+        label="Programs decide",
+        help="A program that somebody uses over MCP, such as their Claude Code, may also approve calls and "
+        "plans, answer about costs and review results by itself. Otherwise it must show them a form. A "
+        "change applies at once.",
         default=lambda config, environment: "no",
     ),
 )
@@ -89,7 +115,9 @@ def file_key(setting: Setting) -> tuple[str, ...]:
 
 def value_in_file(setting: Setting, config: ProjectConfig) -> Any:
     """Return what the file says, or the default that a file without the key has."""
-    value: Any = config if setting.path else setting.kind.unset
+    if not setting.path:
+        return setting.kind.unset
+    value: Any = config
     for name in setting.path:
         value = getattr(value, name)
     return value
@@ -105,8 +133,7 @@ def effective(config: ProjectConfig, overrides: Overrides) -> ProjectConfig:
     for setting in filter(file_key, SETTINGS.values()):
         stored = getattr(overrides, setting.name)
         if is_set(stored) and is_set(value := setting.kind.to_config(stored)):
-            path = (setting.overrides,) if setting.overrides else setting.path
-            config = _with_value(config, path, value)
+            config = _with_value(config, (setting.overrides,) if setting.overrides else setting.path, value)
     return config
 
 

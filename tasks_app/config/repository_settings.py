@@ -11,10 +11,12 @@ from tasks_app.config import setting
 from tasks_app.config.faults import fault, shown
 from tasks_app.config.fields import (
     MOST_REVIEWERS,
+    CalendarSource,
     CallPattern,
     FileModel,
     Flag,
     InsidePath,
+    Ladder,
     ModelName,
     Name,
     ReadableFolders,
@@ -28,8 +30,10 @@ from tasks_app.config.fields import (
     as_list,
     check_path,
 )
+from tasks_app.config.routing import AskRules
 from tasks_app.config.setting import Setting
 from tasks_app.core.amounts import duration_in_words
+from tasks_app.core.ladder import DEFAULT
 from tasks_app.core.types import JsonObject, Network, least_network
 
 #: The time limits of a run and of a shell check if neither they nor the project name one.
@@ -56,8 +60,8 @@ class Limits(FileModel):
         Annotated[float, Strict(), Field(ge=0, allow_inf_nan=False)] | None,
         Setting(
             kind=setting.DOLLARS_OR_NONE,
-            label="Dollars before it asks",
-            help="Once a task has cost this, it waits and asks: allow more, finish early or end. 0: never.",
+            label="Ask after spending",
+            help="Once a task has cost so many dollars, it asks: allow more, finish early or end. 0: never.",
             default=lambda config, environment: "none",
         ),
     ] = None
@@ -329,6 +333,45 @@ class RepositorySettings(FileModel):
             label="Runs on",
             help="Labels that a worker must have for steps that name none, such as gpu.",
             default=lambda config, environment: "any worker",
+        ),
+    ] = ()
+    ask: Annotated[
+        AskRules,
+        Setting(
+            kind=setting.ASK_RULES,
+            label="Whom questions are put to",
+            help="Rules in YAML; the first rule that fits a question and names somebody counts. An override"
+            " replaces those of the file, also for existing tasks.",
+            file_help="Whom questions are put to: rules, of which the first that fits a question and names "
+            "somebody counts. Without one: CODEOWNERS, who is on call, then who started the task.",
+            default=lambda config, environment: "CODEOWNERS, who is on call, then who started the task",
+        ),
+    ] = ()
+    on_call: Annotated[
+        CalendarSource | None,
+        Setting(
+            kind=setting.CALENDAR,
+            label="On-call calendar",
+            help="Who is asked if no rule and no owner fits: the https URL of a calendar (.ics), or its path "
+            "in the repository. All who see the settings see the URL. A change applies at once, also to "
+            "existing tasks.",
+            file_help="Who is asked if no rule and no owner fits: the https URL of a calendar (.ics), or its "
+            "path in the repository, as of the newest commit.",
+            default=lambda config, environment: "none",
+        ),
+    ] = None
+    ladder: Annotated[
+        Ladder,
+        as_list,
+        Setting(
+            kind=setting.LADDER,
+            label="If nobody answers",
+            help="What happens after hours in which those asked work: “remind after 4h”, “everybody after "
+            "8h”. Or a name: patient, brisk, overnight (also at night) or wait (nothing happens). A change "
+            "applies to questions that are asked from then on.",
+            file_help="What happens to a question that nobody answers: patient, brisk, overnight, wait, or "
+            "rungs such as “remind after 4h” and “everybody after 8h”.",
+            default=lambda config, environment: "\n".join(DEFAULT),
         ),
     ] = ()
     limits: Limits = Field(default_factory=Limits, description="Bounds on turns, cost and time.")

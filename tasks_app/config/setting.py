@@ -1,7 +1,7 @@
 """The descriptor of a project setting: its name, its meaning, and how its override is entered and shown.
 
 A key of `cat-herder.yaml` that carries a `Setting` (see `repository_settings.py`) can be overridden in
-the portal. The form, the page, the API and `manage.py project settings` read the descriptor.
+the portal. The form, the page, the API and `cat-herder project settings` read the descriptor.
 """
 
 from __future__ import annotations
@@ -17,19 +17,25 @@ from pydantic import AfterValidator, Field, GetJsonSchemaHandler, Strict, TypeAd
 from tasks_app.agent.gate.patterns import call_pattern_fault
 from tasks_app.config.faults import describe, fault, shown
 from tasks_app.config.fields import (
+    LONGEST_CALENDAR,
     LONGEST_SECONDS,
+    FileModel,
     Flag,
     Threshold,
+    check_calendar,
     check_model,
     duration_text,
     seconds_from_text,
 )
+from tasks_app.config.routing import AskRule, AskRules
 from tasks_app.config.threshold import LEVELS
 from tasks_app.config.tool_names import unknown_tool
+from tasks_app.config.yaml_text import read_model, read_yaml
 from tasks_app.core.amounts import duration_in_words
 from tasks_app.core.environment import Environment
 from tasks_app.core.errors import BadInput
 from tasks_app.core.labels import STORED_LENGTH, labels_from_text
+from tasks_app.core.ladder import ladder_from
 from tasks_app.core.types import NETWORKS, JsonObject
 
 if TYPE_CHECKING:
@@ -140,7 +146,7 @@ class Setting:
 
     @property
     def option(self) -> str:
-        """Return the option of `manage.py project settings`."""
+        """Return the option of `cat-herder project settings`."""
         return f"--{self.name.replace('_', '-')}"
 
     @property
@@ -181,8 +187,50 @@ def _call_patterns_text(text: str) -> str:
     return text
 
 
+class _AskFile(FileModel):
+    ask: AskRules = ()
+
+
+def ask_rules(text: str) -> tuple[AskRule, ...]:
+    """Return the rules of a list in YAML, as under `ask:` in the file. Raise BadInput that names the line."""
+    if not text.strip():
+        return ()
+    document = read_yaml(f"ask:\n{text}", where="ask", first_line=0)
+    return read_model(_AskFile, document, where="ask", keys_at=lambda location: AskRule).ask
+
+
+def _ask_rules_text(text: str) -> str:
+    ask_rules(text)
+    return text
+
+
+def _ask_rules_in_words(value: object) -> str:
+    if isinstance(value, tuple):
+        return "\n".join(str(rule) for rule in value)
+    return value_in_words(value)
+
+
+def _ladder_text(text: str) -> str:
+    # Also as a list in YAML, as it stands in the file.
+    lines = [line.strip().removeprefix("- ").strip() for line in text.splitlines() if line.strip()]
+    try:
+        ladder_from(lines)
+    except BadInput as error:
+        raise fault(error.message) from None
+    return "\n".join(lines)
+
+
+def _ladder_in_words(value: object) -> str:
+    lines = value.splitlines() if isinstance(value, str) else value
+    return "; ".join(map(str, lines)) if isinstance(lines, list | tuple) else value_in_words(value)
+
+
 def _model_or_none(text: str) -> str:
     return check_model(text) if text else text
+
+
+def _calendar_or_none(text: str) -> str:
+    return check_calendar(text) if text else text
 
 
 def _labels_text(text: str) -> str:
@@ -282,6 +330,30 @@ LABELS = Kind(
     in_words=lambda value: value if isinstance(value, str) else ", ".join(value or ()),
     text_hint="With commas between them.",
     json_hint="With commas between them.",
+)
+ASK_RULES = Kind(
+    stored=Annotated[_Text, Field(max_length=10_000)],
+    widget="lines",
+    unset="",
+    from_text=_ask_rules_text,
+    to_config=ask_rules,
+    in_words=_ask_rules_in_words,
+    text_hint="A list in YAML, such as - {step: plan, people: [ann, payments]}.",
+    json_hint="A list in YAML.",
+)
+LADDER = Kind(
+    stored=Annotated[_Text, Field(max_length=1000), AfterValidator(_ladder_text)],
+    widget="lines",
+    unset="",
+    to_config=lambda text: tuple(text.splitlines()),
+    in_words=_ladder_in_words,
+    text_hint="One rung per line, or a name.",
+    json_hint="One rung per line, or a name.",
+)
+CALENDAR = Kind(
+    stored=Annotated[_Text, Field(max_length=LONGEST_CALENDAR), AfterValidator(_calendar_or_none)],
+    widget="line",
+    unset="",
 )
 CALL_PATTERNS = Kind(
     stored=Annotated[_Text, Field(max_length=10_000)],

@@ -4,32 +4,36 @@ from __future__ import annotations
 
 import re
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 import yaml
-from pydantic import Field
+from pydantic import Field, TypeAdapter, ValidationError
 
-from tasks_app.config.faults import ConfigInvalid, Problem, shown
+from tasks_app.config.faults import ConfigInvalid, Problem, describe, shown
 from tasks_app.config.fields import FileModel, Line, ModelName, Name, Threshold
 from tasks_app.config.project_settings import SETTINGS
+from tasks_app.config.routing import Several
 from tasks_app.config.yaml_text import MAX_BYTES, YamlDocument, read_model, read_yaml
 from tasks_app.core.errors import BadInput
-from tasks_app.core.text import strip_controls
+from tasks_app.core.text import shortened, strip_controls
 
-MAX_TITLE = 120
+MAX_TITLE = 200
 #: Characters of front matter. It has a few short settings, and YAML is read slowly: a megabyte takes seconds.
 MAX_FRONT_MATTER = 20_000
 
 Resume = Literal["session", "replay"]
 PriorityName = Literal["low", "normal", "high"]
+#: User names, e-mail addresses and groups. Who they mean is looked up when a question is put to them.
+NamesToAsk = Several[Line]
 
 _FENCE = re.compile(r"---[ \t]*")
 _END_FENCE = re.compile(r"(---|\.\.\.)[ \t]*")
 _HEADING = re.compile(r" {0,3}#[ \t]+(.+?)(?:[ \t]+#+)?[ \t]*")
 _CODE_FENCE = re.compile(r" {0,3}(```|~~~)")
+_NAMES: TypeAdapter[tuple[str, ...]] = TypeAdapter(NamesToAsk)
 _LEADING_MARKS = re.compile(r"^(?:#{1,6}|[-*+>]|[0-9]+[.)])[ \t]+")
 
 
@@ -46,6 +50,9 @@ class FrontMatter(FileModel):
     priority: PriorityName = Field(
         default="normal", description="How early it has its turn among the tasks that wait."
     )
+    ask: NamesToAsk = Field(
+        default=(), description="Whom its questions are put to: user names, e-mail addresses, groups."
+    )
 
 
 @dataclass(frozen=True)
@@ -59,6 +66,7 @@ class TaskDefinition:
     model: str | None = None
     resume: Resume = "session"
     priority: PriorityName = "normal"
+    ask: tuple[str, ...] = ()
 
 
 def read_task_file(path: Path) -> tuple[str, TaskDefinition]:
@@ -75,19 +83,28 @@ def parse_task(text: str, *, where: str) -> TaskDefinition:
     lines = _normalised(text, where=where).split("\n")
     end = _front_matter_end(lines, where=where)
     document = _front_matter(lines[1:end], where=where)
-    settings = read_model(FrontMatter, document, where=where, keys_at=lambda location: FrontMatter)
     body = "\n".join(lines[end + 1 if end else 0 :]).strip("\n")
-    if not body.strip():
-        raise BadInput("the task has no text", where=f"{where}:{len(lines)}")
+    also = [] if body.strip() else [Problem(len(lines), "", "the task has no text")]
+    settings = read_model(FrontMatter, document, where=where, keys_at=lambda location: FrontMatter, also=also)
+    title = strip_controls(settings.title or _title_in(body), one_line=True) or "Untitled task"
     return TaskDefinition(
-        title=_bounded(settings.title or _title_in(body)),
+        title=shortened(title, MAX_TITLE),
         body=body.rstrip() + "\n",
         pipeline=settings.pipeline,
         threshold=settings.interaction_threshold,
         model=settings.model,
         resume=settings.resume,
         priority=settings.priority,
+        ask=settings.ask,
     )
+
+
+def names_to_ask(names: Sequence[str], *, where: str) -> tuple[str, ...]:
+    """Return names that a person typed, by the rules of `ask` in the front matter. Raises `BadInput`."""
+    try:
+        return tuple(_NAMES.validate_python(names))
+    except ValidationError as error:
+        raise BadInput(describe(error.errors()[0]), where=where) from None
 
 
 def front_matter(text: str, *, where: str) -> YamlDocument:
@@ -128,17 +145,14 @@ def with_settings(text: str, wanted: Mapping[str, object], *, where: str) -> str
             where=where,
         )
     missing = {key: value for key, value in wanted.items() if key not in written}
-    if missing:
-        return _with_lines(_normalised(text, where=where), missing, where=where)
-    return text
-
-
-def _with_lines(text: str, settings: Mapping[str, object], *, where: str) -> str:
-    lines = text.split("\n")
-    end = _front_matter_end(lines, where=where)
-    dumped = yaml.safe_dump(dict(settings), sort_keys=False, allow_unicode=True, width=float("inf"))
+    if not missing:
+        return text
+    dumped = yaml.safe_dump(missing, sort_keys=False, allow_unicode=True, width=float("inf"))
     added = dumped.rstrip("\n").split("\n")
-    return "\n".join([*lines[:end], *added, *lines[end:]] if end else ["---", *added, "---", *lines])
+    lines = _normalised(text, where=where).split("\n")
+    if end := _front_matter_end(lines, where=where):
+        return "\n".join([*lines[:end], *added, *lines[end:]])
+    return "\n".join(["---", *added, "---", *lines])
 
 
 def _normalised(text: str, *, where: str) -> str:
@@ -177,17 +191,13 @@ def _prose(body: str) -> Iterator[str]:
     """Return the lines outside fenced code, where a `#` begins a heading and no comment."""
     fence = ""
     for line in body.split("\n"):
-        if mark := _CODE_FENCE.match(line):
-            fence = "" if fence == mark[1] else fence or mark[1]
+        mark = _CODE_FENCE.match(line)
+        if mark and not fence:
+            fence = mark[1]
+        elif mark and mark[1] == fence:
+            fence = ""
         elif not fence:
             yield line
-
-
-def _bounded(title: str) -> str:
-    words = strip_controls(title, one_line=True) or "Untitled task"
-    if len(words) <= MAX_TITLE:
-        return words
-    return words[: MAX_TITLE - 1].rstrip() + "…"
 
 
 def _read_file(path: Path) -> str:
@@ -202,10 +212,6 @@ def _read_file(path: Path) -> str:
         raise BadInput(f"the task file cannot be read: {reason}", where=str(path)) from error
     if len(data) > MAX_BYTES:
         raise BadInput(f"the file is larger than {MAX_BYTES:,} bytes", where=str(path))
-    return _decoded(data, path)
-
-
-def _decoded(data: bytes, path: Path) -> str:
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:

@@ -7,6 +7,9 @@ from tasks_app.core.errors import BadInput
 
 LOWEST = 0
 HIGHEST = 5
+#: That of a new project, until its cat-herder.yaml or its settings say otherwise: an agent that works in
+#: somebody's own repository for the first time asks.
+NEW_PROJECT = 3
 #: What each threshold means, in a sentence. The guide says more, and begins with the same words.
 LEVELS = {
     0: "Never asks; decides everything by itself.",

@@ -24,7 +24,9 @@ def unknown_tool(rule: str) -> str | None:
             return None
         return f"is {shown(rule)}, and {shown(name)} stands for no tool"
     same = next((tool for tool in KNOWN if tool.lower() == name.lower()), "")
-    hint = f"; did you mean {shown(same + rest)}?" if same else did_you_mean(name, sorted(KNOWN))
+    hint = did_you_mean(name, sorted(KNOWN))
+    if same:
+        hint = f"; did you mean {shown(same + rest)}?"
     if name.lower().startswith("mcp"):
         hint = f"; names of MCP tools begin with {shown(MCP)}"
     return f"is {shown(rule)}, and there is no tool {shown(name)}{hint}"
@@ -48,7 +50,9 @@ def tool_problems(document: YamlDocument) -> list[Problem]:
 
 
 def _in_list(document: YamlDocument, location: Location, rules: object) -> Iterator[Problem]:
-    for index, rule in enumerate(rules if isinstance(rules, list) else ()):
+    if not isinstance(rules, list):
+        return
+    for index, rule in enumerate(rules):
         place = (*location, index)
         if isinstance(rule, str) and (message := unknown_tool(rule)):
             yield Problem(document.line_of(place), key_path(place), message)

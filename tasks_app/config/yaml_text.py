@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import yaml
 from pydantic import ValidationError
-from pydantic_core import ErrorDetails
 
 from tasks_app.config.faults import ConfigInvalid, Location, Problem, describe, did_you_mean, key_path
 from tasks_app.config.fields import FileModel
@@ -33,7 +33,9 @@ class WrittenPipeline:
 
     @property
     def steps_place(self) -> Location:
-        return (*self.place, "steps") if self.is_mapping else self.place
+        if self.is_mapping:
+            return (*self.place, "steps")
+        return self.place
 
     @property
     def steps(self) -> object:
@@ -44,21 +46,23 @@ class WrittenPipeline:
     @property
     def publish(self) -> dict[str, object]:
         """The key `publish` if it is a mapping, else nothing."""
-        found = self.value.get("publish") if isinstance(self.value, dict) else None
-        return found if isinstance(found, dict) else {}
+        if isinstance(self.value, dict) and isinstance(found := self.value.get("publish"), dict):
+            return found
+        return {}
 
     def each_step(self) -> Iterator[tuple[Location, dict[str, object]]]:
         """Yield every step that has the form of one, with its place."""
-        for index, step in enumerate(self.steps if isinstance(self.steps, list) else ()):
-            if isinstance(step, dict):
-                yield (*self.steps_place, index), step
+        if isinstance(self.steps, list):
+            for index, step in enumerate(self.steps):
+                if isinstance(step, dict):
+                    yield (*self.steps_place, index), step
 
 
 def written_pipelines(value: object) -> Iterator[WrittenPipeline]:
     """Yield the pipelines in the plain value of a file; none if it has another form."""
-    pipelines = value.get("pipelines") if isinstance(value, dict) else None
-    for name, pipeline in pipelines.items() if isinstance(pipelines, dict) else ():
-        yield WrittenPipeline(("pipelines", name), pipeline)
+    if isinstance(value, dict) and isinstance(pipelines := value.get("pipelines"), dict):
+        for name, pipeline in pipelines.items():
+            yield WrittenPipeline(("pipelines", name), pipeline)
 
 
 MAX_BYTES = 1_000_000
@@ -138,6 +142,8 @@ def read_yaml(text: str, *, where: str, first_line: int = 1) -> YamlDocument:
         node = _BoundedLoader(text).get_single_node()
     except yaml.YAMLError as error:
         raise ConfigInvalid([_syntax_problem(error, text, first_line)], where=where) from error
+    if node is None:
+        return YamlDocument(None, {(): first_line}, ())
     return _Reading(first_line, text.splitlines()).document(node)
 
 
@@ -147,44 +153,42 @@ def _syntax_problem(error: yaml.YAMLError, text: str, first_line: int) -> Proble
         return Problem(line + first_line, "", "there is a control character that YAML does not allow")
     if not isinstance(error, yaml.MarkedYAMLError):
         return Problem(None, "", f"this is not YAML: {error}")
-    mark = error.problem_mark or error.context_mark
-    message = _syntax_message(error.problem or "", error)
+    mark, problem = error.problem_mark or error.context_mark, error.problem or ""
+    if "'\\t'" in problem:
+        message = "there is a tab; YAML is indented with spaces"
+    elif "another document" in problem:
+        message = "a second YAML document begins here; only one is allowed"
+    elif problem.startswith(("aliases", "anchors", "this is nested", "this has")):
+        message = problem
+    else:
+        message = f"this is not YAML: {', '.join(filter(None, (error.context, problem)))}"
     if mark is None:
         return Problem(None, "", message)
-    lines = text.splitlines()
-    written = lines[mark.line] if mark.line < len(lines) else ""
-    advice = _advice(written) if len(written) <= _LONGEST_LINE else ""
-    return Problem(mark.line + first_line, "", message + advice)
+    written = [*text.splitlines(), ""][mark.line]
+    return Problem(mark.line + first_line, "", message + _advice(written))
 
 
 def _advice(line: str) -> str:
     """Say how to write the value of the line, if it is one that YAML takes for something else."""
-    found = _ENTRY.match(line)
-    if found is None:
+    found = _ENTRY.match(line[: _LONGEST_LINE + 1])
+    if found is None or len(line) > _LONGEST_LINE:
         return ""
     value = found["value"]
     if len(value) > 1 and value[0] in "\"'" and value.endswith(value[0]):
         inner = value[1:-1]
-        is_wrong = "\\" in inner if value[0] == '"' else "'" in inner.replace("''", "")
+        is_wrong = "'" in inner.replace("''", "")
+        if value[0] == '"':
+            is_wrong = "\\" in inner
     else:
         inner = value
         is_open = any(value[0] == begin and end not in value[1:] for begin, end in ("[]", "{}", '""', "''"))
         is_wrong = not is_open and (value[0] in _SPECIAL or ": " in value or value.endswith(":"))
     if not is_wrong:
         return ""
+    if len(value) > 80:
+        return "; put the value in quotes"
     quoted = inner.replace("'", "''")
-    shown = f": {found['before'].strip()} '{quoted}'" if len(value) <= 80 else ""
-    return f"; put the value in quotes{shown}"
-
-
-def _syntax_message(problem: str, error: yaml.MarkedYAMLError) -> str:
-    if "'\\t'" in problem:
-        return "there is a tab; YAML is indented with spaces"
-    if "another document" in problem:
-        return "a second YAML document begins here; only one is allowed"
-    if problem.startswith(("aliases", "anchors", "this is nested", "this has")):
-        return problem
-    return f"this is not YAML: {', '.join(part for part in (error.context, problem) if part)}"
+    return f"; put the value in quotes: {found['before'].strip()} '{quoted}'"
 
 
 class _Reading:
@@ -197,9 +201,9 @@ class _Reading:
         self._problems: list[Problem] = []
         self._cut: list[Problem] = []
 
-    def document(self, node: yaml.Node | None) -> YamlDocument:
-        self._lines[()] = self._first_line if node is None else self._line_of_node(node)
-        value = None if node is None else self._value_of_node(node, ())
+    def document(self, node: yaml.Node) -> YamlDocument:
+        self._lines[()] = self._line_of_node(node)
+        value = self._value_of_node(node, ())
         return YamlDocument(value, self._lines, tuple(self._problems), tuple(self._cut))
 
     def _line_of_node(self, node: yaml.Node) -> int:
@@ -212,7 +216,11 @@ class _Reading:
         if isinstance(node, yaml.MappingNode):
             return self._mapping(node, location)
         if isinstance(node, yaml.SequenceNode):
-            return self._sequence(node, location)
+            items = []
+            for index, item in enumerate(node.value):
+                self._lines[(*location, index)] = self._line_of_node(item)
+                items.append(self._value_of_node(item, (*location, index)))
+            return items
         if isinstance(node, yaml.ScalarNode) and (comment := self._text_behind(node)):
             message = f"ends before “{comment}”, a comment for YAML; put it in quotes if that belongs to it"
             self._cut.append(Problem(self._line_of_node(node), key_path(location) or "the file", message))
@@ -220,7 +228,18 @@ class _Reading:
             self._fault(
                 node, location, f"has the tag {node.tag}; tags are not allowed; put the value in quotes"
             )
-        return _scalar(node)
+        text = str(node.value)
+        match node.tag.removeprefix(_TAG):
+            case "null":
+                return None
+            case "bool":
+                return _WORDS.get(text.lower(), text)
+            case "int" if _INTEGER.fullmatch(text):
+                return int(text)
+            case "float" if _DECIMAL.fullmatch(text):
+                with suppress(ValueError):
+                    return float(text)
+        return text
 
     def _text_behind(self, node: yaml.ScalarNode) -> str:
         """Return a comment that looks like the end of the plain value before it; else ""."""
@@ -236,13 +255,6 @@ class _Reading:
             return found["comment"][:_SHOWN_COMMENT]
         return ""
 
-    def _sequence(self, node: yaml.SequenceNode, location: Location) -> list[object]:
-        items = []
-        for index, item in enumerate(node.value):
-            self._lines[(*location, index)] = self._line_of_node(item)
-            items.append(self._value_of_node(item, (*location, index)))
-        return items
-
     def _mapping(self, node: yaml.MappingNode, location: Location) -> dict[str, object]:
         items: dict[str, object] = {}
         for key_node, value_node in node.value:
@@ -256,30 +268,6 @@ class _Reading:
             self._lines[key] = self._line_of_node(key_node)
             items[str(key_node.value)] = self._value_of_node(value_node, key)
         return items
-
-
-def _scalar(node: yaml.Node) -> object:
-    text = str(node.value)
-    match node.tag.removeprefix(_TAG):
-        case "null":
-            return None
-        case "bool":
-            return _WORDS.get(text.lower(), text)
-        case "int":
-            return int(text) if _INTEGER.fullmatch(text) else text
-        case "float":
-            return _decimal_or_text(text)
-        case _:
-            return text
-
-
-def _decimal_or_text(text: str) -> object:
-    if not _DECIMAL.fullmatch(text):
-        return text
-    try:
-        return float(text)
-    except ValueError:
-        return text
 
 
 # Validate a YAML document with a model; pydantic's errors become errors with lines.
@@ -311,28 +299,20 @@ def read_model(
         # Only the file's own spelling counts: `task_folder` is an unknown key, not another `taskFolder`.
         read = model.model_validate(value, by_alias=True, by_name=False)
     except ValidationError as error:
-        problems += [_problem_of(one, document, keys_at) for one in error.errors()]
+        for one in error.errors():
+            location = _as_written(one["loc"], document)
+            message = describe(one)
+            if one["type"] == "extra_forbidden":
+                hint = did_you_mean(str(location[-1]), file_keys(keys_at(one["loc"])))
+                message = f"is not a known key{hint}"
+            problems.append(Problem(document.line_of(location), key_path(location), message))
     if read is None or problems:
-        raise ConfigInvalid(_one_for_each_key(problems), where=where)
+        # The first error of each key: an empty key, for example, also has the wrong type.
+        by_key: dict[tuple[int | None, str], Problem] = {}
+        for problem in problems:
+            by_key.setdefault((problem.line, problem.key), problem)
+        raise ConfigInvalid(list(by_key.values()), where=where)
     return read
-
-
-def _one_for_each_key(problems: Iterable[Problem]) -> list[Problem]:
-    """Keep the first error of each key: an empty key, for example, also has the wrong type."""
-    by_key: dict[tuple[int | None, str], Problem] = {}
-    for problem in problems:
-        by_key.setdefault((problem.line, problem.key), problem)
-    return list(by_key.values())
-
-
-def _problem_of(
-    error: ErrorDetails, document: YamlDocument, keys_at: Callable[[Location], type[FileModel]]
-) -> Problem:
-    location = _as_written(error["loc"], document)
-    message = describe(error)
-    if error["type"] == "extra_forbidden":
-        message = f"is not a known key{did_you_mean(str(location[-1]), file_keys(keys_at(error['loc'])))}"
-    return Problem(document.line_of(location), key_path(location), message)
 
 
 def file_keys(model: type[FileModel]) -> list[str]:
@@ -357,5 +337,6 @@ def _as_written(location: Location, document: YamlDocument) -> Location:
     if location[at : at + 1] != ("check",):
         return location
     check = location[: at + 1]
-    in_list = (*check, 0) in document.lines
-    return (*check, *(location[at + 1 : at + 2] if in_list else ()), *location[at + 3 :])
+    if (*check, 0) in document.lines:
+        check = location[: at + 2]
+    return (*check, *location[at + 3 :])

@@ -12,6 +12,8 @@ from itertools import takewhile
 from typing import Any, NamedTuple
 
 from tasks_app.core.similar_questions import RECOMMENDED, own_label, question_digest, same_text
+from tasks_app.core.text import lines_joined, shortened
+from tasks_app.core.types import ALLOW_CALL, ALLOW_COMMAND, REVIEW_PLAN
 
 _KEY_LENGTH = 16
 #: Parts between commas of an answer that may be choices.
@@ -36,6 +38,17 @@ _POINTS_BACK = re.compile(
     r"\b(?:this|these|those|it|its|they|them|their|both|either|neither|ones?|such)\b", re.I
 )
 _FEWEST_WORDS = 3
+#: Characters of a beginning below which it says nothing.
+_LEAST_BEGINNING = 20
+#: A word by which an agent speaks of itself; not “I/O”, `my_table` or “Type I”.
+_OF_ITSELF = re.compile(
+    r"(?<![\w./`-])(?<!Type )(?<!Phase )"
+    r"(?:I(?:['’](?:m|d|ve|ll))?|[Mm]y(?:self)?|[Mm]e|[Mm]ine)(?![\w/`-]|\.\w)"
+)
+#: A part of a sentence that can be left out of it.
+_ASIDE = re.compile(r"\s*(?:\([^()]*\)|[;–—] [^;–—()]*)")
+#: What the first lines of plans begin with, which says nothing of this one.
+_PLAN_HEAD = re.compile(r"\A\s*(?:#+\s*)?(?:plan\b\s*[:–-]?\s*)?", re.IGNORECASE)
 
 
 class QuestionParts(NamedTuple):
@@ -100,14 +113,17 @@ class Title:
         return " ".join(filter(None, (self.before, self.asked, self.after)))
 
     def __str__(self) -> str:
-        return ": ".join(filter(None, (self.header, self.sentence))) + (
-            f" ({self.others})" if self.more else ""
-        )
+        said = ": ".join(filter(None, (self.header, self.sentence)))
+        if self.more:
+            return f"{said} ({self.others})"
+        return said
 
     @property
     def others(self) -> str:
         """What it asks besides, such as `and 2 more: Columns, Name`; empty for a single question."""
-        return ": ".join(filter(None, (f"and {self.more} more", ", ".join(self.also)))) if self.more else ""
+        if not self.more:
+            return ""
+        return ": ".join(filter(None, (f"and {self.more} more", ", ".join(self.also))))
 
 
 def title_of(items: Sequence[Item]) -> Title:
@@ -123,10 +139,50 @@ def title_of(items: Sequence[Item]) -> Title:
         return Title(header, asked)
     if not before:
         following = after.partition("\n\n")[0]
-        return Title(header, asked, after="" if _STRUCTURE.match(following) else following)
-    nearest = before.rpartition("\n\n")[2]
-    last = "" if _STRUCTURE.match(nearest) else _sentences(nearest[-_MOST_READ:])[-1]
-    return Title(header, asked, before=last if last == before else f"… {last}".strip())
+        if _STRUCTURE.match(following):
+            following = ""
+        return Title(header, asked, after=following)
+    nearest, last = before.rpartition("\n\n")[2], ""
+    if not _STRUCTURE.match(nearest):
+        last = _sentences(nearest[-_MOST_READ:])[-1]
+    if last != before:
+        last = f"… {last}".strip()
+    return Title(header, asked, before=last)
+
+
+def sentence_asked(item: Item) -> str:
+    """Return what an item asks in one line, with its context if it needs that."""
+    return lines_joined(title_of([item]).sentence)
+
+
+def sentence_with_beginning(text: str, limit: int) -> str:
+    """Return what a long text asks in one line, after the beginning of what stands before it.
+
+    “What shall happen?” says nothing by itself. `limit` is in characters; a longer sentence stays whole.
+    """
+    item = {"question": text}
+    sentence, before = sentence_asked(item), lines_joined(parts_of_question(text).before)
+    room = limit - len(sentence) - 1
+    if title_of([item]).before or not before or room < _LEAST_BEGINNING:
+        return sentence
+    return f"{shortened(before, room)} {sentence}"
+
+
+#: Above the folder in which a command that waits would run, if that is not the workspace.
+SHELL_FOLDER = "Folder of the shell"
+
+
+def row_title(items: Sequence[Item], evidence: Sequence[Mapping[str, Any]] | None = ()) -> Title:
+    """Return what a row of a list shows: the call itself, the first line of the plan, or the question."""
+    title = title_of(items)
+    if title.asked in (ALLOW_COMMAND, ALLOW_CALL) and title.after:
+        return Title("", title.after)
+    if title.asked == REVIEW_PLAN:
+        plan = next((str(one.get("text", "")) for one in evidence or () if one.get("kind") == "markdown"), "")
+        lines = (_PLAN_HEAD.sub("", line).strip() for line in plan.split("\n"))
+        first = next(filter(None, lines), title.asked)
+        return Title("", first[:1].upper() + first[1:])
+    return title
 
 
 def _sentences(text: str) -> list[str]:
@@ -138,6 +194,20 @@ def _sentences(text: str) -> list[str]:
             found.append(text[start : end.end()].strip())
             start = end.end()
     return [*found, *filter(None, [text[start:].strip()])]
+
+
+def without_remarks(text: str) -> str:
+    """Return a text without what an agent says of itself in it, such as “I favour this” or “(my preference)”.
+
+    An option's description becomes a rule of the project, in which nobody is “I”.
+    """
+    kept = []
+    for sentence in _sentences(text[:_MOST_READ]):
+        end = "." if sentence.endswith(".") else ""
+        said = _ASIDE.sub(lambda aside: "" if _OF_ITSELF.search(aside[0]) else aside[0], sentence)
+        if not _OF_ITSELF.search(said):
+            kept.append(said.removesuffix(".") + end if said != sentence else sentence)
+    return " ".join(kept) + text[_MOST_READ:]
 
 
 def item_key(item: Item) -> str:
@@ -163,16 +233,15 @@ def without_recommended(text: str) -> str:
 def label_of(text: str, labels: Sequence[str]) -> str:
     """Return the label that the text is, also without its mark “(Recommended)”; "" if it is none."""
     wanted = text.strip()
-    for names in ({label.strip(): label for label in labels}, _labels_without_mark(labels)):
+    # By their text without the mark; not those that it would make equal.
+    plain = [without_recommended(label).strip() for label in labels]
+    for names in (
+        {label.strip(): label for label in labels},
+        {text: label for text, label in zip(plain, labels, strict=True) if plain.count(text) == 1},
+    ):
         if label := names.get(wanted, ""):
             return label
     return ""
-
-
-def _labels_without_mark(labels: Sequence[str]) -> dict[str, str]:
-    """Return the labels by their text without the mark, without those that it would make equal."""
-    plain = [without_recommended(label).strip() for label in labels]
-    return {text: label for text, label in zip(plain, labels, strict=True) if plain.count(text) == 1}
 
 
 def as_labels(item: Item, answer: str) -> str:
@@ -199,20 +268,33 @@ def says_same(item: Item, one: str, other: str) -> bool | None:
 
 
 def answer_in_full(item: Item, answer: str) -> str:
-    """Return the answer as a text that needs no options beside it: each chosen label with its description."""
+    """Return the answer as a text that needs no options beside it: each chosen label with its description.
+
+    Own words behind the choices stay as they were written.
+    """
     described = {
         without_recommended(str(option.get("label", ""))).strip(): str(option.get("description") or "")
         for option in item.get("options") or ()
         if isinstance(option, Mapping)
     }
-    texts = []
-    for part in _choices(item, answer):
+    texts: list[str] = []
+    parts = _choices(item, answer)
+    for place, part in enumerate(parts):
         label = without_recommended(part).strip()
-        description = " ".join(described.get(label, "").split())
+        if label not in described:
+            texts.append(without_recommended(", ".join(parts[place:])).strip())
+            break
+        description = lines_joined(described[label])
         texts.append(f"{label}: {description}" if description else label)
     if len(texts) == 1:
         return texts[0]
     return "; ".join(text.removesuffix(".") for text in texts)
+
+
+def is_terse(answer: str) -> bool:
+    """Return whether an answer says nothing without its question, such as “Yes” or “Half up”."""
+    words = answer.split()
+    return len(words) < _FEWEST_WORDS or words[0].strip(":,;.").lower() in ("yes", "no")
 
 
 def answer_as_told(item: Item, answer: str) -> str:
@@ -279,13 +361,45 @@ def recommended_items(items: Iterable[Item]) -> int:
 
 def recommended_taken(items: Iterable[Item], answers: Mapping[str, str]) -> int:
     """Return how many items were answered with what they recommend, and with nothing else."""
-    return sum(1 for item in items if _is_taken(item, answers.get(str(item.get("question", "")), "")))
+    taken = 0
+    for item in items:
+        recommended, answer = _recommended(item), answers.get(str(item.get("question", "")), "")
+        # Several choices stand in one answer, with ", " between them.
+        if recommended and answer in {", ".join(recommended), ", ".join(reversed(recommended))}:
+            taken += 1
+    return taken
 
 
-def _is_taken(item: Item, answer: str) -> bool:
-    recommended = _recommended(item)
-    # Several choices stand in one answer, with ", " between them.
-    return bool(recommended) and answer in {", ".join(recommended), ", ".join(reversed(recommended))}
+def recommended_answers(items: Iterable[Item]) -> dict[str, str]:
+    """Return each item's question with what is recommended; empty if one of the items recommends nothing.
+
+    Of an item with one choice the recommendation must be one option.
+    """
+    answers = {}
+    for item in items:
+        labels = _recommended(item)
+        if not labels or (len(labels) > 1 and not item.get("multiSelect")):
+            return {}
+        answers[str(item.get("question", ""))] = ", ".join(labels)
+    return answers
+
+
+_IRREVERSIBLE = re.compile(
+    r"irreversibl[ey]|(?:cannot|can not|can[’']t|could not|not) be (?:undone|reversed|brought back|restored)"
+    r"|no way back",
+    re.IGNORECASE,
+)
+
+
+def says_irreversible(items: Iterable[Item]) -> bool:
+    """Return whether a question or one of its options says that something cannot be undone."""
+    for item in items:
+        options = [one for one in item.get("options") or () if isinstance(one, Mapping)]
+        texts = [str(item.get("question", "")), str(item.get("header", ""))]
+        texts += [f"{one.get('label', '')} {one.get('description', '')}" for one in options]
+        if any(_IRREVERSIBLE.search(text) for text in texts):
+            return True
+    return False
 
 
 def _recommended(item: Item) -> list[str]:

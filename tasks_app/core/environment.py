@@ -63,7 +63,9 @@ def default_data_dir(source: Mapping[str, str]) -> Path:
     if in_checkout():
         return BASE_DIR / "data"
     data_home = Path(source.get("XDG_DATA_HOME", ""))
-    return (data_home if data_home.is_absolute() else Path("~/.local/share")) / "cat-herder"
+    if not data_home.is_absolute():
+        data_home = Path("~/.local/share")
+    return data_home / "cat-herder"
 
 
 _THIS_MACHINE: Networks = (ip_network("127.0.0.0/8"), ip_network("::1/128"))
@@ -84,6 +86,7 @@ class Environment(BaseModel):
     url: PublicUrl | None = Field(None, alias="CATHERDER_URL")
     proxy: Networks | None = Field(None, alias="CATHERDER_PROXY")
     local_sandboxes: Literal["refuse", "allow"] = Field("refuse", alias="CATHERDER_LOCAL_SANDBOXES")
+    tokens_from_workers: Literal["refuse", "allow"] = Field("refuse", alias="CATHERDER_TOKENS_FROM_WORKERS")
     connections: int = Field(4_000, alias="CATHERDER_CONNECTIONS", ge=50, le=60_000)
     connections_of_one: int = Field(256, alias="CATHERDER_CONNECTIONS_PER_ADDRESS", ge=10, le=60_000)
     sockets_of_one: int = Field(100, alias="CATHERDER_SOCKETS_PER_USER", ge=5, le=10_000)
@@ -203,7 +206,9 @@ class Environment(BaseModel):
         """Networks of trusted proxies. The portal has no TLS itself, so https needs a proxy."""
         if self.proxy is not None:
             return self.proxy
-        return _THIS_MACHINE if (self.url or "").startswith("https://") else ()
+        if self.url and self.url.startswith("https://"):
+            return _THIS_MACHINE
+        return ()
 
     @property
     def address(self) -> str:
@@ -221,8 +226,9 @@ class Environment(BaseModel):
         """The URL to which spans are sent; "" if none are made."""
         if self.otel_disabled:
             return ""
-        base = f"{self.otlp_endpoint}/v1/traces" if self.otlp_endpoint else ""
-        return self.otlp_traces_endpoint or base
+        if self.otlp_endpoint and not self.otlp_traces_endpoint:
+            return f"{self.otlp_endpoint}/v1/traces"
+        return self.otlp_traces_endpoint or ""
 
     @property
     def takes_agent_spans(self) -> bool:
@@ -253,7 +259,14 @@ def load(source: Mapping[str, str]) -> Environment:
     """Parse the settings; empty values count as unset. Raises BadSetting with all errors."""
     given = {name: value for name, value in source.items() if value.strip()}
     given.setdefault("CATHERDER_DATA_DIR", str(default_data_dir(given)))
-    errors = [*_incomplete_groups(given), *_incomplete_worker_host(given)]
+    errors = []
+    for names in _GROUPS:
+        present = [name for name in names if name in given]
+        missing = [name for name in names if present and name not in given]
+        errors += [f"{name}: is needed as well, because {present[0]} is set" for name in missing]
+    if "CATHERDER_WORKER_TOKEN" in given:  # everything of the portal is elsewhere
+        missing = [name for name in ("CATHERDER_URL", "DATABASE_URL") if name not in given]
+        errors += [f"{name}: is needed as well, because CATHERDER_WORKER_TOKEN is set" for name in missing]
     try:
         environment = Environment.model_validate(given)
     except ValidationError as error:
@@ -284,31 +297,11 @@ def misspelt_variables(source: Mapping[str, str]) -> Iterator[str]:
             yield f"{name} is not a variable of Cat Herder; did you mean {meant[0]}?"
 
 
-def _incomplete_groups(given: Mapping[str, str]) -> Iterator[str]:
-    for names in _GROUPS:
-        present = [name for name in names if name in given]
-        if present:
-            yield from (
-                f"{name}: is needed as well, because {present[0]} is set"
-                for name in names
-                if name not in given
-            )
-
-
-def _incomplete_worker_host(given: Mapping[str, str]) -> Iterator[str]:
-    """Yield what a worker host lacks: everything of the portal is elsewhere."""
-    if "CATHERDER_WORKER_TOKEN" in given:
-        for name in ("CATHERDER_URL", "DATABASE_URL"):
-            if name not in given:
-                yield f"{name}: is needed as well, because CATHERDER_WORKER_TOKEN is set"
-
-
 def _format_error(fault: Any) -> str:
-    name = fault["loc"][0]
-    message = fault["msg"].removeprefix("Value error, ")
-    hidden = any(word in name for word in ("PASSWORD", "KEY", "TOKEN", "URL", "ENDPOINT", "SECRET"))
-    shown = "" if hidden else f" (got {fault['input']!r})"
-    return f"{name}: {message}{shown}"
+    name, message = fault["loc"][0], fault["msg"].removeprefix("Value error, ")
+    if any(word in name for word in ("PASSWORD", "KEY", "TOKEN", "URL", "ENDPOINT", "SECRET")):
+        return f"{name}: {message}"
+    return f"{name}: {message} (got {fault['input']!r})"
 
 
 def secret_key(environment: Environment) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from email.utils import parseaddr
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_network
 from typing import Annotated, Any
@@ -12,6 +13,15 @@ import dj_database_url
 from pydantic import BaseModel, BeforeValidator, Field
 
 from tasks_app.core.labels import labels_from_text
+
+
+def _from_text(read: Callable[[str], Any]) -> BeforeValidator:
+    """Return a validator that reads a text. Other values, such as defaults, are taken as they are."""
+    return BeforeValidator(lambda value: read(value) if isinstance(value, str) else value)
+
+
+def _entries(text: str, separator: str = ";") -> list[str]:
+    return [entry.strip() for entry in text.split(separator) if entry.strip()]
 
 
 class Bind(BaseModel):
@@ -26,19 +36,20 @@ class Bind(BaseModel):
     @property
     def address(self) -> str:
         """The URL for a browser on this machine."""
-        return f"http://{f'[{self.here}]' if ':' in self.here else self.here}:{self.port}"
+        host = self.here
+        if ":" in host:
+            host = f"[{host}]"
+        return f"http://{host}:{self.port}"
 
 
-def _bind(value: Any) -> Any:
-    if not isinstance(value, str):
-        return value
+def _bind(value: str) -> Bind:
     host, separator, port = value.rpartition(":")
     if not separator or not host or not port.isdecimal() or int(port) > 65535:
         raise ValueError("must be HOST:PORT, for example 127.0.0.1:8000")
     return Bind(host=host.strip("[]"), port=int(port))
 
 
-BindAddress = Annotated[Bind, BeforeValidator(_bind)]
+BindAddress = Annotated[Bind, _from_text(_bind)]
 
 
 def _database(value: str) -> str:
@@ -102,8 +113,9 @@ def public_url(value: str) -> str:
     if port == 0 or parts.netloc.endswith(":"):
         raise ValueError("must have a port from 1 to 65535, or none")
     host = _host_of_browsers(parts.hostname or "", is_ipv6=parts.netloc.startswith("["))
-    usual = {"http": 80, "https": 443}[parts.scheme]
-    return f"{parts.scheme}://{host}" + (f":{port}" if port not in (None, usual) else "")
+    if port in (None, {"http": 80, "https": 443}[parts.scheme]):
+        return f"{parts.scheme}://{host}"
+    return f"{parts.scheme}://{host}:{port}"
 
 
 def _host_of_browsers(host: str, *, is_ipv6: bool) -> str:
@@ -136,9 +148,7 @@ class MailServer(BaseModel):
 _MAIL_PORTS = {"smtp": 25, "smtp+tls": 587, "smtps": 465}
 
 
-def _mail_server(value: Any) -> Any:
-    if not isinstance(value, str):
-        return value
+def _mail_server(value: str) -> MailServer:
     parts = urlsplit(value)
     if parts.scheme not in _MAIL_PORTS or not parts.hostname or parts.path.strip("/") or parts.query:
         raise ValueError("must be smtp://, smtp+tls:// or smtps://, as in smtp+tls://USER:PASSWORD@HOST:587")
@@ -151,7 +161,7 @@ def _mail_server(value: Any) -> Any:
     return MailServer(host=parts.hostname, port=port, user=user, password=password, tls=tls, ssl=ssl)
 
 
-MailServerUrl = Annotated[MailServer, BeforeValidator(_mail_server)]
+MailServerUrl = Annotated[MailServer, _from_text(_mail_server)]
 
 
 def _sender(value: str) -> str:
@@ -164,10 +174,8 @@ def _sender(value: str) -> str:
 Sender = Annotated[str, BeforeValidator(_sender)]
 
 
-def _git_filters(value: Any) -> Any:
-    if not isinstance(value, str):
-        return value
-    pairs = [entry.strip().partition("=") for entry in value.split(";") if entry.strip()]
+def _git_filters(value: str) -> tuple[tuple[str, str], ...]:
+    pairs = [entry.partition("=") for entry in _entries(value)]
     found = tuple((name.strip(), command.strip()) for name, _, command in pairs)
     for name, command in found:
         if not re.fullmatch(r"[A-Za-z0-9][\w-]*", name) or not command.isprintable():
@@ -178,17 +186,15 @@ def _git_filters(value: Any) -> Any:
 
 
 #: Pairs of a filter's name and its clean command; an empty command means the known one.
-GitFilters = Annotated[tuple[tuple[str, str], ...], BeforeValidator(_git_filters)]
+GitFilters = Annotated[tuple[tuple[str, str], ...], _from_text(_git_filters)]
 
 
 #: Names of toolchains.
 TOOLCHAIN = r"[a-z][a-z0-9+.-]{0,39}"
 
 
-def _toolchains(value: Any) -> Any:
-    if not isinstance(value, str):
-        return value
-    pairs = [entry.strip().partition("=") for entry in value.split(";") if entry.strip()]
+def _toolchains(value: str) -> tuple[tuple[str, str], ...]:
+    pairs = [entry.partition("=") for entry in _entries(value)]
     found = tuple((name.strip(), folder.strip()) for name, _, folder in pairs)
     for name, folder in found:
         plain = folder.startswith("/") and folder.strip("/") and ".." not in folder.split("/")
@@ -198,7 +204,7 @@ def _toolchains(value: Any) -> Any:
 
 
 #: Pairs of a toolchain's name and its folder.
-ListedToolchains = Annotated[tuple[tuple[str, str], ...], BeforeValidator(_toolchains)]
+ListedToolchains = Annotated[tuple[tuple[str, str], ...], _from_text(_toolchains)]
 
 
 #: A folder of the worker's machine that a project may name: absolute, or in the home of the worker's user.
@@ -211,25 +217,21 @@ def is_readable_folder(text: str) -> bool:
     return bool(plain)
 
 
-def _readable(value: Any) -> Any:
-    if not isinstance(value, str):
-        return value
-    folders = tuple(dict.fromkeys(part.strip().rstrip("/") for part in value.split(";") if part.strip()))
+def _readable(value: str) -> tuple[str, ...]:
+    folders = tuple(dict.fromkeys(entry.rstrip("/") for entry in _entries(value)))
     if not all(map(is_readable_folder, folders)):
         raise ValueError("must be folders with ; between them, as in /srv/datasets; ~/.m2/repository")
     return folders
 
 
-ReadableFolders = Annotated[tuple[str, ...], BeforeValidator(_readable)]
+ReadableFolders = Annotated[tuple[str, ...], _from_text(_readable)]
 
 
 _REMOTE = re.compile(r"https://|(?:https|ssh)://[^/\s]+(?:/\S*)?|[\w.-]+@[\w.-]+:\S*", re.ASCII)
 
 
-def _submodules(value: Any) -> Any:
-    if not isinstance(value, str):
-        return value
-    places = tuple(part.strip() for part in value.split(",") if part.strip())
+def _submodules(value: str) -> tuple[str, ...]:
+    places = tuple(_entries(value, ","))
     for place in places:
         is_folder = place.startswith("/") and place.strip("/")
         if ".." in place.split("/") or not (is_folder or _REMOTE.fullmatch(place)):
@@ -240,7 +242,7 @@ def _submodules(value: Any) -> Any:
     return places
 
 
-SubmoduleOrigins = Annotated[tuple[str, ...], BeforeValidator(_submodules)]
+SubmoduleOrigins = Annotated[tuple[str, ...], _from_text(_submodules)]
 
 
 def _otlp_url(value: str) -> str:
@@ -263,13 +265,7 @@ def _issuer(value: str) -> str:
 IssuerUrl = Annotated[str, BeforeValidator(_issuer)]
 
 
-def _secret(value: str) -> str:
-    if len(value) < 32:
-        raise ValueError("must have at least 32 characters")
-    return value
-
-
-LongSecret = Annotated[str, BeforeValidator(_secret)]
+LongSecret = Annotated[str, Field(min_length=32)]
 
 
 #: A worker token is PREFIX, the name of its worker host, a dot, and the secret.
@@ -279,40 +275,32 @@ WORKER_NAME = r"[a-z0-9](?:[a-z0-9-]{0,28}[a-z0-9])?"
 
 def _worker_token(value: str) -> str:
     if not re.fullmatch(rf"{WORKER_TOKEN_PREFIX}{WORKER_NAME}\.[\w-]{{43}}", value, re.ASCII):
-        raise ValueError("must be what `manage.py worker_token NAME` printed")
+        raise ValueError("must be what `cat-herder worker_token NAME` printed")
     return value
 
 
 WorkerTokenText = Annotated[str, BeforeValidator(_worker_token)]
 
 
-def _networks(value: Any) -> Any:
-    if not isinstance(value, str):
-        return value
+def _networks(value: str) -> tuple[IPv4Network | IPv6Network, ...]:
     try:
-        return tuple(ip_network(part.strip()) for part in value.split(",") if part.strip())
+        return tuple(map(ip_network, _entries(value, ",")))
     except ValueError as error:
         raise ValueError(f"must be networks as in 10.1.0.0/16, fd00::/8 ({error})") from error
 
 
-Networks = Annotated[tuple[IPv4Network | IPv6Network, ...], BeforeValidator(_networks)]
+Networks = Annotated[tuple[IPv4Network | IPv6Network, ...], _from_text(_networks)]
 
 
-def _labels(value: Any) -> Any:
-    return labels_from_text(value) if isinstance(value, str) else value
+Labels = Annotated[tuple[str, ...], _from_text(labels_from_text)]
 
 
-Labels = Annotated[tuple[str, ...], BeforeValidator(_labels)]
-
-
-def _parse_size(value: Any) -> Any:
+def _parse_size(value: str) -> int:
     """Parse a size: `4G`, `512M`, or 0 for no limit."""
-    if not isinstance(value, str):
-        return value
     found = re.fullmatch(r"(\d{1,15})(?:\s*([KMGT])(?:i?B)?)?", value.strip(), re.IGNORECASE)
     if found is None:
         raise ValueError("must be a size as in 4G or 512M, or 0 for no limit")
-    return int(found[1]) * 1024 ** (" KMGT".index(found[2].upper()) if found[2] else 0)
+    return int(found[1]) << 10 * " KMGT".index((found[2] or " ").upper())
 
 
-Size = Annotated[int, BeforeValidator(_parse_size), Field(ge=0)]
+Size = Annotated[int, _from_text(_parse_size), Field(ge=0)]

@@ -55,21 +55,17 @@ def _restrict_data_dir(path: Path) -> None:
                 )
             path.chmod(0o700)
         for file in files:
-            _restrict_file(file)
+            # SQLite's journals come and go, and links may lead outside.
+            with suppress(FileNotFoundError):
+                mode = file.lstat().st_mode
+                if stat.S_ISREG(mode) and mode & _GROUP_AND_OTHERS:
+                    file.chmod(0o600)
     except OSError as error:
         raise BadSetting(
             f"CATHERDER_DATA_DIR: {error.filename or path} can be read by other users of this machine and "
             f"belongs to another user, so it cannot be closed to them ({error.strerror}). "
             f"As its owner run: chmod -R go= {path}"
         ) from error
-
-
-def _restrict_file(file: Path) -> None:
-    """Remove permissions of others. SQLite's journals come and go, and links may lead outside."""
-    with suppress(FileNotFoundError):
-        mode = file.lstat().st_mode
-        if stat.S_ISREG(mode) and mode & _GROUP_AND_OTHERS:
-            file.chmod(0o600)
 
 
 def store_url(data_dir: Path, url: str) -> None:

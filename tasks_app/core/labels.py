@@ -48,7 +48,6 @@ def labels_as_stored(labels: Iterable[str]) -> str:
 
 
 def labels_of(stored: str) -> Labels:
-    """Return the labels in a column."""
     return frozenset(stored.split(",")) if stored else frozenset()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 #: One character of a name, or a group in brackets: `[id]`, `[[...slug]]`, `(group)`, `{{name}}`.
 _PIECE = (
@@ -30,21 +30,11 @@ def paths_named_in(texts: Iterable[str]) -> list[str]:
     Text between backticks may be one as a whole. All are relative to the repository, and none leads out of
     it. Whether there are such files, only git can say.
     """
-    found = (_path_inside(name) for text in texts for name in _names_in(text[:_MAX_TEXT]))
-    return list(dict.fromkeys(filter(None, found)))[:_MAX_CANDIDATES]
-
-
-def _names_in(text: str) -> Iterator[str]:
-    for match in _PATH.finditer(text):
-        yield match[0]
-    for match in _QUOTED.finditer(text):
-        if _WHOLE.fullmatch(match[1]):
-            yield match[1]
-
-
-def _path_inside(name: str) -> str:
-    """Return the path without `./`; "" for one that is too long or has `..`: git fails if it leads out."""
-    parts = [part for part in name.split("/") if part != "."]
-    if ".." in parts or len(name) > _LONGEST:
-        return ""
-    return "/".join(parts).rstrip(".!")
+    found: dict[str, None] = {}
+    for text in (text[:_MAX_TEXT] for text in texts):
+        quoted = (match[1] for match in _QUOTED.finditer(text) if _WHOLE.fullmatch(match[1]))
+        for name in [*(match[0] for match in _PATH.finditer(text)), *quoted]:
+            parts = [part for part in name.split("/") if part != "."]
+            if ".." not in parts and len(name) <= _LONGEST:
+                found["/".join(parts).rstrip(".!")] = None
+    return list(filter(None, found))[:_MAX_CANDIDATES]

@@ -86,6 +86,13 @@ LAST_STEP_EARLY = PhaseDisplay(
     "quiet",
     "slash",
 )
+#: How `done` is shown for a task of somebody's own project that was played by a script.
+ONLY_REHEARSED = PhaseDisplay(
+    "rehearsed",
+    "Rehearsed: nothing was changed. Connect a model, then retry the task.",
+    "quiet",
+    "hollow",
+)
 #: How `running` is shown until then.
 FINISHING_EARLY = PhaseDisplay(
     "finishing early", "The agent ends its present step. No further step begins.", "active", "play"
@@ -93,6 +100,8 @@ FINISHING_EARLY = PhaseDisplay(
 #: How the steps of such a task are shown that have not run, or were stopped before their end.
 NOT_RUN = PhaseDisplay("not run", "It did not run: the task was finished early.", "quiet", "hollow")
 STOPPED_EARLY = PhaseDisplay("not done", "It was stopped: the task was finished early.", "quiet", "slash")
+#: How a step is shown whose turn has not come.
+NOT_BEGUN = PhaseDisplay("not started", "It begins when the step before it is done.", "quiet", "hollow")
 #: How a step of a cancelled task is shown that has not run. Its phase stays `pending`, for a resume.
 NOT_RUN_AS_CANCELLED = PhaseDisplay("not run", "It did not run: the task was cancelled.", "quiet", "hollow")
 

@@ -65,6 +65,11 @@ def in_one_line(text: str) -> str:
     return visible(text).replace("\n", "␊").replace("\t", "␉")
 
 
+def lines_joined(text: str) -> str:
+    """Return the text in one line. Blanks within a line stay: they may be what the text is about."""
+    return " ".join(filter(None, map(str.strip, text.splitlines())))
+
+
 def _symbol(code: int) -> str:
     if code < 0x20:
         return chr(0x2400 + code)
@@ -75,6 +80,15 @@ def _symbol(code: int) -> str:
 
 
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
+
+
+def shortened(text: str, limit: int) -> str:
+    """Return the text, cut to at most `limit` characters between two words, with “…” at its end."""
+    if len(text) <= limit:
+        return text
+    cut = text[: limit - 1].rstrip()
+    words = cut if text[limit - 1].isspace() else cut.rpartition(" ")[0].rstrip()
+    return f"{words if len(words) > limit // 2 else cut}…"
 
 
 def storable(value: Any) -> Any:
@@ -97,18 +111,14 @@ def storable_text(text: str) -> str:
 def bounded(value: Any, limit: int) -> Any:
     """Return a JSON value with every text truncated to about `limit` characters, with a notice."""
     if isinstance(value, str):
-        return _truncate(value, limit)
+        if len(value) <= limit:
+            return value
+        half = limit // 2
+        omitted = len(value) - 2 * half
+        notice = f"[… {omitted:,} characters are left out here; the raw log has them …]"
+        return f"{value[:half]}\n{notice}\n{value[-half:]}"
     if isinstance(value, dict):
         return {key: bounded(inner, limit) for key, inner in value.items()}
     if isinstance(value, list | tuple):
         return [bounded(inner, limit) for inner in value]
     return value
-
-
-def _truncate(text: str, limit: int) -> str:
-    if len(text) <= limit:
-        return text
-    half = limit // 2
-    omitted = len(text) - 2 * half
-    notice = f"[… {omitted:,} characters are left out here; the raw log has them …]"
-    return f"{text[:half]}\n{notice}\n{text[-half:]}"

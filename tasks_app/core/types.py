@@ -24,6 +24,8 @@ AskKind = Literal["clarification", "approval", "plan"]
 
 #: What a human is asked about a plan, a command, and any other tool call. The call stands below it.
 REVIEW_PLAN = "Review the plan"
+#: What the card shows if an agent presents a plan without any text.
+NO_PLAN = "(The agent wrote no plan.)"
 ALLOW_COMMAND = "Allow this command?"
 ALLOW_CALL = "Allow this call?"
 
@@ -84,8 +86,10 @@ class KnownDecision:
     """A decision of the project as agents read it.
 
     `where` is where it holds; empty: everywhere. `question` is what it answers, if it was asked. `doubt` is
-    why an agent said that it does not fit, if no human has looked at that since. `replaces` is the label of
-    the decision in whose place it holds.
+    why an agent said that it does not fit, if no human has looked at that since. `kept` says that an agent of
+    the reader's task said so, and who kept the decision since. `replaces` is the label of the decision in
+    whose place it holds. `exception_to` is the label of the one to which it is an exception, and `exceptions`
+    are those to this one, with where they hold.
     """
 
     number: int
@@ -96,7 +100,10 @@ class KnownDecision:
     where: str = ""
     question: str = ""
     doubt: str = ""
+    kept: str = ""
     replaces: str = ""
+    exception_to: str = ""
+    exceptions: str = ""
 
     @property
     def label(self) -> str:

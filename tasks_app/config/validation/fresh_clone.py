@@ -84,22 +84,28 @@ def fresh_clone_findings(settings: SettingsFile, context: RepositoryContext) -> 
         yield from _not_installed(settings, context)
     yield from _missing_keys(settings, context)
     yield from _versions(settings, context)
-    yield from _missing_toolchains(settings, context)
-    yield from _missing_folders(settings, context)
+    yield from _missing_on_this_machine(settings, context)
 
 
 def _submodules(context: RepositoryContext) -> Iterator[Finding]:
     text = _committed_text(GITMODULES, context)
     if names := _SUBMODULE_PATH.findall(text):
+        listed = ", ".join(names[:_SHOWN])
+        if len(names) > _SHOWN:
+            listed += f" and {len(names) - _SHOWN} more"
         message = (
-            f"the folders of submodules ({_listed(names)}) are empty in a task's workspace; if tasks need"
+            f"the folders of submodules ({listed}) are empty in a task's workspace; if tasks need"
             f" them, write `submodules: true` into {CONFIG_FILE}"
         )
         yield warning(GITMODULES, message, line=1)
 
 
 def _large_files(context: RepositoryContext) -> Iterator[Finding]:
-    for name in _attributes_files(context):
+    names = [GITATTRIBUTES]
+    if context.tracked is not None:
+        found = (name for name in context.tracked if name.rpartition("/")[2] == GITATTRIBUTES)
+        names = sorted(found, key=lambda name: (name.count("/"), name))[:_MOST_ATTRIBUTES]
+    for name in names:
         for number, line in enumerate(_committed_text(name, context).splitlines(), start=1):
             if _LFS.match(line):
                 message = (
@@ -110,17 +116,12 @@ def _large_files(context: RepositoryContext) -> Iterator[Finding]:
                 return
 
 
-def _attributes_files(context: RepositoryContext) -> list[str]:
-    if context.tracked is None:
-        return [GITATTRIBUTES]
-    found = [name for name in context.tracked if name.rpartition("/")[2] == GITATTRIBUTES]
-    return sorted(found, key=lambda name: (name.count("/"), name))[:_MOST_ATTRIBUTES]
-
-
 def _not_installed(settings: SettingsFile, context: RepositoryContext) -> Iterator[Finding]:
     installs = [one for one in (_node(context), _python(settings, context)) if one]
     commands = [one.command for one in installs]
-    value = commands[0] if len(commands) == 1 else f"[{', '.join(commands)}]"
+    value = ", ".join(commands)
+    if len(commands) > 1:
+        value = f"[{value}]"
     for one in installs:
         message = f"a task's workspace has no {one.lacking}; if tasks need it, write `setup: {value}`"
         yield warning(one.file, f"{message} into {CONFIG_FILE}")
@@ -129,20 +130,17 @@ def _not_installed(settings: SettingsFile, context: RepositoryContext) -> Iterat
 def _node(context: RepositoryContext) -> _Install | None:
     if not context.has("package.json") or context.has_folder("node_modules"):
         return None
-    lock = next(((name, command) for name, command in _NODE if context.has(name)), None)
-    if lock is None and not _has_dependencies(context):
-        return None
-    return _Install("package.json", "node_modules", lock[1] if lock else "npm install")
-
-
-def _has_dependencies(context: RepositoryContext) -> bool:
-    """Return whether package.json names something to install; False if it cannot be read."""
+    for name, command in _NODE:
+        if context.has(name):
+            return _Install("package.json", "node_modules", command)
     try:
         package = read_json(_committed_text("package.json", context), where="package.json")
     except ConfigInvalid:
-        return False
+        return None
     names = ("dependencies", "devDependencies", "optionalDependencies", "workspaces")
-    return isinstance(package, dict) and any(package.get(name) for name in names)
+    if isinstance(package, dict) and any(package.get(name) for name in names):
+        return _Install("package.json", "node_modules", "npm install")
+    return None
 
 
 def _python(settings: SettingsFile, context: RepositoryContext) -> _Install | None:
@@ -155,16 +153,13 @@ def _python(settings: SettingsFile, context: RepositoryContext) -> _Install | No
         project = tomllib.loads(_committed_text("pyproject.toml", context))
     except tomllib.TOMLDecodeError:
         return None
+    # Else it has only settings of tools.
+    tools = project.get("tool")
+    is_installable = "project" in project or (isinstance(tools, dict) and "poetry" in tools)
     has_all = "python" in _toolchains(settings) and not _requires_packages(project)
-    if has_all or not _is_installable(project):
+    if has_all or not is_installable:
         return None
     return _Install("pyproject.toml", "Python environment", _PYPROJECT)
-
-
-def _is_installable(project: Mapping[str, object]) -> bool:
-    """Return whether a pyproject.toml describes something to install, and not only settings of tools."""
-    tools = project.get("tool")
-    return "project" in project or (isinstance(tools, dict) and "poetry" in tools)
 
 
 def _requires_packages(project: Mapping[str, object]) -> bool:
@@ -182,9 +177,12 @@ def _missing_keys(settings: SettingsFile, context: RepositoryContext) -> Iterato
     """Warnings about files that tell caches of the setup apart, and that no task's clone has."""
     place = ("setup", "cache", "key")
     setup = settings.values.get("setup")
-    cache = setup.get("cache") if isinstance(setup, dict) else None
-    names = as_list(cache.get("key")) if isinstance(cache, dict) else None
-    for index, name in enumerate(names if isinstance(names, list) else ()):
+    if not isinstance(setup, dict) or not isinstance(cache := setup.get("cache"), dict):
+        return
+    names = as_list(cache.get("key"))
+    if not isinstance(names, list):
+        return
+    for index, name in enumerate(names):
         if isinstance(name, str) and not context.has(name):
             message = (
                 f"names {shown(name)}, which is no committed file: the cache stays the same, whatever changes"
@@ -198,7 +196,9 @@ def _versions(settings: SettingsFile, context: RepositoryContext) -> Iterator[Fi
     chosen = _toolchains(settings)
     for name, (tool, toolchain) in _VERSIONS.items():
         if context.has(name) and toolchain not in chosen:
-            fix = f"write `toolchains: [{', '.join([*chosen, toolchain])}]`" if toolchain else _LABELS
+            fix = _LABELS
+            if toolchain:
+                fix = f"write `toolchains: [{', '.join([*chosen, toolchain])}]`"
             message = (
                 f"names a version of {tool}, but a task's workspace has what its worker has on its PATH; if"
                 f" tasks need that version, have `setup` install it, or {fix} into {CONFIG_FILE}"
@@ -206,17 +206,15 @@ def _versions(settings: SettingsFile, context: RepositoryContext) -> Iterator[Fi
             yield warning(name, message)
 
 
-def _missing_toolchains(settings: SettingsFile, context: RepositoryContext) -> Iterator[Finding]:
-    """Warnings about toolchains that this machine lacks; another worker may have them."""
-    for index, name in enumerate(_toolchains(settings) if context.toolchains else ()):
+def _missing_on_this_machine(settings: SettingsFile, context: RepositoryContext) -> Iterator[Finding]:
+    """Warnings about toolchains and readable folders that this machine lacks; another may have them."""
+    if not context.toolchains:
+        return
+    for index, name in enumerate(_toolchains(settings)):
         if why := context.toolchains.get(name, "it is not one that CATHERDER_TOOLCHAINS lists"):
             message = f"is {shown(name)}, which this machine does not have: {why}"
             yield Finding(CONFIG_FILE, settings.problem(("toolchains", index), message), Severity.WARNING)
-
-
-def _missing_folders(settings: SettingsFile, context: RepositoryContext) -> Iterator[Finding]:
-    """Warnings about readable folders that this machine does not show; another worker may."""
-    for index, name in enumerate(_toolchains(settings, "readable") if context.toolchains else ()):
+    for index, name in enumerate(_toolchains(settings, "readable")):
         if why := context.toolchains.get(name.rstrip("/"), "CATHERDER_READABLE does not list it"):
             message = f"is {shown(name)}, which this machine does not show: {why}"
             yield Finding(CONFIG_FILE, settings.problem(("readable", index), message), Severity.WARNING)
@@ -227,11 +225,6 @@ def _toolchains(settings: SettingsFile, key: str = "toolchains") -> list[str]:
     if isinstance(names, list):
         return [name for name in names if isinstance(name, str)]
     return []
-
-
-def _listed(names: list[str]) -> str:
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return ", ".join(names[:_SHOWN]) + more
 
 
 def _committed_text(name: str, context: RepositoryContext) -> str:

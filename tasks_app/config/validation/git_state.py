@@ -51,8 +51,9 @@ def _uncommitted(git: Git) -> Iterator[Finding]:
     status = ("status", "--porcelain", "-z", "--no-renames", "--untracked-files=normal")
     listed = git.run("--no-optional-locks", *_without_filters(git), *status, "--ignore-submodules=all")
     if names := [entry[3:] for entry in _split_names(listed)]:
-        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-        what = f"not committed: {', '.join(names[:_NAMED])}{more}"
+        what = f"not committed: {', '.join(names[:_NAMED])}"
+        if len(names) > _NAMED:
+            what += f" and {len(names) - _NAMED} more"
         yield warning(REPOSITORY, f"{what}. Tasks start from the last commit and do not see this.")
 
 

@@ -69,7 +69,10 @@ def grant_permission(context: RepositoryContext) -> bool:
         raise BadInput("the folder is a link that leads out of the repository", where=SETTINGS_FILE)
     if text is not None and has_permission(text):
         return False
-    _replace(path, NEW_FILE if text is None else with_permission(text))
+    if text is None:
+        _replace(path, NEW_FILE)
+    else:
+        _replace(path, with_permission(text))
     return True
 
 
@@ -88,8 +91,9 @@ def _faults(text: str, rules: _Rules, *, why: str) -> Iterator[Finding]:
         places = [("permissions.allow", rules.allow_at), ("permissions", rules.permissions_at)]
         key, at = next(((key, at) for key, at in places if at is not None), ("", top(text)))
         message = f"lacks {shown(PERMISSION)}, without which Claude Code run by hand cannot ask, but {why}"
-        words = message if key else f"the file {message}"
-        yield _hint(words, line=line_of(text, at), key=key, fixable=True)
+        if not key:
+            message = f"the file {message}"
+        yield _hint(message, line=line_of(text, at), key=key, fixable=True)
     for rule in filter(_COVERING.fullmatch, rules.deny):
         message = f"has {shown(rule)}, which forbids Claude Code run by hand to ask, but {why}"
         yield _hint(message, line=rules.deny_line, key="permissions.deny")

@@ -19,7 +19,13 @@ from tasks_app.config.validation.permission import SETTINGS_FILE, permission_fin
 from tasks_app.config.validation.repository_context import RepositoryContext, decoded
 from tasks_app.config.validation.runnable import MAKEFILES
 from tasks_app.config.validation.settings_file import CONFIG_FILE, SettingsFile, read_settings_file
-from tasks_app.config.validation.steps import TaskFile, folder_findings, read_task_files, step_findings
+from tasks_app.config.validation.steps import (
+    TaskFile,
+    calendar_findings,
+    folder_findings,
+    read_task_files,
+    step_findings,
+)
 from tasks_app.config.yaml_text import MAX_BYTES
 from tasks_app.core.amounts import counted
 from tasks_app.core.files import temporary_folder
@@ -61,8 +67,26 @@ def report_on(context: RepositoryContext, findings: Iterable[Finding] = ()) -> R
     """Return what is wrong with the files of a repository, besides what was found already."""
     settings = read_settings_file(context)
     tasks = read_task_files(settings, context)
-    found = [*findings, *_contents(settings, tasks, context)]
-    return Report.of(found, looked_at=_what_was_checked(settings, tasks, context))
+    found = [
+        *findings,
+        *settings.findings,
+        *step_findings(settings, context),
+        *folder_findings(settings, context),
+        *calendar_findings(settings, context),
+        *fresh_clone_findings(settings, context),
+        *instruction_findings(context),
+    ]
+    for task in tasks:
+        found += task.findings
+    if why := why_it_may_ask(settings, tasks, context):
+        found += permission_findings(context, why=why)
+    found += _intro(context.prompts / _INTRO)
+    own = CONFIG_FILE
+    if not (context.root / CONFIG_FILE).exists():
+        own = f"no {CONFIG_FILE} (the defaults hold)"
+    pipelines, steps = len(settings.pipelines or ()), len(list(settings.steps()))
+    counts = (counted(pipelines, "pipeline"), counted(steps, "step"), counted(len(tasks), "task file"))
+    return Report.of(found, looked_at=", ".join([own, *counts]))
 
 
 def why_it_may_ask(
@@ -87,21 +111,6 @@ def may_ask(context: RepositoryContext) -> bool:
     return why_it_may_ask(settings, read_task_files(settings, context), context) is not None
 
 
-def _contents(
-    settings: SettingsFile, tasks: Sequence[TaskFile], context: RepositoryContext
-) -> Iterator[Finding]:
-    yield from settings.findings
-    yield from step_findings(settings, context)
-    yield from folder_findings(settings, context)
-    yield from fresh_clone_findings(settings, context)
-    yield from instruction_findings(context)
-    for task in tasks:
-        yield from task.findings
-    if why := why_it_may_ask(settings, tasks, context):
-        yield from permission_findings(context, why=why)
-    yield from _intro(context.prompts / _INTRO)
-
-
 def _intro(path: Path) -> Iterator[Finding]:
     """H2: the instructions for asking are a file that people edit."""
     name = str(path)
@@ -115,19 +124,6 @@ def _intro(path: Path) -> Iterator[Finding]:
         return
     for one in intro_faults(text):
         yield error(name, one.message, line=one.line)
-
-
-def _what_was_checked(settings: SettingsFile, tasks: Sequence[TaskFile], context: RepositoryContext) -> str:
-    own = (context.root / CONFIG_FILE).exists()
-    steps = len(list(settings.steps()))
-    pipelines = len(settings.pipelines or ())
-    parts = [
-        CONFIG_FILE if own else f"no {CONFIG_FILE} (the defaults hold)",
-        counted(pipelines, "pipeline"),
-        counted(steps, "step"),
-        counted(len(tasks), "task file"),
-    ]
-    return ", ".join(parts)
 
 
 # Validate a commit of the portal's own repository, without a checkout and without running anything.
@@ -184,18 +180,13 @@ def laid_out(
             is_behind_link = file.path.endswith(".md") and file.path.startswith(behind)
             return is_read(file) or is_behind_link or file.path in imported
 
-        words = _settings_text(root)
+        words = ""
+        if (root / CONFIG_FILE).is_file():
+            words = (root / CONFIG_FILE).read_text(encoding="utf-8", errors="replace")
         # Those at the top come first: there is a limit of how many are read.
         rest = sorted((file for file in files if file.path != CONFIG_FILE), key=lambda file: "/" in file.path)
         layout.lay([file for file in rest if reads(file) or _may_be_meant(file, words)], reads=reads)
         yield context
-
-
-def _settings_text(root: Path) -> str:
-    path = root / CONFIG_FILE
-    if path.is_file():
-        return path.read_text(encoding="utf-8", errors="replace")
-    return ""
 
 
 def _is_read(file: TreeFile, *, task_folder: str) -> bool:
@@ -256,17 +247,14 @@ class _Layout:
                     content = blob_bytes(self._repository, file, limit=4000)
                     path.symlink_to(_target(content, file.path))
                 else:
-                    self._fill(file, path, reads=reads(file))
-
-    def _fill(self, file: TreeFile, path: Path, *, reads: bool) -> None:
-        with path.open("xb") as out:
-            if file.size > MAX_BYTES:
-                out.truncate(MAX_BYTES + 1)
-            elif reads and self._read < _MOST_READ:
-                self._read += 1
-                out.write(blob_bytes(self._repository, file))
-        if file.mode == "100755":
-            path.chmod(0o700)
+                    with path.open("xb") as out:
+                        if file.size > MAX_BYTES:
+                            out.truncate(MAX_BYTES + 1)
+                        elif reads(file) and self._read < _MOST_READ:
+                            self._read += 1
+                            out.write(blob_bytes(self._repository, file))
+                    if file.mode == "100755":
+                        path.chmod(0o700)
 
 
 def _target(content: bytes, path: str) -> str:

@@ -73,15 +73,11 @@ def script_called(words: Sequence[Word]) -> ScriptCall | None:
     folder, plain = _split(options)
     if not plain:
         return None
-    return _script(str(words[0]), plain, folder)
-
-
-def _script(manager: str, plain: list[str], folder: str) -> ScriptCall | None:
-    if plain[0] in _RUN:
-        return ScriptCall(plain[1], folder) if len(plain) > 1 else None
+    if plain[0] in _RUN and len(plain) > 1:
+        return ScriptCall(plain[1], folder)
     if plain[0] in _TEST:
         return ScriptCall("test", folder)
-    if manager == "npm" or plain[0] in _OWN_WORDS:
+    if words[0] == "npm" or plain[0] in _RUN | _OWN_WORDS:
         return None
     return ScriptCall(plain[0], folder, or_program=True)
 
@@ -118,9 +114,11 @@ def _option_value(options: list[Word], names: tuple[str, ...]) -> str | None:
     for index, word in enumerate(options):
         name, equals, value = (word or "").partition("=")
         if name in names:
-            if not equals:
+            if equals:
+                del options[index]
+            else:
                 value = (options[index + 1 : index + 2] or [None])[0] or ""
-            del options[index : index + (1 if equals else 2)]
+                del options[index : index + 2]
             return value
     return None
 
@@ -233,35 +231,29 @@ class _Command:
         if "/" in program:
             yield from self._path(program)
         elif shutil.which(program, path=search_path()) is None:
-            yield Complaint(self._not_found(program), self._unless_first)
+            message = f"runs {shown(program)}, which is no program on this machine's PATH"
+            if (self.folder / program).is_file():
+                message += f"; for the file of the repository write ./{program}"
+            yield Complaint(message, self._unless_first)
         elif program in _MANAGERS and (call := script_called(self.words)):
             yield from self._script(program, call)
         elif program == "make" and (target := make_called(self.words)):
             yield from self._make(target)
 
-    def _not_found(self, program: str) -> str:
-        words = f"runs {shown(program)}, which is no program on this machine's PATH"
-        here = f"; for the file of the repository write ./{program}"
-        return words + (here if (self.folder / program).is_file() else "")
-
     def _path(self, program: str) -> Iterator[Complaint]:
-        path = self.folder / program
-        if not Path(program).is_absolute() and self.context.leads_out(path):
+        path, is_absolute = self.folder / program, Path(program).is_absolute()
+        if not is_absolute and self.context.leads_out(path):
             yield Complaint(f"runs {shown(program)}, which leads out of the repository")
+        elif not path.exists() and is_absolute:
+            yield Complaint(f"runs {shown(program)}, which does not exist on this machine")
         elif not path.exists():
-            if self.first or Path(program).is_absolute():
-                where = "on this machine" if Path(program).is_absolute() else "in the repository"
-                yield Complaint(f"runs {shown(program)}, which does not exist {where}")
+            if self.first:
+                yield Complaint(f"runs {shown(program)}, which does not exist in the repository")
         elif not path.is_file() or not os.access(path, os.X_OK):
             yield Complaint(f"runs {shown(program)}, which is no executable file")
-        elif self.first and not self._in_clone(path):
+        elif self.first and not is_absolute and not self.context.is_committed(_name_of(path, self.context)):
             message = f"runs {shown(program)}, which is not in git: a task's clone will not have it"
             yield Complaint(message, Severity.WARNING)
-
-    def _in_clone(self, path: Path) -> bool:
-        return Path(self.words[0] or "").is_absolute() or self.context.is_committed(
-            _name_of(path, self.context)
-        )
 
     def _script(self, program: str, call: ScriptCall) -> Iterator[Complaint]:
         folder = self.folder / call.folder
@@ -273,7 +265,9 @@ class _Command:
         wanted = f"runs the script {shown(call.script)}"
         if scripts is None:
             yield Complaint(f"{wanted} with {program}, but there is no {name}", self._unless_first)
-        elif call.script not in scripts and not (call.or_program and _has_program(folder, call.script)):
+        elif call.script not in scripts:
+            if call.or_program and os.path.lexists(folder / "node_modules/.bin" / call.script):
+                return
             known = f"its scripts are: {', '.join(scripts) or 'none'}{did_you_mean(call.script, scripts)}"
             yield Complaint(f"{wanted}, which {name} does not have; {known}")
 
@@ -290,10 +284,9 @@ class _Command:
             )
             return
         targets = make_targets(path.read_text(encoding="utf-8", errors="replace"))
-        for target in call.targets if targets is not None else ():
-            if target not in (targets or ()) and not (folder / target).exists():
-                hint = did_you_mean(target, targets or ())
-                name = _name_of(path, self.context)
+        for target in call.targets:
+            if targets is not None and target not in targets and not (folder / target).exists():
+                name, hint = _name_of(path, self.context), did_you_mean(target, targets)
                 yield Complaint(
                     f"makes {shown(target)}, which is no target of {name}{hint}", Severity.WARNING
                 )
@@ -310,9 +303,8 @@ def package_folders(command: str, *, context: RepositoryContext) -> Iterator[Pat
 
 
 def _after_cd(folder: Path | None, words: tuple[Word, ...]) -> Path | None:
-    target = words[1] if len(words) == 2 else None
-    if folder is not None and target and not target.startswith("-"):
-        return folder / target
+    if folder is not None and len(words) == 2 and words[1] and not words[1].startswith("-"):
+        return folder / words[1]
     return None
 
 
@@ -323,12 +315,9 @@ def _scripts(context: RepositoryContext, folder: Path) -> Mapping[str, object] |
     if text is None:
         return None
     package = read_json(text, where=name)
-    scripts = package.get("scripts", {}) if isinstance(package, dict) else {}
-    return scripts if isinstance(scripts, dict) else {}
-
-
-def _has_program(folder: Path, name: str) -> bool:
-    return os.path.lexists(folder / "node_modules" / ".bin" / name)
+    if isinstance(package, dict) and isinstance(scripts := package.get("scripts"), dict):
+        return scripts
+    return {}
 
 
 def _name_of(path: Path, context: RepositoryContext) -> str:

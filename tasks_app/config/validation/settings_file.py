@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from tasks_app.config.faults import ConfigInvalid, Location, Problem, key_path
 from tasks_app.config.pipeline import BUILT_IN_PIPELINE, load_project_config, step_to_json
@@ -89,21 +89,18 @@ def with_added(text: str, at: int, value: object, *, key: str | None = None) -> 
     It is laid out as its neighbours are: on a line of its own with their indentation, or beside them.
     """
     present = spans(text, at)
-    gap = text[at + 1 : present[0].begin] if present else _outer(text, at) + _unit(text)
-    words = _member_text(value, key=key, indent=_unit(text) if "\n" in gap else None)
-    words = words.replace("\n", gap if "\n" in gap else " ")
+    gap = _outer(text, at) + _unit(text)
+    if present:
+        gap = text[at + 1 : present[0].begin]
+    words = json.dumps(value, ensure_ascii=False, indent=_unit(text) if "\n" in gap else None)
+    if key is not None:
+        words = f"{json.dumps(key, ensure_ascii=False)}: {words}"
+    words = words.replace("\n", gap)
     if not present:
         close = _skip(text, at + 1)
         return text[: at + 1] + gap + words + _outer(text, at) + text[close:]
     last = present[-1].end
     return text[:last] + "," + (gap or " ") + words + text[last:]
-
-
-def _member_text(value: object, *, key: str | None, indent: str | None) -> str:
-    words = json.dumps(value, ensure_ascii=False, indent=indent)
-    if key is None:
-        return words
-    return f"{json.dumps(key, ensure_ascii=False)}: {words}"
 
 
 def _outer(text: str, at: int) -> str:
@@ -116,7 +113,9 @@ def _outer(text: str, at: int) -> str:
 def _unit(text: str) -> str:
     """One level of indentation, as the outermost object has it."""
     present = spans(text, top(text))
-    gap = text[top(text) + 1 : present[0].begin] if present else ""
+    if not present:
+        return _DEFAULT_INDENT
+    gap = text[top(text) + 1 : present[0].begin]
     if "\n" in gap and not gap.endswith("\n"):
         return gap.rsplit("\n", 1)[1]
     return _DEFAULT_INDENT
@@ -155,8 +154,9 @@ class SettingsFile:
 
     @property
     def values(self) -> Mapping[str, object]:
-        value = self.document.value if self.document else None
-        return value if isinstance(value, dict) else {}
+        if self.document and isinstance(self.document.value, dict):
+            return self.document.value
+        return {}
 
     @property
     def task_folder(self) -> str | None:
@@ -204,6 +204,7 @@ class SettingsFile:
 
 def read_settings_file(context: RepositoryContext) -> SettingsFile:
     """`cat-herder.yaml` with all its faults; a repository without one has the defaults."""
+    findings: list[Finding] = []
     try:
         text = read_text(context, CONFIG_FILE)
         if text is None:
@@ -211,32 +212,23 @@ def read_settings_file(context: RepositoryContext) -> SettingsFile:
         document = read_yaml(text, where=CONFIG_FILE)
     except ConfigInvalid as fault:
         return SettingsFile(None, tuple(findings_in(fault, file=CONFIG_FILE)))
-    cut = (Finding(CONFIG_FILE, one, Severity.WARNING) for one in document.cut)
-    settings = SettingsFile(document, (*_not_in_git(context), *_faults(text), *cut))
-    return replace(settings, findings=(*settings.findings, *_own_branch(settings)))
-
-
-def _own_branch(settings: SettingsFile) -> Iterator[Finding]:
-    """It may be meant, but agents then believe that they work on the branch of people."""
+    if not context.is_committed(CONFIG_FILE):
+        findings.append(warning(CONFIG_FILE, "this file is not in git: tasks will work with the defaults"))
+    try:
+        load_project_config(text, where=CONFIG_FILE)
+    except ConfigInvalid as fault:
+        findings += findings_in(fault, file=CONFIG_FILE)
+    findings += [Finding(CONFIG_FILE, one, Severity.WARNING) for one in document.cut]
+    settings = SettingsFile(document, tuple(findings))
     if settings.values.get("manageGitBranch") is False:
-        place = ("manageGitBranch",)
+        # It may be meant, but agents then believe that they work on the branch of people.
         message = (
             "is false: agents work with the project's own branch checked out. "
             "What they make is published under cat-herder/TASK all the same"
         )
-        yield Finding(CONFIG_FILE, settings.problem(place, message), Severity.WARNING)
-
-
-def _not_in_git(context: RepositoryContext) -> Iterator[Finding]:
-    if not context.is_committed(CONFIG_FILE):
-        yield warning(CONFIG_FILE, "this file is not in git: tasks will work with the defaults")
-
-
-def _faults(text: str) -> Iterator[Finding]:
-    try:
-        load_project_config(text, where=CONFIG_FILE)
-    except ConfigInvalid as fault:
-        yield from findings_in(fault, file=CONFIG_FILE)
+        problem = settings.problem(("manageGitBranch",), message)
+        return SettingsFile(document, (*findings, Finding(CONFIG_FILE, problem, Severity.WARNING)))
+    return settings
 
 
 def _other_files(context: RepositoryContext) -> Iterator[Finding]:
@@ -244,5 +236,5 @@ def _other_files(context: RepositoryContext) -> Iterator[Finding]:
         if (context.root / name).is_file():
             yield error(name, f"this file is not read; its name must be {CONFIG_FILE}")
     if (context.root / OLD_CONFIG).is_file():
-        message = f"this file is not read; import it with: manage.py init_project --import {OLD_CONFIG}"
+        message = f"this file is not read; import it with: cat-herder init_project --import {OLD_CONFIG}"
         yield warning(OLD_CONFIG, message)

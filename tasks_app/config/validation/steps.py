@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -45,7 +45,10 @@ def step_findings(settings: SettingsFile, context: RepositoryContext) -> Iterato
     for step in settings.steps():
         yield from _prompt_findings(settings, step, context)
         yield from _model(settings, (*step.location, "model"), step.values.get("model"))
-        yield from _tool_rules(settings, step)
+        for index, rule in enumerate(_entries(step.values.get("allowedTools"))):
+            location = (*step.location, "allowedTools", index)
+            if isinstance(rule, str) and rule.strip() and (message := malformed(rule)):
+                yield Finding(CONFIG_FILE, settings.problem(location, message))
         yield from _unmatched_patterns(settings, step, context)
         for location, check in _checks(step):
             yield from _check_findings(settings, location, check, context)
@@ -66,7 +69,11 @@ def _model(settings: SettingsFile, location: Location, name: object) -> Iterator
 
 def _prompt_findings(settings: SettingsFile, step: RawStep, context: RepositoryContext) -> Iterator[Finding]:
     command = step.values.get("command")
-    if not isinstance(command, str) or command == SELF or _has_fault(settings, step, "command"):
+    if not isinstance(command, str) or command == SELF:
+        return
+    # A fault of the key may be reported already; `self` beside other steps is another fault.
+    problem = settings.problem((*step.location, "command"), "")
+    if any(replace(one.problem, message="") == problem for one in settings.findings):
         return
     place = repository_path(command)
     try:
@@ -89,18 +96,11 @@ def _prompt_findings(settings: SettingsFile, step: RawStep, context: RepositoryC
         yield from command_findings(place, text)
 
 
-def _has_fault(settings: SettingsFile, step: RawStep, key: str) -> bool:
-    """Return whether a fault of the key is reported already; `self` beside other steps is another fault."""
-    problem = settings.problem((*step.location, key), "")
-    return any(replace(one.problem, message="") == problem for one in settings.findings)
-
-
-def _tool_rules(settings: SettingsFile, step: RawStep) -> Iterator[Finding]:
-    tools = step.values.get("allowedTools")
-    for index, rule in enumerate(tools if isinstance(tools, list) else ()):
-        location = (*step.location, "allowedTools", index)
-        if isinstance(rule, str) and rule.strip() and (message := malformed(rule)):
-            yield Finding(CONFIG_FILE, settings.problem(location, message))
+def _entries(value: object) -> Sequence[object]:
+    """Return the entries of a list; none if the value is not one."""
+    if isinstance(value, list | tuple):
+        return value
+    return ()
 
 
 def _unmatched_patterns(
@@ -114,24 +114,24 @@ def _unmatched_patterns(
         files = (*context.tracked, *(path for path in made if isinstance(path, str)))
         if path_pattern_fault(pattern) or any(matches(file, pattern) for file in files):
             continue
-        folder = f"{pattern.rstrip('/')}/"
-        is_folder = any(file.startswith(folder) for file in context.tracked)
-        hint = f"; did you mean {shown(folder)}?" if is_folder else ", which is right only for new files"
+        folder, hint = f"{pattern.rstrip('/')}/", ", which is right only for new files"
+        if any(file.startswith(folder) for file in context.tracked):
+            hint = f"; did you mean {shown(folder)}?"
         message = f"is {shown(pattern)} and matches no file of the repository{hint}"
         yield Finding(CONFIG_FILE, settings.problem(location, message), Severity.WARNING)
 
 
 def _file_patterns(step: RawStep) -> Iterator[tuple[Location, str]]:
     access = step.values.get("fileAccess")
-    globs = access.get("allowWrite") if isinstance(access, Mapping) else None
-    for index, glob in enumerate(globs if isinstance(globs, list | tuple) else ()):
-        if isinstance(glob, str):
-            yield (*step.location, "fileAccess", "allowWrite", index), glob
+    if isinstance(access, Mapping):
+        for index, glob in enumerate(_entries(access.get("allowWrite"))):
+            if isinstance(glob, str):
+                yield (*step.location, "fileAccess", "allowWrite", index), glob
     for key in ("askBefore", "allowedTools"):
-        rules = step.values.get(key)
-        for index, rule in enumerate(rules if isinstance(rules, list | tuple) else ()):
-            found = CALL_PATTERN.match(rule) if isinstance(rule, str) else None
-            if found and found[2] and found[1] in {**WRITING, **READING}:
+        for index, rule in enumerate(_entries(step.values.get(key))):
+            if not isinstance(rule, str) or not (found := CALL_PATTERN.match(rule)):
+                continue
+            if found[2] and found[1] in {**WRITING, **READING}:
                 yield (*step.location, key, index), found[2]
 
 
@@ -153,7 +153,7 @@ def _checks(step: RawStep) -> Iterator[tuple[Location, Mapping[str, object]]]:
     check = step.values.get("check")
     if isinstance(check, Mapping):
         yield (*step.location, "check"), check
-    for index, one in enumerate(check if isinstance(check, list) else ()):
+    for index, one in enumerate(_entries(check)):
         if isinstance(one, Mapping):
             yield (*step.location, "check", index), one
 
@@ -162,9 +162,11 @@ def _check_findings(
     settings: SettingsFile, location: Location, check: Mapping[str, object], context: RepositoryContext
 ) -> Iterator[Finding]:
     path, command = check.get("path"), check.get("command")
-    if check.get("type") == "fileExists" and isinstance(path, str) and _through_a_link(path, context):
-        message = f"is {shown(path)}, which leads out of the repository through a link"
-        yield Finding(CONFIG_FILE, settings.problem((*location, "path"), message))
+    if check.get("type") == "fileExists" and isinstance(path, str):
+        outside = "\0" in path or ".." in path or path.startswith("/")  # is reported elsewhere
+        if not outside and context.leads_out(context.root / path):
+            message = f"is {shown(path)}, which leads out of the repository through a link"
+            yield Finding(CONFIG_FILE, settings.problem((*location, "path"), message))
     if check.get("type") == "shell" and isinstance(command, str) and "\0" not in command:
         problem_at = (*location, "command")
         has_setup = bool(settings.values.get("setup"))
@@ -172,12 +174,6 @@ def _check_findings(
             yield Finding(CONFIG_FILE, settings.problem(problem_at, one.message), one.severity)
         for folder in package_folders(command, context=context):
             yield from broken_package(context, folder)
-
-
-def _through_a_link(path: str, context: RepositoryContext) -> bool:
-    """Return whether a link in the path leads outside. `..` and absolute paths are reported elsewhere."""
-    outside = "\0" in path or ".." in path or path.startswith("/")
-    return not outside and context.leads_out(context.root / path)
 
 
 # The task files of a repository: all of them can be read, and name what exists (P3, R5).
@@ -213,21 +209,35 @@ def folder_findings(settings: SettingsFile, context: RepositoryContext) -> Itera
     yield error(CONFIG_FILE, message, line=problem.line, key="taskFolder")
 
 
+def calendar_findings(settings: SettingsFile, context: RepositoryContext) -> Iterator[Finding]:
+    """Yield what is wrong with the on-call calendar, if it is a file of the repository."""
+    source = settings.values.get("onCall")
+    if not isinstance(source, str) or "://" in source or "\0" in source or ".." in source:
+        return
+    path = context.root / source
+    message = ""
+    if os.path.lexists(path) and (context.leads_out(path) or not path.is_file() or path.is_symlink()):
+        message = f"is {shown(source)}, which is no regular file"
+    elif not path.exists():
+        message = f"is {shown(source)}, which does not exist yet"
+    if message:
+        problem = settings.problem(("onCall",), "")
+        yield warning(CONFIG_FILE, message, line=problem.line, key=problem.key)
+
+
 def read_task_files(settings: SettingsFile, context: RepositoryContext) -> list[TaskFile]:
     """Return every `*.md` in the task folder and its sequences; what begins with `_` or `.` is left out."""
     folder = settings.task_folder
     if folder is None or context.leads_out(context.root / folder):
         return []
-    return [_task_file(name, settings, context) for name in _markdown_names(context.root, folder)]
-
-
-def _markdown_names(root: Path, folder: str) -> Iterator[str]:
-    for place, folders, files in os.walk(root / folder):
+    names = []
+    for place, folders, files in os.walk(context.root / folder):
         folders[:] = sorted(name for name in folders if not name.startswith(("_", ".")))
         # A folder of that name is not a task, but was meant to be one.
         for name in sorted([*files, *(name for name in folders if name.endswith(".md"))]):
             if name.endswith(".md") and not name.startswith(("_", ".")):
-                yield (Path(place) / name).relative_to(root).as_posix()
+                names.append((Path(place) / name).relative_to(context.root).as_posix())
+    return [_task_file(name, settings, context) for name in names]
 
 
 def _task_file(name: str, settings: SettingsFile, context: RepositoryContext) -> TaskFile:
@@ -237,40 +247,25 @@ def _task_file(name: str, settings: SettingsFile, context: RepositoryContext) ->
         return TaskFile(name, tuple(findings_in(fault, file=name)))
     if text is None:  # gone since the folder was listed
         return TaskFile(name, ())
-    document = _front_matter(text, name)
-    cut = (Finding(name, one, Severity.WARNING) for one in document.cut)
-    findings = (*_own_faults(text, name), *_references(name, document, settings), *cut)
-    threshold = _front_matter_value(document, "interactionThreshold")
-    if not isinstance(threshold, int) or threshold_fault(threshold):
-        return TaskFile(name, findings)
-    return TaskFile(name, findings, threshold, document.line_of(("interactionThreshold",)))
-
-
-def _own_faults(text: str, name: str) -> Iterator[Finding]:
+    findings: list[Finding] = []
     try:
         parse_task(text, where=name)
     except BadInput as fault:
-        yield from findings_in(fault, file=name)
-
-
-def _front_matter(text: str, name: str) -> YamlDocument:
+        findings += findings_in(fault, file=name)
     try:
-        return front_matter(text, where=name)
+        document = front_matter(text, where=name)
     except BadInput:
-        return YamlDocument(None, {}, ())
-
-
-def _references(name: str, document: YamlDocument, settings: SettingsFile) -> Iterator[Finding]:
-    pipeline, known = _front_matter_value(document, "pipeline"), settings.pipelines
+        document = YamlDocument(None, {}, ())
+    values = document.value if isinstance(document.value, dict) else {}
+    pipeline, known = values.get("pipeline"), settings.pipelines
     if isinstance(pipeline, str) and known is not None and pipeline not in known:
         listed = f"known are: {', '.join(known) or 'none'}{did_you_mean(pipeline, known)}"
         message = f"is {shown(pipeline)}, which is no pipeline of {CONFIG_FILE}; {listed}"
-        yield error(name, message, line=document.line_of(("pipeline",)), key="pipeline")
-    if message := unknown_model(_front_matter_value(document, "model")) or "":
-        yield warning(name, message, line=document.line_of(("model",)), key="model")
-
-
-def _front_matter_value(document: YamlDocument, key: str) -> object:
-    if isinstance(document.value, dict):
-        return document.value.get(key)
-    return None
+        findings.append(error(name, message, line=document.line_of(("pipeline",)), key="pipeline"))
+    if why := unknown_model(values.get("model")):
+        findings.append(warning(name, why, line=document.line_of(("model",)), key="model"))
+    findings += [Finding(name, one, Severity.WARNING) for one in document.cut]
+    threshold = values.get("interactionThreshold")
+    if not isinstance(threshold, int) or threshold_fault(threshold):
+        return TaskFile(name, tuple(findings))
+    return TaskFile(name, tuple(findings), threshold, document.line_of(("interactionThreshold",)))

@@ -66,7 +66,9 @@ def starter_files(context: RepositoryContext, choices: Choices) -> Iterator[Star
     yield _first_task(context, read_text(context, CONFIG_FILE) or settings)
     yield _permission(context)
     if choices.prompts:
-        yield from _prompts(context.shipped_steps)
+        for path in sorted(context.shipped_steps.glob("*.md")):
+            if path.stem != SELF:  # the task itself is that prompt; a repository's file would not count
+                yield StarterFile(repository_path(path.stem), path.read_text(encoding="utf-8"))
 
 
 def test_command(context: RepositoryContext) -> str | None:
@@ -80,7 +82,9 @@ def test_command(context: RepositoryContext) -> str | None:
         script = package["scripts"]["test"]
     except (BadInput, ValueError, LookupError, TypeError):
         return None
-    return None if _NO_TESTS in str(script) else "npm test"
+    if _NO_TESTS in str(script):
+        return None
+    return "npm test"
 
 
 def settings_text(context: RepositoryContext, *, schema: bool = False, alone: bool = False) -> str:
@@ -91,9 +95,12 @@ def settings_text(context: RepositoryContext, *, schema: bool = False, alone: bo
     text = _template_text(context, CONFIG_FILE)
     if alone and not (context.root / DEFAULT_TASK_FOLDER).is_dir():
         text = text.replace("\ntaskFolder:", "\n# taskFolder:")
-    command = test_command(context)
-    check = _CHECK.format(command=command) if command else _CHECK_TO_BE_FILLED_IN
-    return text.replace("{{schema}}", _SCHEMA_LINE if schema else "").replace("{{check}}", check)
+    if schema:
+        text = text.replace("{{schema}}", _SCHEMA_LINE)
+    check = _CHECK_TO_BE_FILLED_IN
+    if command := test_command(context):
+        check = _CHECK.format(command=command)
+    return text.replace("{{schema}}", "").replace("{{check}}", check)
 
 
 def _first_task(context: RepositoryContext, settings: str) -> StarterFile:
@@ -121,14 +128,8 @@ def _permission(context: RepositoryContext) -> StarterFile:
         SETTINGS_FILE,
         NEW_FILE,
         satisfied="it permits the agent to ask" if granted else "",
-        hint="`manage.py validate --fix` adds what it lacks",
+        hint="`cat-herder validate --fix` adds what it lacks",
     )
-
-
-def _prompts(shipped: Path) -> Iterator[StarterFile]:
-    for path in sorted(shipped.glob("*.md")):
-        if path.stem != SELF:  # the task itself is that prompt; a repository's file would not count
-            yield StarterFile(repository_path(path.stem), path.read_text(encoding="utf-8"))
 
 
 def _template_text(context: RepositoryContext, name: str) -> str:
@@ -175,8 +176,7 @@ def _written(file: StarterFile, context: RepositoryContext, *, dry_run: bool) ->
         raise BadInput(f"the file cannot be written: {fault.strerror}", where=file.name) from fault
     if made:
         return Written(file.name, Outcome.MADE)
-    same = path.is_file() and path.read_bytes() == file.text.encode()
-    if same:
+    if path.is_file() and path.read_bytes() == file.text.encode():
         return Written(file.name, Outcome.THERE)
     return Written(file.name, Outcome.LEFT, file.hint)
 
