@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from tasks_app.agent.config_dir import newest_plan
-from tasks_app.agent.edit_evidence import edit_evidence, shorten
+from tasks_app.agent.edit_evidence import edit_evidence, shorten, write_evidence
+from tasks_app.agent.gate.patterns import matching_parts
 from tasks_app.core.text import visible
 from tasks_app.core.types import (
     ALLOW_CALL,
     ALLOW_COMMAND,
+    NO_PLAN,
     REVIEW_PLAN,
     Ask,
     AskItem,
@@ -50,12 +52,14 @@ def approval_of(
     on_host: Path | None = None,
     planned: str = "",
     rule: str = "",
+    allow_write: Sequence[str] | None = None,
 ) -> Ask:
     """Return the question that a waiting call raises.
 
-    `workspace` is what the call names it, and `on_host` the folder from which the file of an Edit is read.
-    `planned` is the plan in the message of the call; `rule` is the pattern because of which the call waits. A
-    plan is shown whole: the gate refuses longer ones.
+    `workspace` is what the call names it, and `on_host` the folder from which the file of an Edit or Write is
+    read. `planned` is the plan in the message of the call; `rule` is the pattern because of which the call
+    waits. `allow_write` are the globs of the step (None: any file), by which its changes are judged later,
+    whoever approved the command that made them. A plan is shown whole: the gate refuses longer ones.
     """
     given = dict(tool_input)
     if name == "ExitPlanMode":
@@ -63,13 +67,21 @@ def approval_of(
         # The agent's program puts the plan into the input that the gate saw, which an approval is about. The
         # stream shows it as it was before other calls of the same message, such as the last edit of the plan.
         # Without a file, the only plan is that of the message; a file may be of an earlier plan.
-        text = str(given.get("plan") or "") or planned or newest_plan(home) or "(The agent wrote no plan.)"
+        text = str(given.get("plan") or "") or planned or newest_plan(home) or NO_PLAN
         plan = (Evidence("markdown", "Plan", visible(text)),)
         return Ask(call_id, "ExitPlanMode", (item,), given, "plan", plan)
     item = AskItem(_question(name, given, workspace), "Approval", (_APPROVE, _DENY))
-    because = [Evidence("rule", "Rule", rule)] if rule else []
     evidence = _evidence(name, given, workspace, on_host)
-    return Ask(call_id, "call", (item,), given, "approval", (*evidence, *because))
+    if name == "Bash" and allow_write is not None:
+        files = ", ".join(map(visible, allow_write)) or "none"
+        evidence.append(Evidence("text", "The step may change only these files, also if you approve", files))
+    if name == "Bash" and (parts := matching_parts(str(given.get("command", "")), rule)):
+        evidence.append(
+            Evidence("text", "The part that matches the rule", shorten(visible("\n".join(parts))))
+        )
+    if rule:
+        evidence.append(Evidence("rule", "Rule", rule))
+    return Ask(call_id, "call", (item,), given, "approval", tuple(evidence))
 
 
 def _question(name: str, given: Mapping[str, Any], workspace: Path) -> str:
@@ -88,17 +100,18 @@ def _question(name: str, given: Mapping[str, Any], workspace: Path) -> str:
 
 
 def _evidence(name: str, given: Mapping[str, Any], workspace: Path, on_host: Path | None) -> list[Evidence]:
-    path = visible(str(given.get("file_path", "")).removeprefix(f"{workspace}/"))
     if name == "Bash":
-        said = str(given.get("description") or "")
-        title = visible(f"The agent says: {said}" if said else "Command")
+        title = "Command"
+        if said := given.get("description"):
+            title = visible(f"The agent says: {said}")
         shown = [Evidence("command", title, shorten(str(given.get("command", ""))))]
         if unknown := _parts_known_to_shell(str(given.get("command", ""))):
             shown.append(Evidence("text", KNOWN_ONLY_THEN, shorten(unknown)))
-        rest = {key: value for key, value in given.items() if key not in ("command", "description")}
-        return shown + ([Evidence("text", "Options", _as_json(rest))] if rest else [])
+        if rest := {key: value for key, value in given.items() if key not in ("command", "description")}:
+            shown.append(Evidence("text", "Options", _as_json(rest)))
+        return shown
     if name == "Write":
-        return [Evidence("file", path, shorten(str(given.get("content", ""))))]
+        return write_evidence(given, workspace, on_host)
     if name == "Edit":
         return edit_evidence(given, workspace, on_host)
     return [Evidence("text", visible(name), _as_json(given))]

@@ -20,7 +20,7 @@ from typing import Any
 
 OUTSIDE = """\
 `cat-herder {command}` is for agents that work on a task of Cat Herder. No task runs here, so nobody would see
-what you wrote. To run a task: manage.py run_task.
+what you wrote. To run a task: cat-herder run_task.
 """
 NOBODY = "Nobody can be asked in this task. Decide by yourself, and write down what you assumed.\n"
 NO_REVIEW = "No thread of a review waits for a reply in this run. Say it in your last message.\n"
@@ -28,7 +28,12 @@ NO_DECISIONS = "No decisions were in force when this run began.\n"
 #: Maximum decisions that one search shows.
 MOST_SHOWN = 30
 #: What is shown below a decision, if it has that.
-SHOWN = {"question": "Question", "reason": "Reason", "doubt": "An agent said that it does not fit"}
+SHOWN = {
+    "exceptions": "Except",
+    "question": "Question",
+    "reason": "Reason",
+    "doubt": "An agent said that it does not fit",
+}
 NOT_PAUSED = """\
 The question was noted, but this run could not be paused from within another command. Do not guess the
 answer. End your turn now; you will be told the answer. (Next time run `cat-herder ask "…"` through the
@@ -76,7 +81,10 @@ def _spool_question(parser: argparse.ArgumentParser, given: argparse.Namespace) 
     question = " ".join(given.question).strip()
     if not question:
         parser.error("the question is empty")
-    _write_document(folder, {"question": question, **({"about": given.about} if given.about else {})})
+    document: dict[str, object] = {"question": question}
+    if given.about:
+        document["about"] = given.about
+    _write_document(folder, document)
     print(NOT_PAUSED, end="")
     return 3
 
@@ -110,7 +118,10 @@ def _show_decisions(given: argparse.Namespace) -> int:
     shown = [one for count, one in sorted(found, key=lambda pair: -pair[0]) if count or not given.words]
     for one in shown[:MOST_SHOWN]:
         source = [str(one[name]) for name in ("decided_by", "day", "where") if one.get(name)]
-        source += [f"replaces {one['replaces']}"] if one.get("replaces") else []
+        if one.get("replaces"):
+            source.append(f"replaces {one['replaces']}")
+        if one.get("exception_to"):
+            source.append(f"exception to {one['exception_to']}")
         print(_indented(f"{one['label']} ({', '.join(source)}): {one['statement']}"))
         for name, title in SHOWN.items():
             if one.get(name):
@@ -140,8 +151,12 @@ def _note_unfit(parser: argparse.ArgumentParser, given: argparse.Namespace) -> i
         return 2
     known = document["decisions"]
     label, why = given.decision.upper(), " ".join(given.why).strip()
+    if newer := [one["label"] for one in known if one.get("replaces") == label]:
+        parser.error(f"{label} does not hold any more, so nothing was noted; {newer[0]} replaces it")
     if label not in (one["label"] for one in known):
-        parser.error(f"there is no decision {given.decision}; `cat-herder decisions` shows them")
+        parser.error(
+            f"nothing was noted: no decision {given.decision} holds here; `cat-herder decisions` shows all"
+        )
     if not why:
         parser.error("say what it stands in the way of, or what is different now")
     number = next(one["number"] for one in known if one["label"] == label)

@@ -11,7 +11,7 @@ from typing import Any
 from tasks_app.agent.gate.hook import only_asks
 from tasks_app.agent.port import CallPermission
 from tasks_app.core.types import Ask
-from tasks_app.prompting.feedback import DECIDE_YOURSELF
+from tasks_app.prompting.no_answer import DECIDE_YOURSELF, taken_by_rule
 from tasks_app.sandbox import UNCHANGED, Placement
 
 #: An answer longer than this is handed over as a file, with its beginning as preview: the agent's own tools
@@ -35,7 +35,10 @@ class AnswersFolder:
 
 @dataclass(frozen=True)
 class GivenAnswer:
-    """A human's answer to one ask: `answers` maps each item's question to the text."""
+    """A human's answer to one ask: `answers` maps each item's question to the text.
+
+    `ended` says that a rule ended the ask without an answer; `answers` are then what the agent recommended.
+    """
 
     ask: Ask
     answers: Mapping[str, str]
@@ -43,11 +46,17 @@ class GivenAnswer:
     name: str = "answer"
     by: str = "a human"
     dismissed: bool = False
+    ended: str = ""
     approved: bool = False
 
     @property
     def texts(self) -> Mapping[str, str]:
-        """The text for each item: the answer, or that the question was dismissed."""
+        """The text for each item: the answer, or that there is none and what holds instead."""
+        if self.ended:
+            taken = {
+                item.question: taken_by_rule(self.answers.get(item.question, "")) for item in self.ask.items
+            }
+            return {question: f"[From the portal: {self.ended} {said}]" for question, said in taken.items()}
         if not self.dismissed:
             return self.answers
         dismissal = f"[No answer: {self.by} dismissed this question. {DECIDE_YOURSELF}]"
@@ -84,7 +93,9 @@ def refuse_as_set_aside(
     """
     said = [SET_ASIDE]
     if not_made:
-        said.append(f"Other calls of it that need approval were not made either: {_named(not_made)}.")
+        said.append(
+            f"Other calls of that message that need approval were not made either: {_named(not_made)}."
+        )
     if others:
         said.append("What you asked in it was asked, and the reply stands below.")
     said.append(_ONE_BY_ONE)
@@ -118,7 +129,8 @@ def permission_for(
     """Return the permission that gives the deferred call the human's answer as its result.
 
     The session does not hold the `others`, which were asked in the same message: of two asks it keeps only
-    the last. So their answers are added, and below them the portal's own `note`. Answers that are too long
+    the last. So their answers are added, and below them the portal's own `note`; with `AskUserQuestion` the
+    note stands beside the result, where it does not pass for words of the human. Answers that are too long
     for a tool result are written to `folder`.
     """
     extra = _additions(others, note)
@@ -129,7 +141,12 @@ def permission_for(
         which = "both" if len(given.texts) == 2 else f"all {len(given.texts)}"
         notes = f"(on {which} questions) {notes}"
     if given.ask.way == "command":
-        text = _all_texts(given) + (f"\n\nNotes from the human: {notes}" if notes else "") + extra
+        text = "\n".join(f"{question}\n{answer}\n" for question, answer in given.texts.items())
+        if len(given.texts) == 1:
+            text = next(iter(given.texts.values()))
+        if notes:
+            text += f"\n\nNotes from the human: {notes}"
+        text += extra
         text = _inline_or_file(text, folder=folder, name=given.name)
         return _printing_permission(given, text, folder)
     answers = {
@@ -137,12 +154,12 @@ def permission_for(
         for number, (question, answer) in enumerate(given.texts.items(), start=1)
     }
     # The tool tells notes beside an answer, which so stays the option that was chosen, to the letter. They
-    # are said once, before the other answers. What is about no question stands at the end, on its own lines,
-    # below a line that says so, so that it does not pass for a human's note on the last question.
+    # are said once, before the other answers. Answers to questions of other calls stand at the end, on their
+    # own lines, below a line that says so, so that they do not pass for a note on the last question.
     questions = list(answers)
     beside = {questions[0]: notes}
-    if extra:
-        beside[questions[-1]] = f"{beside.get(questions[-1]) or _NO_NOTES}{extra}\n"
+    if extra := _additions(others, ""):
+        beside[questions[-1]] = f"{beside.get(questions[-1]) or _NO_NOTES}{extra}"
     updated: dict[str, Any] = {"questions": given.ask.tool_input.get("questions", []), "answers": answers}
     if annotations := {
         question: {"notes": _inline_or_file(text, folder=folder, name=f"{given.name}-notes-{number}")}
@@ -150,18 +167,22 @@ def permission_for(
         if text
     }:
         updated["annotations"] = annotations
-    return CallPermission(True, updated)
+    context = _inline_or_file(note, folder=folder, name=f"{given.name}-portal")
+    return CallPermission(True, updated, context=context)
 
 
 def _verdict_permission(given: GivenAnswer, extra: str, folder: AnswersFolder) -> CallPermission:
     """Allow an approved call with the input that was shown. Refuse any other call with the human's reason."""
     notes = _inline_or_file(given.notes, folder=folder, name=given.name)
     if given.approved:
-        remark = f"{given.by} approved this and remarks: {notes}" if notes else ""
-        changed: dict[str, Any] | None = {} if given.ask.kind == "plan" else None
-        return CallPermission(
-            True, changed, for_input=given.ask.tool_input, context=f"{remark}{extra}".strip()
-        )
+        changed: dict[str, Any] | None = None
+        call = given.ask.items[0].question.partition("\n\n")[2] or "this call"
+        if given.ask.kind == "plan":
+            changed, call = {}, "the plan"
+        said = f"[From the portal: {given.by} approved {call}.]"
+        if notes:
+            said = f"[From the portal: {given.by} approved {call} and remarks: {notes}]"
+        return CallPermission(True, changed, for_input=given.ask.tool_input, context=said + extra)
     if given.ask.kind == "plan":
         reason = f"{given.by} sent the plan back: {notes}\n\nRevise the plan and call ExitPlanMode again."
     else:
@@ -182,29 +203,26 @@ def _printing_permission(given: GivenAnswer, text: str, folder: AnswersFolder) -
     return CallPermission(True, updated)
 
 
-def _all_texts(given: GivenAnswer) -> str:
-    if len(given.texts) == 1:
-        return next(iter(given.texts.values()))
-    return "\n".join(f"{question}\n{answer}\n" for question, answer in given.texts.items())
-
-
 def _additions(others: Sequence[GivenAnswer], note: str) -> str:
     """Return the answers to the other questions, then the portal's note."""
     added = [
-        f"\n\nYou also asked: “{question}” {'' if other.dismissed else 'The human answered: '}{answer}"
-        + _meaning(other.ask, question, answer)
-        + (f" (Notes: {other.notes})" if other.notes else "")
-        for other in others
-        for question, answer in other.texts.items()
+        _addition(other, question, answer) for other in others for question, answer in other.texts.items()
     ]
-    return "".join(added) + (f"\n\n{note}" if note else "")
+    if note:
+        added.append(f"\n\n{note}")
+    return "".join(added)
 
 
-def _meaning(ask: Ask, question: str, answer: str) -> str:
-    """Return what the chosen option means: the session does not hold the question any more."""
-    options = [option for item in ask.items if item.question == question for option in item.options]
-    meant = next((option.description for option in options if option.label == answer), "")
-    return f" (It means: {meant})" if meant else ""
+def _addition(other: GivenAnswer, question: str, answer: str) -> str:
+    said = "" if other.dismissed or other.ended else "The human answered: "
+    text = f"\n\nYou also asked: “{question}” {said}{answer}"
+    # What the chosen option means: the session does not hold the question any more.
+    options = [option for item in other.ask.items if item.question == question for option in item.options]
+    if meant := next((option.description for option in options if option.label == answer), ""):
+        text += f" (It means: {meant})"
+    if other.notes:
+        text += f" (Notes: {other.notes})"
+    return text
 
 
 def _inline_or_file(text: str, *, folder: AnswersFolder, name: str) -> str:

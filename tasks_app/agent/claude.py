@@ -114,6 +114,7 @@ class _ClaudeRun:
         self._must_exit_by: float | None = None
         self._was_overdue = False
         self._cancel: Callable[[], None] | None = None
+        self._is_free = connection.meter is not None and connection.meter.free
 
     def run(self) -> RunResult:
         problem = ""
@@ -155,15 +156,12 @@ class _ClaudeRun:
             self._watch = self._command.watch(process.pid)
         if self._watch is not None and (problem := self._watch.problem()):
             raise OverLimit(problem)
-        self._follow_budgets()
-        self._recorder.tick()
-
-    def _follow_budgets(self) -> None:
-        """Have the proxy refuse requests once a budget, by whichever run, or the soft limit is spent."""
         meter, now = self._connection.meter, time.monotonic()
         if meter is not None and now >= self._next_budget:
+            # The proxy refuses requests once a budget, by whichever run, or the soft limit is spent.
             self._next_budget = now + BUDGET_SECONDS
             meter.follow_budgets(self._recorder.dollars_left(), used=self._recorded_usage.cost_usd)
+        self._recorder.tick()
 
     def _record(self, events: Sequence[AgentEvent]) -> None:
         self._record_usage()
@@ -187,7 +185,15 @@ class _ClaudeRun:
             self._cancel()
 
     async def _main(self) -> None:
-        self._cancel = _delayed_cancel(asyncio.current_task())
+        task, loop = asyncio.current_task(), asyncio.get_running_loop()
+
+        def cancel() -> None:
+            """Cancel the task from another thread, once it could read the last output of its dead process."""
+            if task is not None:
+                with suppress(RuntimeError):  # the loop has ended meanwhile
+                    loop.call_soon_threadsafe(lambda: loop.call_later(STOP_SECONDS, task.cancel))
+
+        self._cancel = cancel
         try:
             await self._query()
         except (ClaudeSDKError, CatHerderError, OSError):
@@ -293,7 +299,7 @@ class _ClaudeRun:
             env={"CLAUDE_CONFIG_DIR": str(self._config_dir)},
             model=order.model or None,
             max_turns=order.max_turns,
-            max_budget_usd=order.max_cost_usd,  # the CLI counts its own process, not the session
+            max_budget_usd=None if self._is_free else order.max_cost_usd,  # the CLI counts its own process
             tools=tools,
             allowed_tools=allowed_without_request(order, permitted),
             permission_mode="plan" if order.planning else None,
@@ -340,18 +346,3 @@ class _ClaudeRun:
             placement=self._agent.sandbox.placement,
         )  # fmt: skip
         return replace(result, exited_at=self._transport.exited_at if self._transport else None)
-
-
-def _delayed_cancel(task: asyncio.Task[Any] | None) -> Callable[[], None]:
-    """Return a function that cancels the task from another thread.
-
-    It does so after a delay, in which the task can read the last output of its dead process.
-    """
-    loop = asyncio.get_running_loop()
-
-    def cancel() -> None:
-        if task is not None:
-            with suppress(RuntimeError):  # the loop has ended meanwhile
-                loop.call_soon_threadsafe(lambda: loop.call_later(STOP_SECONDS, task.cancel))
-
-    return cancel

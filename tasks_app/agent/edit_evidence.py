@@ -1,6 +1,6 @@
-"""What a human sees of an Edit that waits for approval: whole lines of the file, with their true numbers.
+"""What a human sees of an Edit or Write that waits for approval: the change of the file as it is now.
 
-The call itself has only the text that it replaces, which may be a part of a line.
+The call itself has only the text that it replaces, which may be a part of a line, or only the new content.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ MAX_EVIDENCE = 40_000
 #: Unchanged lines that are shown before and after a change.
 _CONTEXT = 3
 _MAX_FILE_BYTES = 5_000_000
+#: Why an Edit has no diff.
+_MISSING = "There is no such file now, so the call would fail."
 #: difflib's time grows with the square of the length.
 _MAX_COMPARED = 2_000
 
@@ -40,7 +42,35 @@ def edit_evidence(given: Mapping[str, Any], workspace: Path, on_host: Path | Non
             return [Evidence("diff", title, names + hunks)]
     numberless = ["@@ @@", *_compare(visible(old).split("\n"), visible(new).split("\n"))]
     shown = [Evidence("diff", title, shorten(names + "\n".join(numberless)))]
-    return shown + ([Evidence("text", "The file", note)] if note else [])
+    if note:
+        shown.append(Evidence("text", "The file", note))
+    return shown
+
+
+def write_evidence(given: Mapping[str, Any], workspace: Path, on_host: Path | None) -> list[Evidence]:
+    """Return the difference from the file as it is now or, of a new file, the content.
+
+    The content is shown, with a note why, also if there is no difference that can be shown whole.
+    """
+    path = str(given.get("file_path", "")).removeprefix(f"{workspace}/")
+    content = str(given.get("content", ""))
+    shown = [Evidence("file", visible(path), shorten(content))]
+    if on_host is None:
+        return shown
+    text, note = _read(on_host, path)
+    if note == _MISSING:
+        return shown
+    lines = visible(text).split("\n"), visible(content.replace("\r\n", "\n")).split("\n")
+    diff = ""
+    if not note and sum(map(len, lines)) <= _MAX_COMPARED:
+        name = visible(path)
+        diff = "\n".join(difflib.unified_diff(*lines, name, name, n=_CONTEXT, lineterm=""))
+        if not diff:
+            note = "The file has this content already."
+    if diff and len(diff) <= MAX_EVIDENCE:
+        return [Evidence("diff", visible(path), diff)]
+    note = note or "The file exists and is replaced. The difference is too long to be shown."
+    return [*shown, Evidence("text", "The file", note)]
 
 
 def shorten(text: str) -> str:
@@ -61,7 +91,7 @@ def _read(folder: Path, path: str) -> tuple[str, str]:
             return "", "The file is too long to be compared. Only the texts of the call are shown."
         return content.decode().replace("\r\n", "\n"), ""
     except FileNotFoundError:
-        return "", "There is no such file now, so the call would fail."
+        return "", _MISSING
     except (OSError, UnicodeDecodeError):
         return "", "The file could not be read. Only the texts of the call are shown."
 

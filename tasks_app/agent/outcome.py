@@ -28,6 +28,7 @@ def open_asks(
     workspace: Path,
     home: Path,
     placement: Placement = UNCHANGED,
+    allow_write: Sequence[str] | None = None,
 ) -> tuple[Ask, ...]:
     """Return what a human must answer or decide now, in the order asked.
 
@@ -57,6 +58,7 @@ def open_asks(
             on_host=workspace,
             planned=text,
             rule=rule or "",
+            allow_write=allow_write,
         ),
     )
 
@@ -94,6 +96,7 @@ def run_result(
         workspace=order.paths.workspace,
         home=order.paths.home,
         placement=placement,
+        allow_write=order.allow_write,
     )
     undelivered = frozenset(meter.unanswered if meter else ())
     delivered = frozenset(
@@ -131,10 +134,11 @@ def run_result(
         usage=streamed if meter is None else meter.usage,
         by_model={} if meter is None else meter.by_model,
         metered=meter is not None,
-        reported_cost_usd=streamed.cost_usd if meter is not None and stream.result else None,
+        reported_cost_usd=streamed.cost_usd if meter and stream.result and not meter.free else None,
         model=(meter and meter.model) or stream.model,
         exit_code=exit_code,
         out_of_turns=stream.out_of_turns,
         reached_cost_limit=stream.reached_cost_limit or (meter is not None and meter.used_up),
+        needed_usd=meter.needed_usd if meter is not None and ending is Ending.BUDGET else None,
         resets_at=resets_at if ending is Ending.LIMIT else None,
     )

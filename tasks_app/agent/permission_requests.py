@@ -27,6 +27,12 @@ CanUseTool = Callable[
 ]
 #: The reason of a request that concerns a protected file, with the file's path.
 _PROTECTED = re.compile(r"\AClaude requested permissions to (?:edit|write to) (/.+?)(?:,| which )", re.DOTALL)
+#: A tool of Claude Code that no agent is to call, as its description says.
+PLACEHOLDER = "DeferredToolPlaceholder"
+ONLY_READS = (
+    "Commands that are known to only read are run (an option that is not known counts as writing: leave it "
+    "out), and `cat-herder` as a command of its own, without pipe or redirection."
+)
 
 
 def permission_for(order: RunOrder, placement: Placement = UNCHANGED) -> CanUseTool:
@@ -65,17 +71,25 @@ def refusal_of(
         path = str(tool_input.get(WRITING[tool], ""))
     if tool == "Bash" and is_own_command(str(tool_input.get("command", ""))):
         return ""
+    if tool == PLACEHOLDER:
+        return f"{tool} does nothing: it only keeps a place in the list of tools. Use another tool."
     if is_planning(order):
         reason = (
             f"{tool} was not used: this step plans first, and changes nothing before its plan is approved."
         )
         if tool == "Bash":
-            return f"{reason} Commands that only read are run."
+            return f"{reason} {ONLY_READS}"
         return reason
     if refused := _tool_refusal(order, tool, tool_input, placement):
         return refused
     if path:
-        return _path_refusal(order, path, placement)
+        target = _real_path(order, path, placement)  # links are followed: none can lead out of the workspace
+        inside = _in_workspace(order, target, placement)
+        if inside is None:
+            return outside(path, str(target), str(placement.inside(order.paths.workspace)))
+        if order.allow_write is not None and not allowed(inside, list(order.allow_write)):
+            return refusal(order.step, list(order.allow_write), inside)
+        return ""
     # The step forbids neither the tool nor a file: the agent's program itself objects.
     reason = asked_because or "it asks for a permission that nobody can give while the agent runs"
     return f"{tool} was stopped by Claude Code, not by this step's rules: {reason}"
@@ -112,28 +126,15 @@ def _tool_refusal(order: RunOrder, tool: str, tool_input: Mapping[str, Any], pla
         return ""
     named = [rule[0] for rule in rules_for(order.allowed_tools, tool)]
     if not named and tool == "Bash":
-        return (
-            "The command was not run: in this step Bash runs only commands that do nothing but read, and "
-            "`cat-herder` as a command of its own."
-        )
+        return f"The command was not run: in this step Bash changes nothing. {ONLY_READS}"
     if not named:
         return f"{tool} is not among the tools of this step."
-    path = str(tool_input.get(WRITING[tool], "")) if tool in WRITING else ""
-    inside = _in_workspace(order, _real_path(order, path, placement), placement) if path else None
+    inside = None
+    if path := str(tool_input.get(WRITING.get(tool, ""), "")):
+        inside = _in_workspace(order, _real_path(order, path, placement), placement)
     if permitted(named, tool, tool_input, inside):
         return ""
     return f"This call of {tool} is not allowed in this step, which has only {', '.join(named)}."
-
-
-def _path_refusal(order: RunOrder, path: str, placement: Placement) -> str:
-    """Return why the file may not be written. Links are followed, so none can lead out of the workspace."""
-    target = _real_path(order, path, placement)
-    inside = _in_workspace(order, target, placement)
-    if inside is None:
-        return outside(path, str(target), str(placement.inside(order.paths.workspace)))
-    if order.allow_write is not None and not allowed(inside, list(order.allow_write)):
-        return refusal(order.step, list(order.allow_write), inside)
-    return ""
 
 
 def _real_path(order: RunOrder, path: str, placement: Placement) -> Path:

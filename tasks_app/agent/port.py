@@ -172,8 +172,9 @@ class RunResult:
     among the models that were used, if that is known. If `metered`, `usage` is what the API key proxy counted
     and `reported_cost_usd` the cost that the agent reported; otherwise `usage` is what the agent reported.
     `out_of_turns`: it took all its turns, and `reached_cost_limit` that it cost all that `max_cost_usd`
-    allowed. `exited_at` is when the process was
-    seen to have ended, if it was.
+    allowed. `needed_usd` are the dollars that a budget of the month
+    must leave for its next request, if it left less. `exited_at` is when the process was seen to have ended,
+    if it was.
     """
 
     ending: Ending
@@ -192,6 +193,7 @@ class RunResult:
     resets_at: datetime | None = None
     out_of_turns: bool = False
     reached_cost_limit: bool = False
+    needed_usd: float | None = None
     exited_at: datetime | None = None
 
 

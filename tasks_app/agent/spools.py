@@ -83,15 +83,12 @@ def spooled_documents(
     documents: list[SpooledDocument] = []
     with suppress(OSError), open_folder(home, name) as folder:
         names = sorted(name for name in os.listdir(folder) if name.endswith(".json"))  # noqa: PTH208
-        new = ((name, key) for name in names if (key := _key_of(name)) not in known)
+        # The agent chose the names: they may hold any bytes, and long ones may differ only at their end.
+        keys = ((name, hashlib.sha256(os.fsencode(name)).hexdigest()[:32]) for name in names)
+        new = ((name, key) for name, key in keys if key not in known)
         few = islice(new, max(0, limit - len(known)))
         documents = [document for name, key in few for document in _read_document(folder, name, key)]
     return sorted(documents, key=lambda document: document.written_at)
-
-
-def _key_of(name: str) -> str:
-    # The agent chose the name: it may hold any bytes, and long names may differ only at their end.
-    return hashlib.sha256(os.fsencode(name)).hexdigest()[:32]
 
 
 def _read_document(folder: int, name: str, key: str) -> Iterator[SpooledDocument]:

@@ -60,8 +60,8 @@ class Stream:
     _usage_by_message: dict[str, Message] = field(default_factory=dict)
 
     def read(self, message: Message) -> list[AgentEvent]:
-        if _is_for_sdk(message):
-            return []
+        if message.get("sdk_host_only") is True and message.get("subtype") == "session_state_changed":
+            return []  # sent only because the SDK asked for it
         at = datetime.now(UTC)
         readers = {
             "assistant": self._read_assistant,
@@ -90,7 +90,8 @@ class Stream:
         for block in _blocks(body):
             kind, payload = self._read_block(block)
             if is_synthetic and kind == "text":
-                payload["text"] = self.text = error_words(self.text)
+                self.text = error_words(self.text)
+                kind, payload = "note", {"subtype": "synthetic", "text": self.text}
             if kind == "tool_use" and message.get("parent_tool_use_id"):
                 self.of_subagents.add(payload["id"])
             yield kind, payload
@@ -103,9 +104,9 @@ class Stream:
         if kind == "thinking":
             return "thinking", {"text": str(block.get("thinking", ""))}
         if kind == "tool_use":
-            tool_input = block.get("input")
-            tool_input = tool_input if isinstance(tool_input, dict) else {}
-            call_id, name = str(block.get("id")), str(block.get("name"))
+            call_id, name, tool_input = str(block.get("id")), str(block.get("name")), block.get("input")
+            if not isinstance(tool_input, dict):
+                tool_input = {}
             self.calls[call_id] = tool_input
             ask = ask_from_call(call_id, name, tool_input)
             if ask:
@@ -155,7 +156,10 @@ class Stream:
         self._note_model(message)
         subtype = str(message.get("subtype", ""))
         words = notice_words(message)
-        yield ("note", {"subtype": subtype, "text": words}) if words else ("system", {"subtype": subtype})
+        if words:
+            yield "note", {"subtype": subtype, "text": words}
+        else:
+            yield "system", {"subtype": subtype}
 
     def _note_model(self, message: Message) -> None:
         """Store the model's name. Messages that the program itself wrote are marked as `<synthetic>`."""
@@ -303,15 +307,11 @@ class Stream:
         return total
 
 
-def _is_for_sdk(message: Message) -> bool:
-    """Return whether the program sent the message only because its SDK asked for it."""
-    return message.get("sdk_host_only") is True and message.get("subtype") == "session_state_changed"
-
-
 def _reported_error(result: Message) -> str:
     errors = result.get("errors")
     detail = "\n".join(map(str, errors)) if isinstance(errors, list) else ""
-    return str(result.get("result") or detail or f"The agent reported {result.get('subtype')}.")
+    said = str(result.get("result") or detail or f"The agent reported {result.get('subtype')}.")
+    return error_words(said)
 
 
 def _blocks(body: Message) -> list[Message]:

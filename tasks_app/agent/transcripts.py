@@ -188,13 +188,13 @@ def result_in(transcript: Transcript, tool_use_id: str) -> CallResult | None:
 
     A call that died with its process gets a result from the program when the session is resumed.
     """
-    results = (
-        _call_result(block)
-        for entry in transcript.get("", [])
-        for block in _message_blocks(entry)
-        if block.get("type") == "tool_result" and block.get("tool_use_id") == tool_use_id
-    )
-    return next(results, None)
+    for entry in transcript.get("", []):
+        for block in _message_blocks(entry):
+            if block.get("type") == "tool_result" and block.get("tool_use_id") == tool_use_id:
+                if was_broken_off(_content_text(block.get("content"))):
+                    return CallResult.BROKEN_OFF
+                return CallResult.ERROR if block.get("is_error") is True else CallResult.GOOD
+    return None
 
 
 def was_rejected(transcript: Transcript, tool_use_id: str) -> bool:
@@ -215,14 +215,6 @@ def was_read(transcript: Transcript, tool_use_id: str) -> bool:
         blocks = _message_blocks(entry)
         has_result = has_result or any(block.get("tool_use_id") == tool_use_id for block in blocks)
     return False
-
-
-def _call_result(result: dict[str, Any]) -> CallResult:
-    if was_broken_off(_content_text(result.get("content"))):
-        return CallResult.BROKEN_OFF
-    if result.get("is_error") is True:
-        return CallResult.ERROR
-    return CallResult.GOOD
 
 
 def has_prompt(transcript: Transcript, prompt: str) -> bool:

@@ -10,6 +10,7 @@ from tasks_app.core.types import PLAN_FILE, KnownDecision
 from tasks_app.prompting.criteria import Criteria, criteria_text
 from tasks_app.prompting.decisions import decisions_text
 from tasks_app.prompting.escaping import escape, escaped_line, head, newest_that_fit, quote, section
+from tasks_app.prompting.no_answer import NOBODY_CHOSE, taken_by_rule
 
 #: Characters of a plan that a prompt includes.
 MAX_PLAN = 100_000
@@ -23,10 +24,10 @@ ROLE = """\
 You are a software engineer who works in a fresh clone of a git repository. Your working directory is the
 root of the repository; keep inside it. Only what your commands need for themselves may be in `/tmp`, which is
 emptied each time your work pauses or ends. Stay on the branch that is checked out and do not push. You need
-not commit: the files are recorded as you leave them, all but those that git ignores. When you end your turn,
-your work counts as finished; so end it only when it is whole. If you cannot do your work, do not pretend: run
-`cat-herder not-done "why"` in your shell, with the reason, and end your turn. The task then fails with that
-reason.
+not commit: the files are recorded as you leave them, all but those that git ignores. Tags and other branches
+that you make are not kept. When you end your turn, your work counts as finished; so end it only when it is
+whole. If you cannot do your work, do not pretend: run `cat-herder not-done "why"` in your shell, with the
+reason, and end your turn. The task then fails with that reason.
 
 Do not expect anybody to read along while you work. A call that is refused was refused by a rule of this step
 or of the sandbox, unless the refusal names a person. What the portal, which runs you, adds to the result of a
@@ -82,7 +83,9 @@ class HistoryEntry:
 
     `further` are the other questions on the same card, with their answers. `outcome` is Answered, Dismissed
     (`answer` then holds notes at most), or a verdict on a call or a plan. `chosen` are the chosen options
-    with their descriptions. `task` names the task of a sequence. `kind` is that of the question.
+    with their descriptions. `task` names the task of a sequence. `kind` is that of the question; of one about
+    costs, `answer` has the notes too. `since` is a sentence on what has become of the answer. `ended` says
+    that a rule ended the question without an answer; the answers are then what the agent recommended, if any.
     """
 
     step: str
@@ -96,6 +99,8 @@ class HistoryEntry:
     further: tuple[tuple[str, str], ...] = ()
     task: str = ""
     kind: str = "clarification"
+    since: str = ""
+    ended: str = ""
 
 
 @dataclass(frozen=True)
@@ -103,7 +108,6 @@ class EarlierAccount:
     """The last message of an earlier run's agent. `task` names an earlier task of the sequence."""
 
     step: str
-    run: int
     text: str
     task: str = ""
     check_failed: bool = False
@@ -116,12 +120,13 @@ class PromptParts:
     `steps` are the names of the whole pipeline in order. `setup` are the commands that made the clone ready.
     `plan_mode`: the step begins with a plan that waits for an approval. `threshold_text` is
     `InteractionIntro.render(…)`, empty for a threshold of 0. `plan` is the plan of the task, None if no step
-    has written one yet; the step `plan_step` writes it. `history` is in the order of asking. `base_commit` is
-    where the task began. `project_instructions` is the repository's CLAUDE.md, `agents_instructions` its
-    AGENTS.md, `more_instructions` are further files of that kind, `listed_instructions` those that agents
-    read themselves, with what they apply to. `accounts` are what the agents of earlier runs, also of earlier
-    tasks of the sequence, said at their ends, the newest last. `decisions` are the project's, the most
-    specific first; `more_decisions` are not listed because they are too many.
+    has written one yet; the step `plan_step` writes it. `plan_file_differs`: that plan was approved, and the
+    file says something else now. `history` is in the order of asking. `base_commit` is where the task began.
+    `project_instructions` is the repository's CLAUDE.md, `agents_instructions` its AGENTS.md,
+    `more_instructions` are further files of that kind, `listed_instructions` those that agents read
+    themselves, with what they apply to. `accounts` are what the agents of earlier runs, also of earlier tasks
+    of the sequence, said at their ends, the newest last. `decisions` are the project's, the most specific
+    first; `more_decisions` are not listed because they are too many.
     """
 
     step: str
@@ -134,6 +139,7 @@ class PromptParts:
     setup: tuple[str, ...] = ()
     plan: str | None = None
     plan_step: str = "plan"
+    plan_file_differs: bool = False
     plan_mode: bool = False
     project_instructions: str | None = None
     agents_instructions: str | None = None
@@ -154,8 +160,11 @@ def assemble(parts: PromptParts) -> str:
 
 def _opening(parts: PromptParts) -> Iterator[str]:
     alone = len(parts.steps) == 1
-    owner = "this task and those before it in its sequence" if parts.sequence_folder else "this task"
-    makers = "you" if alone and not parts.sequence_folder else "you or those before you"
+    owner, makers = "this task", "you or those before you"
+    if parts.sequence_folder:
+        owner = "this task and those before it in its sequence"
+    elif alone:
+        makers = "you"
     clone = _CLONE.format(owner=owner, makers=makers)
     if parts.setup:
         commands = "\n".join(f"    {escaped_line(command)}" for command in parts.setup)
@@ -175,7 +184,9 @@ def _opening(parts: PromptParts) -> Iterator[str]:
     if criteria := criteria_text(parts.criteria):
         yield criteria
     if parts.plan_mode:
-        asking = _PLAN_MODE_ASKING if parts.threshold_text else _PLAN_MODE_UNASKED
+        asking = _PLAN_MODE_UNASKED
+        if parts.threshold_text:
+            asking = _PLAN_MODE_ASKING
         yield _PLAN_MODE.format(asking=asking)
     if parts.base_commit and parts.criteria.has_shell:
         yield _diff_command(parts)
@@ -189,7 +200,9 @@ def _readers(parts: PromptParts) -> str:
         later.append("steps")
     if parts.sequence_folder:
         later.append("tasks")
-    return f"{result}, and what the agents of later {' and '.join(later)} read" if later else result
+    if later:
+        return f"{result}, and what the agents of later {' and '.join(later)} read"
+    return result
 
 
 def _diff_command(parts: PromptParts) -> str:
@@ -197,7 +210,9 @@ def _diff_command(parts: PromptParts) -> str:
 
     Where the shell only reads, as in plan mode, they are listed by a command of its own.
     """
-    files = f". ':(exclude){PLAN_FILE}'" if _shows_plan(parts) else "."
+    files = "."
+    if _shows_plan(parts):
+        files += f" ':(exclude){PLAN_FILE}'"
     diff = f"git diff {parts.base_commit} -- {files}"
     began = f"The task began at the commit {parts.base_commit}."
     if parts.plan_mode or parts.criteria.shell_rules is not None:
@@ -226,22 +241,37 @@ def _sequence(folder: str, *, may_add_tasks: bool) -> str:
 def _prompt_sections(parts: PromptParts) -> Iterator[str]:
     yield section("TASK DEFINITION", escape(parts.task))
     if _shows_plan(parts):
-        yield section("PLAN", escape(head(parts.plan or "", limit=MAX_PLAN)))
+        plan = escape(head(parts.plan or "", limit=MAX_PLAN))
+        yield section("PLAN", f"{_FILE_DIFFERS}\n\n{plan}" if parts.plan_file_differs else plan)
     for name, text in _project_instructions(parts):
         yield section(f"PROJECT INSTRUCTIONS ({name})", escape(text))
     for name, text in parts.more_instructions:
         yield section(f"PROJECT INSTRUCTIONS ({escaped_line(name)})", escape(text))
     if parts.listed_instructions:
-        yield section("MORE PROJECT INSTRUCTIONS", _listed_instructions(parts.listed_instructions))
+        shown = [
+            f"- {escaped_line(name)}: {escaped_line(applies)}"
+            for name, applies in parts.listed_instructions[:MAX_LISTED]
+        ]
+        if more := len(parts.listed_instructions) - len(shown):
+            shown.append(
+                f"- and {more} more; look for CLAUDE.md and AGENTS.md in the folders that you change"
+            )
+        introduction = "These files hold instructions, too. Read one before you change what it applies to:"
+        yield section("MORE PROJECT INSTRUCTIONS", "\n".join([introduction, "", *shown]))
     if parts.decisions or parts.more_decisions:
-        may_ask = bool(parts.threshold_text)
-        text = decisions_text(parts.decisions, more=parts.more_decisions, may_ask=may_ask)
+        text = decisions_text(parts.decisions, more=parts.more_decisions, may_ask=bool(parts.threshold_text))
         yield section("DECISIONS OF THIS PROJECT", text)
     if parts.accounts:
         yield section("ACCOUNTS OF EARLIER RUNS", accounts_text(parts.accounts))
     if parts.history:
-        yield section("HUMAN INTERACTION HISTORY", _history(parts.history))
+        yield section("HUMAN INTERACTION HISTORY", history_text(parts.history))
     yield section("INSTRUCTIONS FOR YOUR STEP", escape(parts.instructions))
+
+
+_FILE_DIFFERS = (
+    f"[From the portal: a human approved this plan. {PLAN_FILE} in the repository says something else now,\n"
+    "because an agent has changed it since. What stands here is what holds.]"
+)
 
 
 def _project_instructions(parts: PromptParts) -> Iterator[tuple[str, str]]:
@@ -253,14 +283,6 @@ def _project_instructions(parts: PromptParts) -> Iterator[tuple[str, str]]:
         yield "AGENTS.md", agents
 
 
-def _listed_instructions(listed: Sequence[tuple[str, str]]) -> str:
-    shown = [f"- {escaped_line(name)}: {escaped_line(applies)}" for name, applies in listed[:MAX_LISTED]]
-    if more := len(listed) - len(shown):
-        shown.append(f"- and {more} more; look for CLAUDE.md and AGENTS.md in the folders that you change")
-    introduction = "These files hold instructions, too. Read one before you change what it applies to:"
-    return "\n".join([introduction, "", *shown])
-
-
 def _shows_plan(parts: PromptParts) -> bool:
     if not parts.plan or not parts.plan.strip() or parts.step not in parts.steps:
         return False
@@ -269,16 +291,18 @@ def _shows_plan(parts: PromptParts) -> bool:
 
 def accounts_text(accounts: Sequence[EarlierAccount]) -> str:
     """Return the accounts, the newest that fit, below a sentence that says how much they weigh."""
-    entries = [
-        f"The agent of step {one.step}{_of_task(one.task)} wrote at the end of its run {one.run}"
-        f"{_CHECK_FAILED if one.check_failed else ''}:\n"
-        f"{quote(head(one.text, limit=MAX_ACCOUNT))}"
-        for one in accounts
-    ]
+    entries = []
+    for one in accounts:
+        wrote = f"The agent of step {one.step}{_of_task(one.task)} wrote when it ended"
+        if one.check_failed:
+            wrote += _CHECK_FAILED
+        entries.append(f"{wrote}:\n{quote(head(one.text, limit=MAX_ACCOUNT))}")
     kept = newest_that_fit(entries, limit=MAX_ACCOUNTS)
     if left_out := len(entries) - len(kept):
         kept.insert(0, f"[… the first {left_out} of {len(entries)} accounts are left out …]")
-    others = " and of those before it in the sequence" if any(one.task for one in accounts) else ""
+    others = ""
+    if any(one.task for one in accounts):
+        others = " and of those before it in the sequence"
     return "\n\n".join([_WEIGHT_OF_ACCOUNTS.format(others=others), *kept])
 
 
@@ -290,51 +314,85 @@ humans decided, and the files as they are now weigh more. Check what you build o
 
 
 def _of_task(title: str) -> str:
-    return f" of task “{escaped_line(title)}”" if title else ""
+    if title:
+        return f" of task “{escaped_line(title)}”"
+    return ""
 
 
-def _history(history: Sequence[HistoryEntry]) -> str:
-    entries = []
+def history_text(
+    history: Sequence[HistoryEntry], *, apart_from: str = "", since: datetime | None = None
+) -> str:
+    """Return what humans decided; "" if that is nothing.
+
+    With `since` it is what they have decided later, in steps other than `apart_from`.
+    """
+    scope, entries = "in this task", []
     for number, entry in enumerate(history, start=1):
-        write = _answer_entry if entry.outcome in ("Answered", "Dismissed") else _verdict_entry
-        entries.append(write(number, entry))
-    scope = "in this sequence of tasks" if any(entry.task for entry in history) else "in this task"
-    return "\n\n".join([f"What humans have decided {scope} so far. It holds for you too.", *entries])
+        if entry.task:
+            scope = "in this sequence of tasks"
+        if since and (entry.answered_at < since or entry.step == apart_from):
+            continue
+        if entry.kind == "cost":
+            entries.append(_cost_entry(number, entry))
+        elif entry.ended or entry.outcome in ("Answered", "Dismissed"):
+            entries.append(_answer_entry(number, entry))
+        else:
+            entries.append(_verdict_entry(number, entry))
+    if not entries:
+        return ""
+    which = "since then, when other steps asked" if since else "so far"
+    return "\n\n".join([f"What humans have decided {scope} {which}. It holds for you too.", *entries])
+
+
+def _verdict_entry(number: int, entry: HistoryEntry) -> str:
+    question, answer, user = map(escaped_line, (entry.question, entry.answer, entry.answered_by))
+    verdict = f"{question}: {answer} (by {user})"
+    if entry.kind == "approval" and entry.outcome == "Approved":
+        verdict = f"{question}: {answer} (by {user}, for that call alone)"
+    if entry.since:
+        verdict += f". {entry.since}"
+    return f"{number}. Step {entry.step}{_of_task(entry.task)}, {_utc(entry.answered_at)}: {verdict}"
+
+
+def _cost_entry(number: int, entry: HistoryEntry) -> str:
+    who, said = escaped_line(entry.answered_by), quote(entry.answer, indent="   ")
+    return (
+        f"{number}. Step {entry.step}{_of_task(entry.task)}, {_utc(entry.answered_at)}: "
+        f"at the soft cost limit {who} decided:\n{said}"
+    )
 
 
 def _answer_entry(number: int, entry: HistoryEntry) -> str:
-    task = f"Task: {escaped_line(entry.task)}\n   " if entry.task else ""
+    task = ""
+    if entry.task:
+        task = f"Task: {escaped_line(entry.task)}\n   "
     asked = f"   Question:\n{quote(entry.question, indent='   ')}\n"
-    answer = f"   Answer:\n{quote(entry.answer, indent='   ')}"
+    label = "Recommended" if entry.ended else "Answer"
+    answer = f"   {label}:\n{quote(entry.answer, indent='   ')}"
     for question, text in entry.further:
         answer += f"\n   Question:\n{quote(question, indent='   ')}"
-        answer += f"\n   Answer:\n{quote(text, indent='   ')}"
-    if entry.outcome == "Dismissed":
-        notes = f" Notes:\n{quote(entry.answer, indent='   ')}" if entry.answer else ""
-        answer = f"   No answer: decide it by your own best judgement.{notes}"
+        answer += f"\n   {label}:\n{quote(text, indent='   ')}"
+    if entry.ended and entry.answer:
+        answer += f"\n   {entry.ended} {NOBODY_CHOSE}"
+    elif entry.ended:
+        answer = f"   {entry.ended} {taken_by_rule('')}"
+    elif entry.outcome == "Dismissed":
+        answer = "   No answer: decide it by your own best judgement."
+        if entry.answer:
+            answer += f" Notes:\n{quote(entry.answer, indent='   ')}"
+    # A label alone rarely says what was decided.
+    described = [f"{label}: {description}" for label, description in entry.chosen if description.strip()]
+    if described:
+        answer += "\n   What that means:\n" + "\n".join(quote(text, indent="   ") for text in described)
+    if entry.since:
+        answer += f"\n   {entry.since}"
     return (
         f"{number}. {task}Step: {entry.step}\n"
         f"   Asked at: {_utc(entry.asked_at)}\n"
         f"   {entry.outcome} at: {_utc(entry.answered_at)}\n"
         f"   {entry.outcome} by: {escaped_line(entry.answered_by)}\n"
-        f"{asked}{answer}{_chosen_descriptions(entry)}"
+        f"{asked}{answer}"
     )
-
-
-def _chosen_descriptions(entry: HistoryEntry) -> str:
-    """Describe the chosen options: a label alone rarely says what was decided."""
-    described = [f"{label}: {description}" for label, description in entry.chosen if description.strip()]
-    if not described:
-        return ""
-    return "\n   What that means:\n" + "\n".join(quote(text, indent="   ") for text in described)
-
-
-def _verdict_entry(number: int, entry: HistoryEntry) -> str:
-    """Return one line; the answer begins with the verdict."""
-    question, answer, user = map(escaped_line, (entry.question, entry.answer, entry.answered_by))
-    only = ", for that call alone" if entry.kind == "approval" and entry.outcome == "Approved" else ""
-    verdict = f"{question}: {answer} (by {user}{only})"
-    return f"{number}. Step {entry.step}{_of_task(entry.task)}, {_utc(entry.answered_at)}: {verdict}"
 
 
 def _utc(time: datetime) -> str:

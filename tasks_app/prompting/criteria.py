@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tasks_app.prompting.escaping import escape
+from tasks_app.prompting.escaping import escaped_line
 
 
 @dataclass(frozen=True)
 class DescribedCheck:
     """One check as it is described to the agent: a command, or a file that must exist.
 
-    With `fails` the command must fail. With `by_this_step` the file must be written by this step. `seconds`
-    limits a command.
+    With `fails` the command must fail. With `by_this_step` the file must be written by this step. With
+    `as_approved` a human must have approved the text of the file. `seconds` limits a command.
     """
 
     command: str = ""
     path: str = ""
     fails: bool = False
     by_this_step: bool = False
+    as_approved: bool = False
     seconds: float | None = None
 
 
@@ -60,7 +61,11 @@ def criteria_text(criteria: Criteria) -> str:
     if criteria.allow_write is not None:
         parts.append(_writing_sentence(criteria.allow_write))
     if parts:
-        parts.append(f"If your work does not pass, {after_failure(criteria.attempts)}")
+        after = f"If your work does not pass, {after_failure(criteria.attempts)}"
+        for check in criteria.checks:
+            if check.as_approved:
+                after += _NOT_COUNTED.format(path=_as_code(check.path))
+        parts.append(after)
     if not criteria.has_shell:
         parts.append(_NO_SHELL)
     elif criteria.shell_rules is not None:
@@ -71,18 +76,33 @@ def criteria_text(criteria: Criteria) -> str:
         )
     if not criteria.has_network:
         parts.append("The commands that you run have no network: they can download nothing.")
-    refused: tuple[str, ...] = ()  # nobody is asked about what the step refuses anyway
+    elif criteria.may_install:
+        parts.append("The commands that you run have the network of this machine.")
+    if approvals := _approvals_text(criteria):
+        parts.append(approvals)
+    return "\n\n".join(parts)
+
+
+def _approvals_text(criteria: Criteria) -> str:
+    """Return which calls wait for an approval; nobody is asked about what the step refuses anyway."""
+    refused: tuple[str, ...] = ()
     if criteria.shell_rules == ():
         refused = ("Bash",)
     if criteria.allow_write == ():
         refused += _WRITING
     waiting = [pattern for pattern in criteria.ask_before if not pattern.startswith(refused)]
-    if waiting:
-        writes = _WRITE_IS_ANY if any(pattern.startswith("Write") for pattern in waiting) else ""
-        parts.append(_APPROVALS.format(patterns=", ".join(map(_as_code, waiting)), writes=writes))
-    return "\n\n".join(parts)
+    if not waiting:
+        return ""
+    writes = ""
+    if any(pattern.startswith("Write") for pattern in waiting):
+        writes = _WRITE_IS_ANY
+    return _APPROVALS.format(patterns=", ".join(map(_as_code, waiting)), writes=writes)
 
 
+_NOT_COUNTED = (
+    " The first time that nothing fails but that {path} is not as it was approved, you are sent back without "
+    "that counting."
+)
 _CHECKS_HOME = """\
 Checks run in the workspace with a home of their own: what you install into your home, as with
 `pip install --user`, is not there; what lies in the workspace is."""
@@ -90,7 +110,10 @@ _NO_SHELL = """\
 This step has no shell, so no command that is named here can be run. If you cannot do your work, begin your
 last message with that and the reason."""
 _WRITING = ("Write", "Edit", "MultiEdit", "NotebookEdit")
-_WRITE_IS_ANY = "; `Write` is any tool that writes files: change such files with it, not in the shell"
+_WRITE_IS_ANY = (
+    "; `Write` is any tool that writes files: change such files with it, not in the shell, which is checked "
+    "at the end"
+)
 _APPROVALS = """\
 These calls wait until a human has approved them: {patterns}
 (`*` is any text; in a path, any characters of one name, and `**` crosses folders{writes}).
@@ -103,8 +126,8 @@ def _writing_sentence(allow_write: tuple[str, ...]) -> str:
         return "You may write no file. A change to any file, by whatever tool, counts as a failed check."
     globs = ", ".join(map(_as_code, allow_write))
     return (
-        f"You may write only these files: {globs}. A change to any other file, by whatever "
-        "tool, counts as a failed check."
+        f"You may write only these files: {globs}. To change or delete any other file, by whatever tool, "
+        "counts as a failed check, also if a human approves the command that does it."
     )
 
 
@@ -117,10 +140,18 @@ def _command_of(rule: str) -> str:
 
 
 def _check_sentence(check: DescribedCheck) -> str:
+    if check.as_approved:
+        return (
+            f"A human must have approved your plan, and {_as_code(check.path)} must have the text that they "
+            "approved."
+        )
+    if check.path and check.by_this_step:
+        return f"The file {_as_code(check.path)} must have been written by you, in this step."
     if check.path:
-        condition = "must have been written by you, in this step" if check.by_this_step else "must exist"
-        return f"The file {_as_code(check.path)} {condition}."
-    time = f" (within {check.seconds:g} seconds)" if check.seconds else ""
+        return f"The file {_as_code(check.path)} must exist."
+    time = ""
+    if check.seconds:
+        time = f" (within {check.seconds:g} seconds)"
     if check.fails:
         return f"{_as_code(check.command)} must run and must fail{time}: what it tests is not there yet."
     return f"{_as_code(check.command)} must succeed{time}."
@@ -130,10 +161,14 @@ def after_failure(attempts: int) -> str:
     """Return the rest of a sentence about what happens after a failure."""
     if attempts == 0:
         return "there is no further attempt: the step has failed."
-    return f"you are told why and sent back, {'once' if attempts == 1 else f'up to {attempts} times'}."
+    if attempts == 1:
+        return "you are told why and sent back, once."
+    return f"you are told why and sent back, up to {attempts} times."
 
 
 def _as_code(text: str) -> str:
     """Format the text as one line of Markdown code, whatever backticks are in it."""
-    line = " ".join(escape(text).split())
-    return f"`{line}`" if "`" not in line else f"`` {line} ``"
+    line = escaped_line(text)
+    if "`" in line:
+        return f"`` {line} ``"
+    return f"`{line}`"

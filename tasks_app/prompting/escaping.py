@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from tasks_app.core.text import strip_controls
+from tasks_app.core.text import lines_joined, strip_controls
 
 _WORD = re.compile(r"\w")
 _DASHES = re.compile(r"[-‐‑‒–—―−﹘﹣-]{2,}")
@@ -67,8 +67,7 @@ def head(text: str, *, limit: int) -> str:
 
 
 def escaped_line(text: str) -> str:
-    """Return the escaped text in one line."""
-    return " ".join(escape(text).split())
+    return lines_joined(escape(text))
 
 
 def newest_that_fit(entries: Sequence[str], *, limit: int) -> list[str]:

@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import NewType
 
-from tasks_app.prompting.assembly import MAX_LISTED, EarlierAccount, accounts_text
 from tasks_app.prompting.criteria import after_failure
-from tasks_app.prompting.decisions import FOLLOWED
-from tasks_app.prompting.escaping import escape, escaped_line, fence, head, quote, tail
+from tasks_app.prompting.decisions import FOLLOWED, without_followed_line
+from tasks_app.prompting.escaping import escape, escaped_line, fence, newest_that_fit, quote, tail
+from tasks_app.prompting.no_answer import DECIDE_YOURSELF, taken_by_rule
 
 # A reason to go on, in words. The functions below make it, and escape what others wrote.
 Feedback = NewType("Feedback", str)
 
 MAX_OUTPUT = 10_000
-_MAX_ENDED = 400
+_MAX_ENDED, _MAX_MESSAGES = 400, 30_000
 
 
 @dataclass(frozen=True)
 class AnsweredQuestion:
     """One question and the human's reply.
 
-    `result` is that of an approved call which was handed over to the agent, "" if it is not known.
+    `result` is that of an approved call which was handed over to the agent, "" if it is not known. `ended`
+    says that a rule ended the question without an answer; `answer` is then what the agent recommended, if
+    that was taken.
     """
 
     question: str
@@ -32,6 +35,7 @@ class AnsweredQuestion:
     kind: str = "clarification"
     evidence: str = ""
     result: str | None = None
+    ended: str = ""
 
 
 def answer_feedback(answered: Sequence[AnsweredQuestion], *, answered_by: str) -> Feedback:
@@ -40,11 +44,15 @@ def answer_feedback(answered: Sequence[AnsweredQuestion], *, answered_by: str) -
     A reply is an answer, a dismissal, or a verdict on a plan or on a call whose session is gone.
     """
     who = escaped_line(answered_by)
-    all_answers = all(one.outcome == "Answered" for one in answered)
-    asked = all(one.kind == "clarification" for one in answered)
-    stopped = "You stopped to ask a human." if asked else "Your work stopped until a human had replied."
-    opening = f"{stopped} {who} has {'answered' if all_answers else 'replied'}:"
-    parts = [opening, *map(_answer_text, answered)]
+    stopped, verb = "Your work stopped until a human had replied.", "replied"
+    if all(one.kind == "clarification" for one in answered):
+        stopped = "You stopped to ask a human."
+    if all(one.outcome == "Answered" for one in answered):
+        verb = "answered"
+    said = f"{who} has {verb}:"
+    if any(one.ended for one in answered):
+        said = "This came of it:"
+    parts = [f"{stopped} {said}", *map(_answer_text, answered)]
     if any(one.outcome == "Answered" for one in answered):  # a verdict or a dismissal says itself what to do
         parts.append("Take each answer as decided and act on it.")
     return Feedback("\n\n".join(parts))
@@ -60,66 +68,97 @@ def applied_feedback(decisions: Sequence[str]) -> Feedback:
 
 
 def changed_decisions_feedback(
-    ended: Sequence[str], exceptions: Sequence[str], new: Sequence[str]
+    ended: Sequence[str], exceptions: Sequence[str], kept: Sequence[str], new: Sequence[str]
 ) -> Feedback:
-    """Tell which decisions do not hold any more, from which there is an exception, and which are new.
+    """Tell which decisions have ended, from which there is an exception, which were kept, and which are new.
 
-    Each of `ended` says “D-1 does not hold any more” and why; `new` has entries as prompts list them.
+    Each of `ended` says “D-1 does not hold any more” and why, each of `kept` who kept it after the agent had
+    reported it; `new` has entries as prompts list them.
     """
-    said = [escaped_line(text[:_MAX_ENDED]) for text in ended]
+    changed = []
+    if ended or exceptions:
+        changed.append("the decisions of this project have changed.")
+    changed += [escaped_line(text[:_MAX_ENDED]) for text in ended]
     if exceptions:
-        said.append(
-            f"{' and '.join(exceptions)} still holds, but not for what you asked: it is an exception."
-        )
-    changed = ["the decisions of this project have changed.", *said] if said else []
-    if new:
-        changed.append(
-            "From now on this is decided:" if said else "from now on this is decided in this project:"
-        )
-    text = "\n\n".join(filter(None, [" ".join(changed), "\n".join(new), _HOW_THEY_HOLD if new else ""]))
+        which = " and ".join(exceptions)
+        changed.append(f"What you asked is an exception to {which}. Nothing else about {which} changes.")
+    changed += [escaped_line(text[:_MAX_ENDED]) for text in kept]
+    if not new:
+        return Feedback(f"[From the portal: {' '.join(changed)}]")
+    if changed:
+        changed.append("From now on this is decided:")
+    else:
+        changed.append("from now on this is decided in this project:")
+    text = "\n\n".join([" ".join(changed), "\n".join(new), _HOW_THEY_HOLD])
     return Feedback(f"[From the portal: {text}]")
 
 
 _HOW_THEY_HOLD = (
-    "This holds for what you do from now on. What a human has answered in this task itself goes before it. "
-    'If a decision stands in the way of your task, run `cat-herder unfit D-17 "why"`, with its label. Name '
-    f"those that you followed in the last line of your last message: `{FOLLOWED} D-3, D-17`."
+    "This holds for what you do from now on. What humans have answered or requested in this task itself goes "
+    'before it. If a decision stands in the way of your task, run `cat-herder unfit D-N "why"`, with its '
+    "number for N. Name those that you followed in the last line of your last message: "
+    f"`{FOLLOWED} D-N`, with commas "
+    "between several."
 )
 
 
 def lost_remark_feedback(approved_by: str, remark: str) -> Feedback:
     """Tell what a human remarked beside the approval of a call that the agent's program rejected then."""
-    who = " ".join(escape(approved_by).split())
+    who = escaped_line(approved_by)
     return Feedback(
         f"[From the portal: {who} remarked something when your last call was approved. It was rejected, "
         f"so you have not read it.]\n\nRemark of {who}:\n{quote(remark)}"
     )
 
 
-def taken_back_feedback(answered: Sequence[AnsweredQuestion], *, decision: str, answered_by: str) -> Feedback:
-    """Tell that a decision's answer was taken back, and what a human has answered instead."""
-    who, texts = escaped_line(answered_by), "\n\n".join(map(_answer_text, answered))
+def taken_back_feedback(
+    answered: Sequence[AnsweredQuestion],
+    *,
+    before: str,
+    held: str,
+    undone_by: str,
+    answered_by: str,
+    ended: bool = False,
+) -> Feedback:
+    """Tell that the answer of a decision was taken back, by whom, and what a human has answered instead.
+
+    `before` names the decision, or the rule that had `ended` the question without an answer. `held` is what
+    was answered or taken by it.
+    """
+    undone, who = escaped_line(undone_by), escaped_line(answered_by)
+    said = f"{before} answered a question of this task earlier. {undone} took that answer back"
+    if ended:
+        said = f"{before} ended a question of this task without an answer. {undone} undid that"
+    had = f" (“{escaped_line(held)}”)" if held else ""
+    texts = "\n\n".join(map(_answer_text, answered))
     return Feedback(
-        f"[From the portal: {decision} answered a question of this task earlier. That answer was taken back "
-        f"and does not hold any more. {who} has been asked instead.]\n\n{texts}\n\n"
-        "This counts instead. Change what you have done because of the earlier answer."
+        f"[From the portal: {said}{had}, so it does not hold any more. {who} has answered instead.]\n\n"
+        f"{texts}\n\nThis holds now. Change whatever you did that rests on the earlier outcome."
     )
 
 
 def _answer_text(one: AnsweredQuestion) -> str:
-    question = f"Question:\n{quote(one.question)}"
-    if one.outcome == "Answered":
-        return f"{question}\n\nAnswer:\n{quote(one.answer)}"
-    if one.outcome == "Dismissed":
-        notes = f"\n\nNotes:\n{quote(one.answer)}" if one.answer else ""
-        return f"{question}\n\n{_DISMISSED}{notes}"
-    subject = f"\n\nIt was about:\n\n{fence(tail(one.evidence, limit=MAX_OUTPUT))}" if one.evidence else ""
-    verdict = _VERDICTS[one.kind, one.outcome]
-    if one.result is not None:
-        verdict = _UNCERTAIN
-    if one.result:
-        verdict = f"The call was made, once. This came of it:\n\n{fence(tail(one.result, limit=MAX_OUTPUT))}"
-    return f"{question}{subject}\n\nDecision:\n{quote(one.answer)}\n\n{verdict}"
+    parts = [f"Question:\n{quote(one.question)}"]
+    if one.ended:
+        parts.append(f"{one.ended} {taken_by_rule(one.answer)}")
+    elif one.outcome == "Answered":
+        parts.append(f"Answer:\n{quote(one.answer)}")
+    elif one.outcome == "Dismissed":
+        parts.append(_DISMISSED)
+        if one.answer:
+            parts.append(f"Notes:\n{quote(one.answer)}")
+    else:
+        if one.evidence:
+            parts.append(f"It was about:\n\n{fence(tail(one.evidence, limit=MAX_OUTPUT))}")
+        parts.append(f"Decision:\n{quote(one.answer)}")
+        if one.result:
+            shown = fence(tail(one.result, limit=MAX_OUTPUT))
+            parts.append(f"The call was made, once. This came of it:\n\n{shown}")
+        elif one.result == "":
+            parts.append(_UNCERTAIN)
+        else:
+            parts.append(_VERDICTS[one.kind, one.outcome])
+    return "\n\n".join(parts)
 
 
 _UNCERTAIN = (
@@ -128,8 +167,6 @@ _UNCERTAIN = (
 )
 
 
-#: The request to the agent after a dismissed question.
-DECIDE_YOURSELF = "Decide it by your own best judgement, and say in your last message what you assumed."
 _DISMISSED = f"Dismissed: there is no answer. {DECIDE_YOURSELF}"
 _VERDICTS = {
     (
@@ -142,6 +179,33 @@ _VERDICTS = {
     ("plan", "Approved"): "The plan is approved. Do what it says.",
     ("plan", "Sent back"): "Revise the plan accordingly, and call ExitPlanMode again.",
 }
+
+
+def after_rehearsal_feedback() -> Feedback:
+    """Tell a real model that a script played it."""
+    return Feedback(
+        "What you did so far, also in earlier steps, was a rehearsal: a script wrote your words and made "
+        "your calls. The files and the people's answers are real. Rely on nothing that the script said; "
+        "check what is there, and do your step."
+    )
+
+
+def asks_something(message: str) -> bool:
+    """Return whether the last paragraph of a message ends with a question mark. Code and quotes do not."""
+    text = without_followed_line(message)
+    last = text.rstrip(" \t\n*_)”\"'").split("\n\n")[-1]
+    in_fence = len(re.findall(r"^ {0,3}(?:```|~~~)", text, re.MULTILINE)) % 2 == 1
+    ends_fence = text.rstrip().endswith(("```", "~~~"))
+    return last.endswith("?") and not (in_fence or ends_fence or last.lstrip().startswith((">", "    ")))
+
+
+def unread_question_feedback() -> Feedback:
+    """Tell that a question in a last message is answered by nobody."""
+    return Feedback(
+        "Your last message ends with a question, and nobody was asked: people read it after your step. "
+        "If you need the answer to do your step, ask now by the tool for it, and you get it here. Otherwise "
+        f"decide it yourself. {SAY_AGAIN} Say there what you decided, and ask nothing."
+    )
 
 
 def lost_work_feedback(commit: str) -> Feedback:
@@ -168,8 +232,9 @@ def failed_check_feedback(
     passed_already: bool = False,
     has_own_home: bool = False,
     attempts: int | None = None,
+    of_last_attempt: bool = False,
 ) -> Feedback:
-    """Tell which check the agent's work failed.
+    """Tell which check the agent's work failed, or with `of_last_attempt` that of another session.
 
     `check` is what was checked (a command, a file), `reason` how it failed ("it ended with exit code 1"). The
     end of a long output is kept, since the verdict stands there. With `passed_already` the
@@ -177,15 +242,36 @@ def failed_check_feedback(
     command, which does not see the agent's home. `attempts` is the number of further attempts after this one.
     """
     parts = [f"Your work was checked after you ended your turn, and the check failed: {escape(reason)}."]
+    if of_last_attempt:
+        parts = [f"The work of the last attempt was checked, and the check failed: {escape(reason)}."]
     parts.append(f"The check:\n\n{fence(check)}")
     if output.strip():
         parts.append(f"Its output:\n\n{fence(tail(output, limit=MAX_OUTPUT))}")
     if has_own_home:
         parts.append(_CHECKS_HOME)
-    parts += [_PASSED_ALREADY if passed_already else _REPAIR, SAY_AGAIN]
+    parts.append(_PASSED_ALREADY if passed_already else _REPAIR)
+    if not of_last_attempt:
+        parts.append(SAY_AGAIN)
     if attempts is not None:
         parts.append(f"If your work does not pass then, {after_failure(attempts)}")
     return Feedback("\n\n".join(parts))
+
+
+def other_plan_feedback(difference: str, *, attempts: int) -> Feedback:
+    """Tell that the step has left another plan than the one that a human has approved.
+
+    `attempts` is the number of further attempts after this one.
+    """
+    return Feedback(
+        "After you ended your turn, PLAN.md was not the plan that a human has approved. This is the "
+        f"difference:\n\n{fence(difference)}\n\n"
+        "The approved plan is in PLAN.md again; it is what the next steps get. If it is to stay as it was "
+        "approved, end your turn, although your program wants it to end in another way. If it has to change, "
+        "a human must see that first, so you are in plan mode again: write the whole new text to the file of "
+        "the plan that your program names, and call `ExitPlanMode`, with nothing else in that message. Once "
+        f"it is approved, write the same text to PLAN.md.\n\n{SAY_AGAIN}\n\n"
+        f"If PLAN.md differs from the approved plan then, {after_failure(attempts)}"
+    )
 
 
 _CHECKS_HOME = (
@@ -200,7 +286,8 @@ SAY_AGAIN = (
 _REPAIR = (
     "Find the cause and repair it in your work. Do not weaken the checks: change, skip or delete no "
     "test, check or setting in order to make it pass. A test that you wrote yourself and that is wrong is "
-    "part of your work: correct it, and say so."
+    "part of your work: correct it, and say so. If the check demands what the task does not want, bend "
+    'neither: run `cat-herder not-done "why"`, and say in the reason which of the two should change.'
 )
 _PASSED_ALREADY = (
     "These tests pass already, before the change that they are to call for, so they do not show that "
@@ -217,9 +304,11 @@ def retry_feedback(*, steps_followed: bool = True, put_back: bool = False, not_d
 
     `not_done` is why the agent of the last attempt said that it cannot be done.
     """
-    others = ", and the steps that followed," if steps_followed else ""
+    attempts = "An earlier attempt at it"
+    if steps_followed:
+        attempts += ", and the steps that followed,"
     said = (
-        f"A person restarted this step. An earlier attempt at it{others} may have left work in "
+        f"A person restarted this step. {attempts} may have left work in "
         "the files: look at what is there before you begin, and keep what is right."
     )
     if put_back:
@@ -245,11 +334,13 @@ def threshold_feedback(threshold: int, *, instructions: str, has_tool: bool = Tr
             "[From the portal: the interaction threshold is now 0. From here on nobody can be asked. Where "
             "you would have asked, decide by yourself and write down what you assumed.]"
         )
-    return (
+    text = (
         f"[From the portal: the interaction threshold is now {threshold}. From here on the following holds, "
-        "in place of what you were told before on deciding and asking.]\n\n"
-        f"{instructions}{'' if has_tool else _BY_COMMAND}"
+        f"in place of what you were told before on deciding and asking.]\n\n{instructions}"
     )
+    if not has_tool:
+        text += _BY_COMMAND
+    return text
 
 
 _BY_COMMAND = (
@@ -266,7 +357,9 @@ _LOOK = (
 
 def usage_limit_feedback(*, reset_at: datetime | None) -> Feedback:
     """Tell that a usage limit of the model stopped the work. `reset_at` (with time zone) is when it ended."""
-    until = f" until {reset_at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC" if reset_at else ""
+    until = ""
+    if reset_at:
+        until = f" until {reset_at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
     said = f"A usage limit of the model stopped you in the middle of your work{until}. The limit is over."
     return Feedback(f"{said} {_LOOK}")
 
@@ -277,10 +370,8 @@ def budget_feedback() -> Feedback:
 
 
 def soft_limit_feedback() -> Feedback:
-    """Tell that the work stopped at the task's soft cost limit; what was decided is a note of the portal."""
-    return Feedback(
-        f"Your work stopped because the task had reached its soft cost limit, and a human was asked. {_LOOK}"
-    )
+    """Tell that the work stopped; a note of the portal says at which limit, and what was decided."""
+    return Feedback(f"Your work stopped because the portal had to ask a human. {_LOOK}")
 
 
 def cost_answer_feedback(
@@ -323,7 +414,44 @@ class Deed:
 def interruption_feedback(*deeds: Deed) -> Feedback:
     """Tell that the work was interrupted: by those who stopped and resumed the task, or by the portal."""
     who = ", and ".join(map(str, deeds)) or "the portal was stopped in the middle of it, as for a restart"
-    return Feedback(f"Your work was interrupted: {who}. {_LOOK}")
+    return Feedback(f"Your work was interrupted: {who}. {_LAST_CALLS} {_LOOK}")
+
+
+_LAST_CALLS = "Your last calls before that may not have been made, or only in part."
+
+
+@dataclass(frozen=True)
+class Message:
+    """What a person wrote to the agent when they had the task go on. `at` has a time zone.
+
+    `got_by` is the step of another agent that was told it and has ended since; "" if there is none.
+    """
+
+    by: str
+    at: datetime
+    text: str
+    got_by: str = ""
+
+
+def messages_feedback(messages: Sequence[Message]) -> Feedback:
+    """Tell what people wrote to the agent when they resumed or retried the task; "" without messages."""
+    texts = []
+    for one in messages:
+        counts = "It counts like the task itself."
+        if one.got_by:
+            counts = _GOT_BY.format(step=escaped_line(one.got_by))
+        texts.append(
+            f"[From the portal: {escaped_line(one.by)} had this task go on at "
+            f"{one.at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC, and wrote this to its agent. {counts}]"
+            f"\n\n{quote(one.text)}"
+        )
+    return Feedback("\n\n".join(newest_that_fit(texts, limit=_MAX_MESSAGES)))
+
+
+_GOT_BY = (
+    "Step {step} got it, and has ended since, so this is for you to know: keep to it in your own work, and "
+    "do nothing else about it unless the files show that it was not followed."
+)
 
 
 #: The beginning of the reason for which a task fails that its agent could not do.
@@ -340,110 +468,12 @@ def not_done_feedback(why: str) -> Feedback:
 
 def crash_feedback(*, detail: str = "") -> Feedback:
     """Tell that the agent's process ended early; `detail` is what is known about the reason."""
-    known = f" What is known of it:\n\n{fence(tail(detail, limit=MAX_OUTPUT))}\n\n" if detail.strip() else " "
+    said = "The process that you ran in ended unexpectedly."
+    if detail.strip():
+        said += f" What is known of it:\n\n{fence(tail(detail, limit=MAX_OUTPUT))}\n\n"
+    else:
+        said += " "
     return Feedback(
-        f"The process that you ran in ended unexpectedly.{known}Files may be half written and commands may "
+        f"{said}Files may be half written and commands may "
         "have run in part: look at the state of the repository before you go on."
     )
-
-
-# What the agent is told of a review that requests changes (SPEC V4).
-
-
-_MAX_CODE = 4_000
-
-
-@dataclass(frozen=True)
-class Remark:
-    """Something that a person, or the agent itself, wrote."""
-
-    by: str
-    text: str
-
-
-@dataclass(frozen=True)
-class OpenThread:
-    """A thread that waits for the agent.
-
-    `place` names file and line in words, `code` is the excerpt that it is about, "" for a whole file or the
-    whole result. `is_outdated`: the code was changed since, so that the excerpt is as it was.
-    """
-
-    number: int
-    place: str
-    code: str
-    remarks: tuple[Remark, ...]
-    is_outdated: bool = False
-
-
-def review_feedback(
-    reviews: Sequence[Remark],
-    threads: Sequence[OpenThread],
-    *,
-    may_ask: bool = True,
-    is_checked: bool = True,
-    steps_follow: bool = True,
-) -> Feedback:
-    """Tell that reviewers request changes: what they wrote in general, then each open thread by number.
-
-    If the agent may not ask, no word says that it could (H13). `is_checked`: the step has checks.
-    """
-    names = " and ".join(dict.fromkeys(escaped_line(review.by) for review in reviews)) or "A reviewer"
-    parts = [f"{names} reviewed your work and requests changes.", *_remark_texts(reviews)]
-    if threads:
-        count = "1 thread is" if len(threads) == 1 else f"{len(threads)} threads are"
-        parts.append(_REPLIES.format(count=count) + (_OR_ASK if may_ask else ""))
-        parts += map(_thread_text, threads)
-    then = []
-    if is_checked:
-        then.append("your work is checked again")
-    if steps_follow:
-        then.append("the steps that follow run again")
-    afterwards = f"Afterwards {', and '.join(then)}. " if then else ""
-    parts.append(f"{afterwards}{SAY_AGAIN}")
-    return Feedback("\n\n".join(parts))
-
-
-_REPLIES = (
-    "{count} open. Deal with each: make the change, or say why it should stay as it is. Then reply to it in "
-    'your shell with `cat-herder reply NUMBER "what you did"`, one command for each thread; put a backslash '
-    "before each `$` and backtick in the double quotes. A thread without a reply stays open."
-)
-_OR_ASK = " If you need a decision, ask."
-
-
-def _thread_text(thread: OpenThread) -> str:
-    parts = [f"Thread {thread.number}: {escaped_line(thread.place)}"]
-    if thread.code:
-        then = "The code as it was, which has changed since:" if thread.is_outdated else "The code:"
-        parts.append(f"{then}\n\n{fence(head(thread.code, limit=_MAX_CODE))}")
-    return "\n\n".join([*parts, *_remark_texts(thread.remarks)])
-
-
-def _remark_texts(remarks: Sequence[Remark]) -> list[str]:
-    return [f"{escaped_line(one.by)} wrote:\n{quote(one.text)}" for one in remarks if one.text.strip()]
-
-
-def later_steps_feedback(
-    steps: Sequence[str], files: Sequence[str], accounts: Sequence[EarlierAccount]
-) -> Feedback:
-    """Tell which steps have run, and which files have changed, since the agent's last message."""
-    shown = [*map(escaped_line, files[:MAX_LISTED])]
-    if more := len(files) - len(shown):
-        shown.append(f"and {more} more")
-    changed = f" These files have changed since then: {', '.join(shown)}." if shown else ""
-    said = f"Since your last message these steps have run: {', '.join(map(escaped_line, steps))}.{changed}"
-    return Feedback(f"{said}\n\n{accounts_text(accounts)}" if accounts else said)
-
-
-def rerun_feedback(reviews: Sequence[Remark], threads: Sequence[OpenThread]) -> Feedback:
-    """Tell what reviewers requested of an earlier step, so that this step runs again."""
-    return Feedback("\n\n".join([_RERUN, *_remark_texts(reviews), *map(_thread_text, threads)]))
-
-
-_RERUN = (
-    "Reviewers requested changes, an earlier step has dealt with them, and this step runs again on what it "
-    "left. What an earlier run of this step concluded no longer counts: look at the present files. What the "
-    "reviewers wrote stands below, with the replies. You need not reply to it, but keep to it as to the task "
-    "itself."
-)

@@ -73,20 +73,17 @@ class ProjectInstructions:
             self._add(name, "for the whole repository", depth=0)
         rules = sorted(name for name in self.names if name.startswith(RULES) and name.endswith(".md"))
         for name in rules:
-            self._add_rule(name)
+            text = self.read(name)
+            globs = _globs_of(text or "")
+            if text is not None and globs:
+                self._seen.add(name)
+                self.listed.append((name, f"for files that match {', '.join(globs)}"))
+            else:
+                self._add(name, "for the whole repository", depth=0)
         for name in sorted(self.names):
             folder, _, base = name.rpartition("/")
             if base in NESTED and folder and name not in self._seen:
                 self.listed.append((name, f"for files in {folder}/"))
-
-    def _add_rule(self, name: str) -> None:
-        text = self.read(name)
-        globs = _globs_of(text or "")
-        if text is not None and globs:
-            self._seen.add(name)
-            self.listed.append((name, f"for files that match {', '.join(globs)}"))
-        else:
-            self._add(name, "for the whole repository", depth=0)
 
     def _add(self, name: str, applies: str, *, depth: int) -> None:
         """Put a file into the prompt or, if it has too much text, into the list of files to read."""
@@ -115,15 +112,15 @@ class ProjectInstructions:
             if target.startswith(("~", "/")) or path.startswith(".."):
                 why = "it is outside of the repository"
             elif self.read(path) is None:
-                # `@types/node` or a decorator is not an import.
-                why = "there is no such file" if path.endswith(".md") or target.startswith(".") else ""
+                if not path.endswith(".md") and not target.startswith("."):
+                    continue  # `@types/node` or a decorator is not an import
+                why = "there is no such file"
             elif depth > MAX_DEPTH:
                 why = f"it is more than {MAX_DEPTH} imports away"
             else:
                 self._add(path, f"imported by {name}", depth=depth)
                 continue
-            if why:
-                self.unread.append(Unread(name, line, f"@{target} is not read: {why}"))
+            self.unread.append(Unread(name, line, f"@{target} is not read: {why}"))
 
 
 def imports_in(text: str) -> Iterator[tuple[int, str]]:

@@ -53,7 +53,6 @@ class Message(_Part):
 
     @property
     def blocks(self) -> list[Block]:
-        """The content as blocks."""
         if isinstance(self.content, str):
             return [Block(text=self.content)]
         return self.content
@@ -84,8 +83,10 @@ class Conversation(_Part):
     @cached_property
     def prompt(self) -> str:
         """The text of the first user message, without the reminders that the agent program adds."""
+        texts: list[str] = []
         first = next((message for message in self.messages if message.role == "user"), None)
-        texts = [block.text for block in first.blocks if block.type == "text"] if first else []
+        if first:
+            texts = [block.text for block in first.blocks if block.type == "text"]
         return "\n".join(text for text in texts if not text.startswith("<system-reminder>"))
 
     @cached_property
@@ -107,8 +108,8 @@ class Conversation(_Part):
     @cached_property
     def fingerprint(self) -> str:
         """A hash that identifies this conversation in all its turns."""
-        session = _SESSION.search(self.metadata.user_id)
-        return hashlib.sha256(f"{session[0] if session else ''}\n{self.prompt}".encode()).hexdigest()
+        session = "".join(_SESSION.findall(self.metadata.user_id)[:1])
+        return hashlib.sha256(f"{session}\n{self.prompt}".encode()).hexdigest()
 
     @cached_property
     def rounds(self) -> tuple[Round, ...]:
@@ -122,7 +123,8 @@ class Conversation(_Part):
         in_turn = False
         for message in self.messages:
             if message.role == "assistant" and _text_of(message.content).strip() != _SYNTHETIC:
-                rounds = rounds if in_turn else [*rounds, Round()]
+                if not in_turn:
+                    rounds.append(Round())
                 rounds[-1] = rounds[-1].with_calls(message)
                 in_turn = True
             elif message.role == "user":
@@ -228,4 +230,6 @@ def _between(result: str, mark: str, later: list[str]) -> str:
         return rest.partition(later[0])[0].removesuffix(", ").removesuffix('"')
     # The tool's own closing sentence follows the last answer, after the last quote-and-full-stop.
     end = rest.rfind('". ')
-    return rest[:end] if end >= 0 else rest.removesuffix('"')
+    if end >= 0:
+        return rest[:end]
+    return rest.removesuffix('"')

@@ -70,7 +70,6 @@ class Turn(_Strict):
 
     @property
     def questions(self) -> tuple[str, ...]:
-        """All questions of this turn."""
         return tuple(question for tool in self.tools for question in tool.questions)
 
     def applies(self, *, prompt: str, tools: frozenset[str]) -> bool:
@@ -154,11 +153,10 @@ def questions_of(name: str, tool_input: dict[str, Any]) -> tuple[str, ...]:
     """Return the questions in a tool call, whether it asks by tool or by command."""
     if name == "AskUserQuestion":
         items = tool_input.get("questions")
-        return tuple(
-            str(item["question"])
-            for item in (items if isinstance(items, list) else [])
-            if isinstance(item, dict) and "question" in item
-        )
+        if not isinstance(items, list):
+            return ()
+        named = (item for item in items if isinstance(item, dict) and "question" in item)
+        return tuple(str(item["question"]) for item in named)
     if name == "Bash":
         return tuple(_COMMAND_ASK.findall(str(tool_input.get("command", ""))))
     return ()
@@ -171,7 +169,12 @@ def load_scenario(path: Path) -> Scenario:
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise BadInput(f"cannot be read: {error}", where=str(path)) from error
     except ValidationError as error:
-        raise BadInput(_first_error(error), where=str(path)) from error
+        fault = error.errors()[0]
+        # pydantic names the kind of each entry as well; people find the place by the keys they wrote.
+        steps = zip(fault["loc"], ("", *fault["loc"]), strict=False)
+        place = ".".join(str(part) for part, before in steps if part not in ("turn", before))
+        message = f"{place}: {fault['msg']}" if place else fault["msg"]
+        raise BadInput(message, where=str(path)) from error
     if scenario.name != path.stem:
         raise BadInput(f'the name "{scenario.name}" must be the name of the file', where=str(path))
     return scenario
@@ -198,14 +201,6 @@ def choose_scenario(scenarios: Iterable[Scenario], prompt: str) -> Scenario:
     if not matching:
         raise BadInput("no scenario matches this prompt", where="rehearsal")
     return max(matching, key=lambda scenario: len(scenario.when or ()))
-
-
-def _first_error(error: ValidationError) -> str:
-    fault = error.errors()[0]
-    # pydantic names the kind of each entry as well; people find the place by the keys they wrote.
-    steps = zip(fault["loc"], ("", *fault["loc"]), strict=False)
-    place = ".".join(str(part) for part, before in steps if part not in ("turn", before))
-    return f"{place}: {fault['msg']}" if place else fault["msg"]
 
 
 def _placeholders(value: object) -> Iterator[str]:

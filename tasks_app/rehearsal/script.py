@@ -37,30 +37,29 @@ class Reply:
     stop_reason: str = ""
 
 
-@dataclass(frozen=True)
-class _Position:
-    """The position of a conversation in a script: the next turn and the answers before it."""
-
-    turn: Turn
-    answers: tuple[HumanAnswer, ...] = ()
-
-
 def reply_to(conversation: Conversation, scenario: Scenario) -> Reply:
     """Return the scenario's next turn for this conversation, placeholders filled in."""
-    position = _find_position(conversation, scenario)
-    values = _placeholder_values(conversation, position.answers)
+    turn, answers = _find_position(conversation, scenario)
+    last = answers[-1] if answers else HumanAnswer("", "")
+    values = {
+        "answer": last.words,
+        "answers": "\n".join(said.words for said in answers),
+        "result": last.result,
+        "turn": str(len(conversation.rounds) + 1),
+        "workspace": conversation.workspace,
+    }
     identity = f"{scenario.name}:{len(conversation.all_rounds)}:{conversation.fingerprint}"
     return Reply(
         id=f"msg_{_digest(identity)}",
-        text=_fill_in(position.turn.text, values),
+        text=_fill_in(turn.text, values),
         calls=tuple(
             Call(f"toolu_{_digest(f'{identity}:{index}')}", tool.name, _fill_in(tool.input, values))
-            for index, tool in enumerate(position.turn.tools)
+            for index, tool in enumerate(turn.tools)
         ),
-        delay=position.turn.delay,
-        cut=position.turn.cut,
-        failure=position.turn.error,
-        stop_reason=position.turn.stop_reason,
+        delay=turn.delay,
+        cut=turn.cut,
+        failure=turn.error,
+        stop_reason=turn.stop_reason,
     )
 
 
@@ -69,7 +68,8 @@ def side_reply(conversation: Conversation) -> Reply:
     return Reply(id=f"msg_{_digest(conversation.fingerprint)}", text=SIDE_ANSWER.text)
 
 
-def _find_position(conversation: Conversation, scenario: Scenario) -> _Position:
+def _find_position(conversation: Conversation, scenario: Scenario) -> tuple[Turn, list[HumanAnswer]]:
+    """Return the next turn of a conversation, and the answers before it."""
     rounds = conversation.rounds
     made = 0
     answers: list[HumanAnswer] = []
@@ -88,20 +88,10 @@ def _find_position(conversation: Conversation, scenario: Scenario) -> _Position:
             answers.append(recorded)
             continue
         if len(rounds) < made + entry.repeat:
-            return _Position(entry, tuple(answers))
+            return entry, answers
         answers += [said for given in rounds[made : made + entry.repeat] for said in given.answers]
         made += entry.repeat
-    return _Position(THE_END, tuple(answers))
-
-
-def _placeholder_values(conversation: Conversation, answers: tuple[HumanAnswer, ...]) -> dict[str, str]:
-    return {
-        "answer": answers[-1].words if answers else "",
-        "answers": "\n".join(said.words for said in answers),
-        "result": answers[-1].result if answers else "",
-        "turn": str(len(conversation.rounds) + 1),
-        "workspace": conversation.workspace,
-    }
+    return THE_END, answers
 
 
 def _fill_in(value: Any, values: Mapping[str, str]) -> Any:

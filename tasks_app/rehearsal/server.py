@@ -30,11 +30,11 @@ def usage_of(conversation: Conversation, reply: Reply) -> dict[str, int]:
     """Estimate the token counts of a turn: what an earlier turn sent is read from the cache."""
     everything = conversation.model_dump(exclude={"stream", "metadata"})
     total = tokens_in(everything)
-    read = (
-        tokens_in(everything | {"messages": _before_last_turn(everything["messages"])})
-        if conversation.rounds
-        else 0
-    )
+    read = 0
+    if conversation.rounds:
+        messages = everything["messages"]
+        turns = [index for index, message in enumerate(messages) if message["role"] == "assistant"]
+        read = tokens_in(everything | {"messages": messages[: turns[-1]]})
     return {
         "input_tokens": _UNCACHED_TOKENS,
         "cache_creation_input_tokens": max(0, total - read),
@@ -45,11 +45,12 @@ def usage_of(conversation: Conversation, reply: Reply) -> dict[str, int]:
 
 def content_of(reply: Reply) -> list[Event]:
     """Return the content blocks of a reply: its text, then its calls."""
-    text: list[Event] = [{"type": "text", "text": reply.text}] if reply.text else []
-    calls = [
-        {"type": "tool_use", "id": call.id, "name": call.name, "input": call.input} for call in reply.calls
-    ]
-    return text + calls
+    blocks: list[Event] = []
+    if reply.text:
+        blocks.append({"type": "text", "text": reply.text})
+    for call in reply.calls:
+        blocks.append({"type": "tool_use", "id": call.id, "name": call.name, "input": call.input})
+    return blocks
 
 
 def whole_message(conversation: Conversation, reply: Reply) -> Event:
@@ -79,7 +80,6 @@ def event_bytes(event: Event) -> bytes:
 
 
 def error_body(kind: str, message: str) -> Event:
-    """Return the body of a refusal."""
     return {"type": "error", "error": {"type": kind, "message": message}}
 
 
@@ -121,11 +121,6 @@ def _split_text(text: str) -> list[str]:
 
 def _stop_reason(reply: Reply) -> str:
     return reply.stop_reason or ("tool_use" if reply.calls else "end_turn")
-
-
-def _before_last_turn(messages: list[Any]) -> list[Any]:
-    turns = [index for index, message in enumerate(messages) if message["role"] == "assistant"]
-    return messages[: turns[-1]]
 
 
 # The scripted Messages API: an HTTP server on loopback that stands in for the real one.
@@ -238,15 +233,13 @@ class _Handler(BaseHTTPRequestHandler):
         elif path == "/v1/messages":
             conversation = read_conversation(body)
             self.server.requests.append(json.loads(body))
-            self._send_reply(conversation, self._make_reply(conversation))
+            reply = side_reply(conversation)
+            if conversation.tools:
+                reply = reply_to(conversation, choose_scenario(self.server.scenarios, conversation.prompt))
+            self._send_reply(conversation, reply)
         else:
             refusal = error_body("not_found_error", f"The rehearsal server knows no {path}.")
             self._send_json(HTTPStatus.NOT_FOUND, refusal)
-
-    def _make_reply(self, conversation: Conversation) -> Reply:
-        if not conversation.tools:
-            return side_reply(conversation)
-        return reply_to(conversation, choose_scenario(self.server.scenarios, conversation.prompt))
 
     def _send_reply(self, conversation: Conversation, reply: Reply) -> None:
         if reply.delay and self.server.stopping.wait(reply.delay):

@@ -114,9 +114,25 @@ class Sandbox:
             raise SandboxUnavailable(self.reason)
         return replace(self, placement=placement, hidden=(*self.hidden, placement.shown_at))
 
-    def problem_in(self, folder: Path) -> str:
-        """Run a command in a new folder below `folder`, and return why it failed, or ""."""
-        return _try_out(self, folder)
+    def problem_in(self, folder: Path | None = None) -> str:
+        """Run a command in a new folder, below `folder` if given, and return why it failed, or ""."""
+        with temporary_folder("cat-herder-probe-", parent=folder) as here:
+            command = self.command(["true"], workspace=here, home=here, env={})
+            try:
+                done = subprocess.run(
+                    command.argv,
+                    env=command.env,
+                    capture_output=True,
+                    text=True,
+                    errors="replace",
+                    timeout=_PROBE_SECONDS,
+                    check=False,
+                )
+            except (OSError, subprocess.TimeoutExpired) as error:
+                return str(error)
+        if done.returncode == 0:
+            return ""
+        return done.stderr.strip() or f"exit {done.returncode}"
 
     def inside(self, path: Path) -> Path:
         """Return what commands in this sandbox call a path of the host."""
@@ -184,32 +200,36 @@ class Sandbox:
         those of `inside`. `env` is added to `clean_env(home, …)`. Raises SandboxError for a path that is
         missing or was changed to lead elsewhere.
         """
-        group = make_cgroup(self.cgroup, self.limits) if self.cgroup else None
-        words = [*_JOIN_CGROUP, str(group)] if group else []
+        words, group = [], None
+        if self.cgroup:
+            group = make_cgroup(self.cgroup, self.limits)
+            words = [*_JOIN_CGROUP, str(group)]
         if self.bwrap is None:
             words += [*_die_with_parent(), *self._unsandboxed_limits(), *argv]
         else:
             words += self._bubblewrap_words(self.bwrap, workspace, home, writable, readable)
-            words += [*self._restricting_words(), *argv]
+            limits = rlimits(self.limits, own_users=self._counts_processes)
+            settings = {**limits, "oom_score": OOM_SCORE, "nice": NICE, "session_nice": SESSION_NICE}
+            words += [*_RESTRICT, " ".join(f"{name}={value}" for name, value in settings.items()), *argv]
         environment = clean_env(self.inside(home), env)
         return SandboxedCommand(tuple(words), environment, workspace, self.limits, (workspace, home), group)
 
     def _bubblewrap_words(
         self, bwrap: Path, workspace: Path, home: Path, writable: Sequence[Path], readable: Sequence[Path]
     ) -> list[str]:
-        hidden = (*self.hidden, *_own_source())
-        requested = RequestedPaths((*writable, workspace, home), tuple(readable), hidden, self.placement)
-        network = () if self.shares_network else ("--unshare-net",)
-        words = [str(bwrap), *self.user_namespace, *_NAMESPACES, *network, *_CONFINED]
+        own_source: tuple[Path, ...] = (_PORTAL / "catherder_site", _PORTAL / "tasks_app")
+        if (_PORTAL / "manage.py").exists():  # a checkout; else these are packages among others
+            own_source = (_PORTAL,)
+        requested = RequestedPaths(
+            (*writable, workspace, home), tuple(readable), (*self.hidden, *own_source), self.placement
+        )
+        words = [str(bwrap), *self.user_namespace, *_NAMESPACES, *_CONFINED]
+        if not self.shares_network:
+            words.append("--unshare-net")
         words += mount_arguments(requested, tmp_size=self.limits.tmp if self.limits_tmp else 0)
         # The root itself is a tmpfs. If it were writable, files written there would fill the memory.
         words += ["--remount-ro", "/", "--chdir", str(self.inside(workspace)), "--"]
         return words
-
-    def _restricting_words(self) -> list[str]:
-        limits = rlimits(self.limits, own_users=self._counts_processes)
-        settings = {**limits, "oom_score": OOM_SCORE, "nice": NICE, "session_nice": SESSION_NICE}
-        return [*_RESTRICT, " ".join(f"{name}={value}" for name, value in settings.items())]
 
     def _unsandboxed_limits(self) -> list[str]:
         """Return the words that set rlimits without a sandbox.
@@ -255,10 +275,10 @@ def _best_sandbox(hidden: tuple[Path, ...]) -> Sandbox:
     limits_tmp = _can_limit_tmp(program)
     for flags in _USER_NAMESPACES:
         sandbox = Sandbox(Path(program), hidden=hidden, user_namespace=flags, limits_tmp=limits_tmp)
-        problem = _try_out(sandbox)
+        problem = sandbox.problem_in()
         if not problem:
             offline = replace(sandbox, network_reason="", shares_network=False)
-            return replace(sandbox, network_reason=_try_out(offline))
+            return replace(sandbox, network_reason=offline.problem_in())
     return Sandbox(
         None,
         f"{program} does not work here: {problem}. The machine or its container must allow user namespaces"
@@ -272,33 +292,6 @@ def _can_limit_tmp(program: str) -> bool:
     except (OSError, subprocess.TimeoutExpired):
         return False
     return b"--size" in done.stdout + done.stderr
-
-
-def _try_out(sandbox: Sandbox, folder: Path | None = None) -> str:
-    """Run a command in a new folder, below `folder` if given, and return why it failed, or ""."""
-    with temporary_folder("cat-herder-probe-", parent=folder) as here:
-        command = sandbox.command(["true"], workspace=here, home=here, env={})
-        try:
-            done = subprocess.run(
-                command.argv,
-                env=command.env,
-                capture_output=True,
-                text=True,
-                errors="replace",
-                timeout=_PROBE_SECONDS,
-                check=False,
-            )
-        except (OSError, subprocess.TimeoutExpired) as error:
-            return str(error)
-    if done.returncode == 0:
-        return ""
-    return done.stderr.strip() or f"exit {done.returncode}"
-
-
-def _own_source() -> tuple[Path, ...]:
-    """Return the portal's checkout, or its packages if they are installed among others."""
-    packages = (_PORTAL / "catherder_site", _PORTAL / "tasks_app")
-    return (_PORTAL,) if (_PORTAL / "manage.py").exists() else packages
 
 
 def _die_with_parent() -> tuple[str, ...]:

@@ -30,8 +30,8 @@ _CPU_PERIOD = 100_000
 #: Added to the kernel's score of up to 1,000 when memory runs out: agents are killed before the portal.
 OOM_SCORE = 500
 NICE = 10
-#: The niceness of a sandbox's sessions among all sessions of the machine (`autogroups.py`): a third of the
-#: weight of others, as in a cgroup, so that agents still get on beside what else is done on the machine.
+#: The niceness of a sandbox's sessions among all sessions of the machine (`lower_autogroups`): a third of
+#: the weight of others, as in a cgroup, so that agents still get on beside what else is done on the machine.
 SESSION_NICE = 5
 #: The name of the limit that bubblewrap enforces, and the value of a limit that is not set.
 TEMPORARY_FILES, UNLIMITED = "Temporary files", "no limit"
@@ -67,7 +67,6 @@ class EnforcedLimit:
 
     @property
     def is_set(self) -> bool:
-        """Whether the installation sets this limit."""
         return self.value != UNLIMITED
 
 
@@ -80,10 +79,13 @@ def enforced_limits(
     kernel does not count.
     """
     group = "cgroup" if cgroup else ""
-    watched = "watched once a second" if sandboxed else "watched once a second, but for processes that detach"
+    watched = "watched once a second"
+    if not sandboxed:
+        watched += ", but for processes that detach"
     counted = "rlimit in the sandbox, and watched" if own_users else watched
     unseen = "; shared memory that no process has open is not seen"
     in_tmpfs = "size of each tmpfs" if limits_tmp and sandboxed else ""
+    niceness = f"niceness {NICE}" if sandboxed else ""
     rows = [
         ("Memory", format_size(limits.memory), limits.memory, group or watched + unseen),
         ("Processes", str(limits.processes), limits.processes, group or counted),
@@ -96,12 +98,15 @@ def enforced_limits(
         (TEMPORARY_FILES, format_size(limits.tmp), limits.tmp, in_tmpfs),
         ("Free disk kept", format_size(limits.free_disk), limits.free_disk, "watched once a second"),
         ("CPU cores", f"{limits.cpus:g}", limits.cpus, group),
-        ("CPU", "after the portal", 1, group or (f"niceness {NICE}" if sandboxed else "")),
+        ("CPU", "after the portal", 1, group or niceness),
     ]
-    return tuple(
-        EnforcedLimit(name, value if is_set else UNLIMITED, by if is_set else "")
-        for name, value, is_set, by in rows
-    )
+    found = []
+    for name, value, is_set, by in rows:
+        if is_set:
+            found.append(EnforcedLimit(name, value, by))
+        else:
+            found.append(EnforcedLimit(name, UNLIMITED, ""))
+    return tuple(found)
 
 
 def format_size(number: int) -> str:
@@ -131,12 +136,13 @@ def delegated_cgroup() -> Path | None:
 
     Nothing is changed: `prepare_cgroup` must be called before groups are made in it.
     """
-    mount = _cgroup_mount(_MOUNTS.read_text()) if _MOUNTS.exists() else None
-    if mount is None:
+    if not _MOUNTS.exists() or (mount := _cgroup_mount(_MOUNTS.read_text())) is None:
         return None
     lines = Path("/proc/self/cgroup").read_text().splitlines()
     own = next((line[3:].strip("/") for line in lines if line.startswith("0::")), "")
-    return usable_cgroup(mount / own) if own else None
+    if own:
+        return usable_cgroup(mount / own)
+    return None
 
 
 def usable_cgroup(own: Path) -> Path | None:

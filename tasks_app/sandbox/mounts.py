@@ -61,7 +61,8 @@ class Placement:
                 links += 1
                 target = on_host.readlink()
                 parts += reversed(_path_parts(target))
-                at = Path("/") if target.is_absolute() else at
+                if target.is_absolute():
+                    at = Path("/")
             else:
                 at = step
         return at
@@ -223,7 +224,9 @@ def _kernel() -> Iterator[Mount]:
 
 
 def _tmpfs(path: str, size: int) -> tuple[str, ...]:
-    return (*(("--size", str(size)) if size else ()), "--tmpfs", path)
+    if size:
+        return ("--size", str(size), "--tmpfs", path)
+    return ("--tmpfs", path)
 
 
 #: What was found on this machine, when, by what it depends on. To look again takes milliseconds.
@@ -240,17 +243,14 @@ def _machine_binds(hidden: tuple[Path, ...]) -> tuple[_Bind, ...]:
     key = (hidden, os.environ.get("PATH"), os.environ.get("HOME"))
     found_at, binds = _found.get(key, (0.0, ()))
     now = time.monotonic()
-    if not binds or now - found_at > _FOUND_SECONDS or not all(map(_is_there, binds)):
+    there = all(os.path.exists(bind.source) for bind in binds)  # noqa: PTH110 (three times as fast)
+    if not binds or now - found_at > _FOUND_SECONDS or not there:
         system = [_Bind(path, path) for path in _SYSTEM if path.is_dir() and not path.is_symlink()]
         binds = (*system, *_etc_binds(), *_program_binds(hidden))
         if len(_found) >= _MOST_FOUND:
             _found.clear()
         _found[key] = now, binds
     return binds
-
-
-def _is_there(bind: _Bind) -> bool:
-    return os.path.exists(bind.source)  # noqa: PTH110 (three times as fast)
 
 
 def _etc_binds() -> Iterator[_Bind]:
@@ -288,17 +288,12 @@ def _program_binds(hidden: Sequence[Path]) -> Iterator[_Bind]:
     found = [path for folder in search_path().split(":") for path in _toolchain(Path(folder))]
     outside = [path for path in found if not _within(path.resolve(), [h.resolve() for h in hidden])]
     for path in dict.fromkeys([*sorted(prefixes), *outside]):
-        if not _within(path.resolve(), _SYSTEM):
-            yield from _both_names(path)
-
-
-def _both_names(path: Path) -> Iterator[_Bind]:
-    """Yield a path under its name on PATH and under its real name, which its own links may use."""
-    real = path.resolve()
-    if not _within(path, _SYSTEM):
-        yield _Bind(real, path)
-    if real != path:
-        yield _Bind(real, real)
+        # Under its name on PATH and under its real name, which its own links may use.
+        real = path.resolve()
+        if not _within(real, _SYSTEM) and not _within(path, _SYSTEM):
+            yield _Bind(real, path)
+        if not _within(real, _SYSTEM) and real != path:
+            yield _Bind(real, real)
 
 
 def _toolchain(folder: Path) -> Iterator[Path]:

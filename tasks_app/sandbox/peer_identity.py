@@ -47,7 +47,11 @@ _ERRNO = struct.Struct("=l")
 #: Of struct rtmsg: the family, the bits of the target's address and, in replies, the type of the route.
 _ROUTE = struct.Struct("=BB5xB4x")
 _GET_ROUTE, _ROUTE_TARGET, _ROUTE_DEVICE, _TO_THIS_MACHINE = 26, 1, 4, 2
+#: Of struct ifaddrmsg: the number of the device. Two of its attributes.
+_LISTED, _ADDRESS, _OWN_ADDRESS = struct.Struct("=4xL"), 1, 2
+_GET_ADDRESS, _LIST, _DONE = 22, 0x300, 3
 _PROC = Path("/proc")
+_DEVICES = Path("/sys/class/net")
 _CGROUPS = (Path("/sys/fs/cgroup"), Path("/sys/fs/cgroup/unified"))
 _BWRAP = b"bwrap"
 
@@ -108,13 +112,8 @@ def _ask_kernel(subject: int, kind: int, body: bytes) -> bytes:
 
 def _cgroup_in(reply: bytes) -> int:
     """Return the attribute INET_DIAG_CGROUP_ID of a reply; 0 without it (before Linux 5.9)."""
-    offset = _HEADER.size + _FOUND_BYTES
-    while offset + _ATTRIBUTE.size <= len(reply):
-        length, kind = _ATTRIBUTE.unpack_from(reply, offset)
-        if kind == _CGROUP_ID:
-            return int(_CGROUP.unpack_from(reply, offset + _ATTRIBUTE.size)[0])
-        offset += max((length + 3) // 4 * 4, _ATTRIBUTE.size)
-    return 0
+    found = dict(_attributes(reply[_HEADER.size + _FOUND_BYTES :])).get(_CGROUP_ID)
+    return int(_CGROUP.unpack(found)[0]) if found else 0
 
 
 def is_own_address(address: str) -> bool:
@@ -138,6 +137,50 @@ def is_own_address(address: str) -> bool:
         return False
     is_route = len(reply) >= _HEADER.size + _ROUTE.size and _HEADER.unpack_from(reply)[1] != _ERROR
     return is_route and _ROUTE.unpack_from(reply, _HEADER.size)[2] == _TO_THIS_MACHINE
+
+
+def own_addresses() -> set[str]:
+    """Return the IP addresses of this machine by which others may know it; none if the kernel does not tell.
+
+    Those of bridges are left out: they are of networks for containers, and elsewhere mean something else.
+    """
+    found: set[str] = set()
+    with suppress(OSError, ValueError, struct.error):
+        for device, addresses in _listed_addresses():
+            # Of a tunnel the second is its own, and the first that of its other end.
+            address = ip_address(addresses.get(_OWN_ADDRESS) or addresses[_ADDRESS])
+            if not address.is_loopback and not (_DEVICES / socket.if_indextoname(device) / "bridge").exists():
+                found.add(str(address))
+    return found
+
+
+def _listed_addresses() -> Iterator[tuple[int, dict[int, bytes]]]:
+    """Yield the number of a device and the attributes of one of its addresses."""
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as kernel:
+        kernel.settimeout(1)
+        kernel.send(
+            _HEADER.pack(_HEADER.size + _LISTED.size, _GET_ADDRESS, _REQUEST | _LIST, 1, 0) + bytes(8)
+        )
+        while reply := kernel.recv(65536):
+            while reply:
+                length, kind = _HEADER.unpack_from(reply)[:2]
+                if kind in (_DONE, _ERROR):
+                    return
+                (device,) = _LISTED.unpack_from(reply, _HEADER.size)
+                yield device, dict(_attributes(reply[_HEADER.size + _LISTED.size : length]))
+                reply = reply[_padded(length) :]
+
+
+def _attributes(block: bytes) -> Iterator[tuple[int, bytes]]:
+    while len(block) >= _ATTRIBUTE.size:
+        length, kind = _ATTRIBUTE.unpack_from(block)
+        yield kind, block[_ATTRIBUTE.size : length]
+        block = block[max(_padded(length), _ATTRIBUTE.size) :]
+
+
+def _padded(length: int) -> int:
+    """Return the length with the bytes that fill it up to a multiple of 4."""
+    return (length + 3) // 4 * 4
 
 
 def _pack_addresses(client: str, server: str) -> tuple[int, bytes, bytes]:

@@ -59,7 +59,7 @@ def set_limits(limits: dict[str, int]) -> None:
 
 
 def set_session_niceness(niceness: int) -> None:
-    """Let this session wait for others (`autogroups.py`), if the kernel lets it."""
+    """Let this session wait for others (see `sandbox/limits.py`), if the kernel lets it."""
     try:
         with open("/proc/self/autogroup", "w") as file:  # noqa: PTH123
             file.write(str(niceness))

@@ -58,7 +58,16 @@ def run(
     the command when it returns true. The command has its own session and no input.
     """
     try:
-        process = _start_process(command)
+        process = subprocess.Popen(
+            command.argv,
+            env=command.env,
+            cwd=command.cwd,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            bufsize=0,
+        )
     except OSError as error:
         return Finished(_NOT_STARTED, f"{command.argv[0]}: {error.strerror or error}")
     tail, watch, over_limit = _OutputTail(output_limit), command.watch(process.pid), ""
@@ -72,29 +81,20 @@ def run(
         try:
             end = _follow(process, tail, time.monotonic() + timeout, should_stop)
         finally:
-            _kill_group(process)
+            # The process was not waited for, so no other process can have its id yet.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
         _read_remaining_output(_output_pipe(process), tail)
         code = process.wait()
-    over_limit = over_limit or watch.final_problem()
+    over_limit, exit_code = over_limit or watch.final_problem(), None
+    if end == "exited" and not over_limit:
+        exit_code = code if code >= 0 else 128 - code
     return Finished(
-        exit_code=_shell_exit_code(code) if end == "exited" and not over_limit else None,
+        exit_code=exit_code,
         output=tail.text(),
         timed_out=end == "timed out",
         stopped=end == "stopped" and not over_limit,
         over_limit=over_limit,
-    )
-
-
-def _start_process(command: SandboxedCommand) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        command.argv,
-        env=command.env,
-        cwd=command.cwd,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
-        bufsize=0,
     )
 
 
@@ -127,12 +127,6 @@ def _exit_descriptor(process: subprocess.Popen[bytes]) -> Iterator[int]:
         os.close(descriptor)
 
 
-def _kill_group(process: subprocess.Popen[bytes]) -> None:
-    # The process was not waited for, so no other process can have its id yet.
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-
-
 def _read_remaining_output(pipe: IO[bytes], tail: _OutputTail) -> None:
     deadline = time.monotonic() + _REMAINING_OUTPUT_SECONDS
     with selectors.DefaultSelector() as selector:
@@ -145,10 +139,6 @@ def _read_remaining_output(pipe: IO[bytes], tail: _OutputTail) -> None:
 def _output_pipe(process: subprocess.Popen[bytes]) -> IO[bytes]:
     assert process.stdout is not None  # noqa: S101 (Popen was given PIPE)
     return process.stdout
-
-
-def _shell_exit_code(code: int) -> int:
-    return code if code >= 0 else 128 - code
 
 
 class _OutputTail:
@@ -172,11 +162,11 @@ class _OutputTail:
         """Decode everything at once, so that a character whose bytes came in two chunks stays whole."""
         self._cut()
         lost = self._seen - len(self._kept)
-        kept = bytes(self._kept).lstrip(_CONTINUATION_BYTES) if lost else bytes(self._kept)
-        text = storable_text(kept.decode("utf-8", errors="replace"))
-        if lost:
-            return f"[… the first {lost} bytes of output are cut …]\n{text}"
-        return text
+        kept = bytes(self._kept)
+        if not lost:
+            return storable_text(kept.decode("utf-8", errors="replace"))
+        text = storable_text(kept.lstrip(_CONTINUATION_BYTES).decode("utf-8", errors="replace"))
+        return f"[… the first {lost} bytes of output are cut …]\n{text}"
 
     def _cut(self) -> None:
         del self._kept[: max(0, len(self._kept) - self._limit)]
@@ -193,4 +183,6 @@ def killed_by(exit_code: int | None) -> str:
     if exit_code is None:
         return ""
     number = -exit_code if exit_code < 0 else exit_code - 128
-    return signal.Signals(number).name if number in _FROM_OUTSIDE else ""
+    if number in _FROM_OUTSIDE:
+        return signal.Signals(number).name
+    return ""

@@ -103,7 +103,9 @@ def _listed(name: str, folder: Path, hidden: Sequence[Path]) -> Toolchain:
     real, home = folder.resolve(), Path.home().resolve()
     if home.is_relative_to(real) or any(one.resolve().is_relative_to(real) for one in hidden):
         raise NoToolchain(f"{folder}, which CATHERDER_TOOLCHAINS names, holds more than a toolchain")
-    programs = folder / "bin" if (folder / "bin").is_dir() else folder
+    programs = folder / "bin"
+    if not programs.is_dir():
+        programs = folder
     variable = re.sub(r"\W", "_", name).upper() + "_HOME"
     # Nobody knows how it tells its version; a new one in the same folder changes these times.
     changed = [str(path.stat().st_mtime_ns) for path in (folder, programs)]
@@ -203,7 +205,7 @@ _FOUND: Mapping[str, Callable[[], Toolchain]] = {
 def _root(variable: str, folder: str) -> Path:
     """Return where a version manager keeps its files. Raises NoToolchain."""
     given = os.environ.get(variable, "")
-    root = Path(given) if given else Path.home() / folder
+    root = Path(given or Path.home() / folder)
     if not root.is_absolute() or not root.is_dir():
         raise NoToolchain(f"there is no folder {root}, and {variable} names no other")
     if Path.home().resolve().is_relative_to(root.resolve()):

@@ -113,7 +113,7 @@ class Watch:
             raise TemporaryFault(
                 f"The disk of {self._folders[0]} is nearly full: less than"
                 f" {format_size(self._limits.free_disk)} is free (CATHERDER_KEEP_FREE_DISK), or room for few"
-                " more files. Make room; `manage.py clean_up workspaces` helps."
+                " more files. Make room; `cat-herder clean_up workspaces` helps."
             )
         return ""
 
@@ -138,9 +138,8 @@ def usage_of(pid: int, *, most_processes: int = 0) -> Used:
         memory += used
         processes += 1
         if 0 < most_processes < processes:
-            break
-    files = sum(_unnamed_files(pid).values()) if not 0 < most_processes < processes else 0
-    return Used(memory + files, processes)
+            return Used(memory, processes)
+    return Used(memory + sum(_unnamed_files(pid).values()), processes)
 
 
 def exact_usage_of(pid: int) -> Used:
@@ -162,8 +161,10 @@ def exact_usage_of(pid: int) -> Used:
 def _memory_of(pid: int) -> int | None:
     """Return the own and shared memory of a process, also what was swapped out; None if it has ended."""
     sizes = _sizes_in_proc(pid, "status")
+    if not sizes:
+        return None
     if "RssAnon" not in sizes:  # it has ended
-        return None if not sizes else 0
+        return 0
     return sizes["RssAnon"] + sizes["RssShmem"] + sizes.get("VmSwap", 0)
 
 

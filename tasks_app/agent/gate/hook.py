@@ -29,10 +29,11 @@ NOBODY = (
 SECONDS = 15
 #: The reason for refusing a command that asks, if its text is not there to be read.
 NOT_WRITTEN_OUT = (
-    "Nobody was asked, and nothing of this command was run: it may ask something that nobody can read before "
-    "the shell has run. To ask, run `cat-herder ask 'Your question?'` as a command of its own, with "
-    "the whole question in single or double quotes: no variables, `$(…)`, backticks or here-documents, no "
-    "pipe, no redirection, nothing before or after it. The only option is `--about goal`."
+    "Nobody was asked, and nothing of this command was run: a question is only taken from the plain command, "
+    "so that people read exactly what you wrote. To ask, run `cat-herder ask 'Your question?'` as a command "
+    "of its own, with the whole question in single or double quotes: nothing in it that the shell replaces "
+    "(in double quotes, put a backslash before each `$` and backtick), no here-document, no pipe, no "
+    "redirection, nothing before or after it. The only option is `--about goal`."
 )
 #: The reason for refusing a command that notes something for people, of which the shell would run a part.
 IN_BACKTICKS = (
@@ -54,8 +55,15 @@ BY_SUBAGENT = (
 )
 #: The reason for refusing a call that needs an approval, in a step that does not allow it at all.
 NOT_COVERED = (
-    "This call was not made, and nobody was asked to approve it: this step does not allow it now, and an "
-    "approval would not change that. Leave it to the step that does it, or go on without it."
+    "This call was not made, and nobody was asked to approve it: `{rule}` is among the calls that wait for a "
+    "human, and this step does not allow it, so an approval would not change that. Leave it to the step that "
+    "does it, or go on without it."
+)
+#: The same in a step whose plan waits for approval first.
+NOT_BEFORE_THE_PLAN = (
+    "This call was not made, and nobody was asked to approve it: `{rule}` is among the calls that wait for a "
+    "human, and nobody can be asked about it before your plan is approved. Make it after that, or look in "
+    "another way now."
 )
 #: A plan is reviewed whole, so its approval can be about nothing that was not shown. Longer ones are refused.
 LONGEST_PLAN = 100_000
@@ -112,13 +120,13 @@ def _asked_in(command: str) -> list[tuple[str, bool]]:
         return []
     from tasks_app.agent.gate.shell_words import plain_commands
 
-    asking = [words[2:] for words in plain_commands(command) or () if _is_ask_command(words)]
+    asking = [
+        words[2:]
+        for words in plain_commands(command) or ()
+        if words[1:2] == ["ask"] and words[0].rsplit("/", 1)[-1] == "cat-herder"
+    ]
     found = [_written_out(words) for words in asking]
     return [asked for asked in found if asked] if all(found) else []
-
-
-def _is_ask_command(words: list[str]) -> bool:
-    return len(words) > 1 and words[0].rsplit("/", 1)[-1] == "cat-herder" and words[1] == "ask"
 
 
 def _written_out(words: list[str]) -> tuple[str, bool] | None:
@@ -158,7 +166,7 @@ def asks_unreadably(command: str) -> bool:
             if words[0] in SHELLS:  # `bash cat-herder ask …`
                 words = [program_name(word) for word in words[1:2]] + words[2:]
             if words[:2] == ["cat-herder", "ask"]:
-                return True
+                return not {"-h", "--help"}.intersection(words[2:])
     except (ValueError, RecursionError):  # the command cannot be parsed
         return re.search(r"(?:\A|[\s;&|(/])cat-herder\s+ask\b", command) is not None
     return False
@@ -250,21 +258,18 @@ def approval(call: dict, orders: dict) -> dict | None:  # type: ignore[type-arg]
     from tasks_app.agent.gate.patterns import needs_approval
 
     folders = {"workspace": orders["workspace"], "cwd": str(call.get("cwd", ""))}
-    if not needs_approval(rules, name, given, **folders):
+    rule = needs_approval(rules, name, given, **folders)
+    if not rule:
         return None
     if _is_refused_anyway(name, given, orders, folders["cwd"]):
-        return _deny(NOT_COVERED)
-    size, lines = _size_as_shown(given)
+        reason = NOT_BEFORE_THE_PLAN if orders.get("plans_first") else NOT_COVERED
+        return _deny(reason.format(rule=rule))
+    shown = json.dumps(given, ensure_ascii=False)
+    hidden = sum(not character.isprintable() for character in shown)  # a card writes them out
+    size, lines = len(shown) + 8 * hidden, shown.count("\\n") + 1
     if size <= LONGEST_CALL and lines <= MOST_LINES:
         return DEFER
     return _deny(CALL_TOO_LONG.format(size=size, lines=lines, most=LONGEST_CALL, most_lines=MOST_LINES))
-
-
-def _size_as_shown(given: dict) -> tuple[int, int]:  # type: ignore[type-arg]
-    """Return how many characters and lines a card shows of a call. It writes hidden characters out."""
-    text = json.dumps(given, ensure_ascii=False)
-    hidden = sum(not character.isprintable() for character in text)
-    return len(text) + 8 * hidden, text.count("\\n") + 1
 
 
 def _is_refused_anyway(name: str, given: dict, orders: dict, cwd: str) -> bool:  # type: ignore[type-arg]

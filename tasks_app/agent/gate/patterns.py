@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 
 from tasks_app.agent.gate.path_patterns import allowed, matches, may_match_within
-from tasks_app.agent.gate.possible_commands import possible_commands, without_options
+from tasks_app.agent.gate.possible_commands import certain_commands, possible_commands, without_options
 from tasks_app.agent.gate.shell_reader import read
 from tasks_app.agent.gate.shell_words import REPLACED, UNKNOWN, UNKNOWN_WORD, is_known, plain
 
@@ -72,6 +72,12 @@ def needs_approval(
     return None
 
 
+def names_written(pattern: str) -> bool:
+    """Return whether the pattern is for writing certain files, such as `Write(docs/**)`."""
+    found = CALL_PATTERN.match(pattern)
+    return bool(found and found[2] is not None and any(wild(tool, found[1]) for tool in WRITING))
+
+
 def _tools_with_same_rules(name: str) -> Iterable[str]:
     if name in WRITING:
         return WRITING
@@ -101,13 +107,16 @@ def _search_reads(glob: str, name: str, tool_input: Mapping[str, object], worksp
         folder = os.path.join(folder, below[0] if below else "")  # noqa: PTH118
     # What does not exist cannot be shown: the folders, or the file, that the pattern names without wildcards.
     named, *wildcards = re.split(r"[*?\[]", glob.removeprefix("./"), maxsplit=1)
-    named = named.rpartition("/")[0] if wildcards else named
+    if wildcards:
+        named = named.rpartition("/")[0]
     if not os.path.lexists(os.path.join(workspace, named)):  # noqa: PTH118
         return False
     roots = [f"{root}/" for root in (workspace, os.path.realpath(workspace))]
     for spelling in _path_spellings(folder, workspace, cwd):
         holds_all = any(root.startswith(f"{spelling.rstrip('/')}/") for root in roots)
-        if matches(spelling, glob) or may_match_within("" if holds_all else spelling, glob):
+        if matches(spelling, glob):
+            return True
+        if may_match_within("" if holds_all else spelling, glob):
             return True
     return False
 
@@ -121,8 +130,9 @@ def _text_matches(text: str, glob: str) -> bool:
     from tasks_app.agent.gate.urls import normalised_urls
 
     begin = re.match(r"[A-Za-z]+://[^/]*", glob)
-    lowered = glob if begin is None else begin[0].lower() + glob[begin.end() :]
-    return any(wild(url, lowered) for url in normalised_urls(text))
+    if begin:
+        glob = begin[0].lower() + glob[begin.end() :]
+    return any(wild(url, glob) for url in normalised_urls(text))
 
 
 def _path_spellings(path: str, workspace: str, cwd: str) -> Iterator[str]:
@@ -143,13 +153,37 @@ def command_matches(command: str, glob: str) -> bool:
     `git push:*` means the same as `git push*`. If the name of a program cannot be known, or the line cannot
     be parsed, the answer is yes: it is better to ask once too often.
     """
-    glob = " ".join(glob.removesuffix(":*").split()) + ("*" if glob.endswith(":*") else "")
+    glob = _as_glob(glob)
     if wild(" ".join(command.split()), glob):
         return True
     try:
         return any(_may_match(possible, glob) for possible in possible_commands(command))
     except (ValueError, RecursionError):
         return True
+
+
+def _as_glob(glob: str) -> str:
+    return " ".join(glob.removesuffix(":*").split()) + ("*" if glob.endswith(":*") else "")
+
+
+def matching_parts(command: str, pattern: str) -> list[str]:
+    """Return the commands of a line because of which it matches a pattern such as Bash(git push*).
+
+    Empty if the line matches as a whole, or because of what cannot be known.
+    """
+    found = CALL_PATTERN.match(pattern)
+    if found is None or found[2] is None:
+        return []
+    try:
+        certain, possible = list(certain_commands(command)), list(possible_commands(command))
+    except (ValueError, RecursionError):
+        return []
+    for commands in (certain, possible):
+        known = [one for one in commands if not isinstance(one, str) and is_known(one[0])]
+        matching = [one for one in known if _may_match(one, _as_glob(found[2]))]
+        if matching and len(matching) < len(known):
+            return list(dict.fromkeys(" ".join(map(plain, one)).strip() for one in matching))
+    return []
 
 
 def _may_match(possible: list[str] | str, glob: str) -> bool:

@@ -118,7 +118,9 @@ def _commands_run_by(command: Command, depth: int) -> Iterator[list[str] | str]:
         yield words
         for text in dict.fromkeys(_texts_for_shell(words, command.inputs)):
             yield from _commands_in_text(text, depth)
-        yield from _texts_for_interpreter(words, command.inputs)
+        if words[0].rstrip("0123456789.") in SEARCHED or words[0] in SEARCHED:  # another language
+            for text in (*words[1:], *command.inputs):
+                yield " ".join(_BETWEEN_WORDS.split(f" {plain(text)} "))
     if any(_runs_anything(words, command.inputs) for words in certain):
         yield ANYTHING
     yield from _commands_in_variables(command.words, depth)
@@ -135,7 +137,8 @@ def _commands(words: list[str]) -> tuple[list[list[str]], list[list[str]]]:
         if name not in WRAPPERS or _is_lookup(certain[-1]):
             break
         if name in ("xargs", "parallel"):
-            words = _mark_appended_arguments(words)
+            end = next((index for index, word in enumerate(words) if word.startswith(":::")), len(words))
+            words = [*_mark_placeholders(words[:end]), UNKNOWN]  # what they append from their input
         loose = min(loose, at + 1)
         at = _skip_keywords(words, _skip_options(words, at, name))
     if certain and _is_lookup(certain[-1]):
@@ -162,12 +165,6 @@ def _commands_at_later_words(words: list[str], loose: int) -> Iterator[list[str]
             or ((before in BEFORE_KNOWN_COMMAND or index >= loose) and is_known(words[index]))
         ):
             yield [program_name(words[index]), *words[index + 1 :]]
-
-
-def _mark_appended_arguments(words: list[str]) -> list[str]:
-    """Add a mark to the words of `xargs` or `parallel` for what these append from their input."""
-    end = next((index for index, word in enumerate(words) if word.startswith(":::")), len(words))
-    return [*_mark_placeholders(words[:end]), UNKNOWN]
 
 
 def _mark_placeholders(words: list[str]) -> list[str]:
@@ -205,7 +202,11 @@ def _texts_for_shell(words: list[str], inputs: list[str]) -> Iterator[str]:
     """Yield texts among the words, or in the input, that are passed to a shell."""
     name, rest = words[0], words[1:]
     if name in SHELLS:
-        yield from _texts_for_shell_program(rest, inputs)
+        operands = [word for word in rest if word[:1] not in "-+"]
+        if any(word[:1] == "-" and word[1:2] != "-" and "c" in word for word in rest):
+            yield from operands[:1]
+        yield from _words_with_blanks(operands)
+        yield from inputs
     elif name in (".", "source"):
         if rest and _STDIN.match(rest[0]):
             yield from inputs
@@ -223,21 +224,6 @@ def _texts_for_shell(words: list[str], inputs: list[str]) -> Iterator[str]:
         if name == "printf":  # only the name of `-v NAME`
             rest = rest[1:2] if rest[:1] == ["-v"] else []
         yield from (word for word in rest if "$(" in word or "`" in word)
-
-
-def _texts_for_interpreter(words: list[str], inputs: list[str]) -> Iterator[str]:
-    """Yield the texts that an interpreter of another language gets, with a blank between their words."""
-    if words[0].rstrip("0123456789.") in SEARCHED or words[0] in SEARCHED:
-        for text in (*words[1:], *inputs):
-            yield " ".join(_BETWEEN_WORDS.split(f" {plain(text)} "))
-
-
-def _texts_for_shell_program(rest: list[str], inputs: list[str]) -> Iterator[str]:
-    operands = [word for word in rest if word[:1] not in "-+"]
-    if any(word[:1] == "-" and word[1:2] != "-" and "c" in word for word in rest):
-        yield from operands[:1]
-    yield from _words_with_blanks(operands)
-    yield from inputs
 
 
 def _texts_git_runs(rest: list[str]) -> Iterator[str]:
@@ -320,19 +306,17 @@ def _commands_in_variables(words: list[str], depth: int) -> Iterator[list[str] |
     """Yield commands in the values of variables that other programs run."""
     for word in words:
         found = ASSIGNMENT.match(word)
-        if found is None:
+        if found is None or not found[2]:
             continue
-        if _changes_other_programs(found[1], found[2]):
+        name, value = found[1], found[2]
+        if name in REPLACE_WITH:
+            changes_other_programs = REPLACE_WITH[name].search(value) is not None
+        else:
+            changes_other_programs = name in REPLACE_ALL
+        if changes_other_programs:
             yield ANYTHING
-        elif found[2] and RUN_VALUE.match(found[1]):
-            yield from _commands_in_text(found[2], depth)
-
-
-def _changes_other_programs(name: str, value: str) -> bool:
-    """Return whether a variable with this value makes other programs run something else."""
-    if name in REPLACE_WITH:
-        return bool(value) and REPLACE_WITH[name].search(value) is not None
-    return name in REPLACE_ALL and bool(value)
+        elif RUN_VALUE.match(name):
+            yield from _commands_in_text(value, depth)
 
 
 def without_options(words: list[str]) -> list[str]:

@@ -94,8 +94,16 @@ class _Reader(WordReader):
                     depth = max(0, depth + (operator == "(") - (operator == ")"))
             elif not self._skip_non_word():
                 word, split = self._read_word()
-                words += [piece for piece in word.split() or [word] if piece] if split else [word]
-                _update_cases(words, cases)
+                if not split:
+                    words.append(word)
+                else:
+                    words += word.split() or filter(None, [word])
+                # A `case` begins with the word `in`, and ends with `esac`, maybe in place of a pattern.
+                if words[-1:] == ["in"] and words[-3:-2] == ["case"]:
+                    cases.append(True)
+                    words = []
+                elif words == ["esac"] and cases:
+                    cases.pop()
         if end:
             raise ValueError("a substitution never ends")
         self._add_command(words)
@@ -116,10 +124,10 @@ class _Reader(WordReader):
         found = _OPERATOR.match(self.text, self.at)
         if found is None or self._is_next("&>"):
             return ""
-        if _is_in_test(words):
-            self.at = found.end()
-            return ""
         self.at = found.end()
+        in_test = "[[" in words and words[-1] != "]]" and KEYWORDS.issuperset(words[: words.index("[[")])
+        if in_test:  # in an open `[[ … ]]` `&&` and brackets end no command
+            return ""
         if found[0] == "\n":
             self._read_heredocs()
         return found[0]
@@ -135,7 +143,14 @@ class _Reader(WordReader):
             end = self.text.find("\n", self.at)
             self.at = len(self.text) if end < 0 else end
         elif heredoc := _HEREDOC.match(self.text, self.at):
-            self._begin_heredoc(heredoc)
+            named = _DELIMITER.match(self.text, heredoc.end())
+            if named is None:
+                raise ValueError("a here-document has no name")
+            self.at = named.end()
+            quoted = any(char in named[0] for char in "'\"\\")
+            name = re.sub(r"'([^']*)'|\"([^\"]*)\"|\\(.)", r"\1\2\3", named[0])
+            # The text follows after the end of the command, so remember the command's list of inputs.
+            self._open_heredocs.append((self._inputs, name, quoted, heredoc[1] == "-"))
         elif not (self._is_next("<(") or self._is_next(">(")) and (
             redirection := _REDIRECTION.match(self.text, self.at)
         ):
@@ -212,16 +227,6 @@ class _Reader(WordReader):
             inner._read_double_quoted(end="")
         self.found += inner.found
 
-    def _begin_heredoc(self, begin: re.Match[str]) -> None:
-        named = _DELIMITER.match(self.text, begin.end())
-        if named is None:
-            raise ValueError("a here-document has no name")
-        self.at = named.end()
-        quoted = any(char in named[0] for char in "'\"\\")
-        name = re.sub(r"'([^']*)'|\"([^\"]*)\"|\\(.)", r"\1\2\3", named[0])
-        # The text follows after the end of the command, so remember the command's list of inputs.
-        self._open_heredocs.append((self._inputs, name, quoted, begin[1] == "-"))
-
     def _read_heredocs(self) -> None:
         """Read the here-documents that this line began. One that never ends is read as commands."""
         heredocs, self._open_heredocs = self._open_heredocs, []
@@ -256,19 +261,3 @@ class _Reader(WordReader):
                 self._positions_by_line.setdefault(line.lstrip("\t"), []).append((begin, begin + len(line)))
                 begin += len(line) + 1
         return self._positions_by_line
-
-
-def _update_cases(words: list[str], cases: list[bool]) -> None:
-    """Note where a `case` begins, with the word `in`, and ends, with `esac`, maybe in place of a pattern."""
-    if words[-1:] == ["in"] and words[-3:-2] == ["case"]:
-        cases.append(True)
-        del words[:]
-    elif words == ["esac"] and cases:
-        cases.pop()
-
-
-def _is_in_test(words: list[str]) -> bool:
-    """Return whether the words belong to an open `[[ … ]]`, in which `&&` and brackets end no command."""
-    if "[[" not in words or words[-1] == "]]":
-        return False
-    return KEYWORDS.issuperset(words[: words.index("[[")])

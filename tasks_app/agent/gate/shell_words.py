@@ -156,20 +156,18 @@ class WordReader:
 
     def _read_quoted(self, char: str) -> str:
         if char == "'":
-            return self._read_until("'", self.at + 1)
+            begin = self.at + 1
+            end = self.text.find("'", begin)
+            if end < 0:
+                raise ValueError("a quote never ends")
+            self.at = end + 1
+            return self.text[begin:end]
         self.at += 1
         if char == '"':
             return self._read_double_quoted()
         taken = self.text[self.at : self.at + 1]
         self.at += 1
         return "" if taken == "\n" else taken
-
-    def _read_until(self, end: str, begin: int) -> str:
-        found = self.text.find(end, begin)
-        if found < 0:
-            raise ValueError("a quote never ends")
-        self.at = found + 1
-        return self.text[begin:found]
 
     def _read_double_quoted(self, end: str = '"') -> str:
         """Read text between double quotes, in which bash expands variables and substitutions."""
@@ -208,7 +206,11 @@ class WordReader:
             self.at += 2
             return self._read_parameter()
         if not in_quotes and self._is_next("$'"):
-            return self._read_ansi_quoted()
+            found = _ANSI_QUOTED.match(self.text, self.at)
+            if found is None:
+                raise ValueError("a quote never ends")
+            self.at = found.end()
+            return _ESCAPE.sub(_unescape, found[1])
         if not in_quotes and self._is_next('$"'):
             self.at += 2
             return self._read_double_quoted()
@@ -269,13 +271,6 @@ class WordReader:
         if _PLAIN_NAME.match(name):
             return self._variable_value(name)
         return UNKNOWN
-
-    def _read_ansi_quoted(self) -> str:
-        found = _ANSI_QUOTED.match(self.text, self.at)
-        if found is None:
-            raise ValueError("a quote never ends")
-        self.at = found.end()
-        return _ESCAPE.sub(_unescape, found[1])
 
 
 def _unescape(found: re.Match[str]) -> str:

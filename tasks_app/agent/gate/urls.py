@@ -29,9 +29,11 @@ def normalised_urls(text: str) -> Iterator[str]:
         return
     authority = found[2].rpartition("@")[2]
     port = _PORT.search(authority)
-    host = authority[: port.start()] if port else authority
-    number = port[1].lstrip("0") if port else ""
-    shown_port = f":{number}" if number not in ("", "80", "443") else ""
+    host, shown_port = authority, ""
+    if port:
+        host, number = authority[: port.start()], port[1].lstrip("0")
+        if number not in ("", "80", "443"):
+            shown_port = f":{number}"
     for name in dict.fromkeys(_normalised_hosts(_decode_percent(host))):
         for path in dict.fromkeys(_normalised_paths(found[3])):
             for scheme in ("https", "http"):
@@ -71,7 +73,9 @@ def _normalised_hosts(host: str) -> Iterator[str]:
         yield ip_address
     else:
         labels = name.split(".")
-        yield ".".join(map(_to_punycode, labels))
+        yield ".".join(
+            label if label.isascii() else f"xn--{label.encode('punycode').decode()}" for label in labels
+        )
         yield ".".join(map(_from_punycode, labels))
 
 
@@ -109,12 +113,6 @@ def _ipv6_spellings(name: str) -> Iterator[str]:
     yield f"[{address.compressed}]"
     if address.ipv4_mapped is not None:
         yield str(address.ipv4_mapped)
-
-
-def _to_punycode(label: str) -> str:
-    if label.isascii():
-        return label
-    return f"xn--{label.encode('punycode').decode()}"
 
 
 def _from_punycode(label: str) -> str:

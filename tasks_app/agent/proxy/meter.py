@@ -6,13 +6,15 @@ import re
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
+from functools import partial
 
 from tasks_app.agent.notices import MISSING_ANSWER
 from tasks_app.agent.port import DollarsLeft
-from tasks_app.agent.proxy.prices import has_price, highest_cost, usage_of
+from tasks_app.agent.proxy.prices import has_price, highest_cost, likely_cost, usage_of
 from tasks_app.agent.proxy.readers import RequestReader, ResponseReader
 from tasks_app.core.amounts import dollars
 from tasks_app.core.types import Usage, main_model
@@ -21,6 +23,8 @@ from tasks_app.core.types import Usage, main_model
 FAMILIES = ("fable", "haiku", "opus", "sonnet")
 #: The family that Claude Code uses for its own requests, such as titles.
 SMALL = "haiku"
+#: The same session says a little more when it goes on: that a request was refused, and why.
+LATER = 1.1
 #: Values that leave the choice to Claude Code.
 UNNAMED = ("", "best", "default", "inherit")
 _EXTENSION = re.compile(r"\[.*\]$")
@@ -79,6 +83,7 @@ class Exchange:
     body_bytes: int
     reserved: float
     response: ResponseReader | None = None
+    free: bool = False
     #: Whether the model may have worked on it, so that it counts even without a response.
     sent: bool = False
 
@@ -95,6 +100,11 @@ class Exchange:
     @property
     def usage(self) -> Usage:
         """Usage so far according to the response, estimated if the response was cut."""
+        counted = self._counted
+        return replace(counted, cost_usd=0.0) if self.free else counted
+
+    @property
+    def _counted(self) -> Usage:
         if self.response is None:
             estimate = {"input_tokens": self.body_bytes // 4} if self.sent else {}
             return usage_of(self.model, estimate)
@@ -110,6 +120,8 @@ class RunMeter:
     """Counts and limits of one run. Its methods may be called from any thread."""
 
     limits: RunLimits = field(default_factory=RunLimits)
+    #: Whether a script plays the model, which costs nothing.
+    free: bool = False
     resets_at: datetime | None = None
     refused_models: set[str] = field(default_factory=set)
     #: Dollars that the budgets of the month, and the task's soft limit, allow for the whole run, None for no
@@ -118,6 +130,8 @@ class RunMeter:
     soft_limit_usd: float | None = None
     #: Whether a request was refused because one of these is spent.
     over_budget: bool = False
+    #: The dollars that the last request needed, if it was refused because a budget of the month leaves less.
+    needed_usd: float | None = None
     #: Names of the budgets of the month that the run spends from, and the meters of all runs of this process.
     budgets: frozenset[str] = frozenset()
     all_meters: Callable[[], Iterable[RunMeter]] = tuple
@@ -130,13 +144,19 @@ class RunMeter:
     unanswered: set[str] = field(default_factory=set)
     _by_model: dict[str, Usage] = field(default_factory=lambda: defaultdict(Usage))
     _open: dict[int, Exchange] = field(default_factory=dict)
+    #: The last request of each model that was answered to its end. The next one repeats most of it.
+    _last: dict[str, Exchange] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
     def by_model(self) -> dict[str, Usage]:
         """The usage so far by model, open requests included."""
         with self._lock:
-            return self._usage_by_model()
+            by_model = defaultdict(Usage, self._by_model)
+            for exchange in self._open.values():
+                if (usage := exchange.usage) != Usage():
+                    by_model[exchange.model_used] += usage
+            return dict(by_model)
 
     @property
     def usage(self) -> Usage:
@@ -167,15 +187,21 @@ class RunMeter:
 
         Several requests at once must not spend the same dollars, nor may other runs with the same
         budget: each except the first must fit into what the others leave over, even if they cost as much as
-        they can. The first one is admitted while any dollars are left, and ends when they are spent
-        (`check_dollars`). It is only called by the proxy's thread.
+        they can. The first one is admitted while any dollars are left, of the budgets as many as it is likely
+        to cost. It is cut at the run's limit (`check_run_limit`), but not at the soft limit or a budget: what
+        has begun there would be paid for and lost. It is only called by the proxy's thread.
         """
         self._check_request(request)
+        models = (request.model, *request.more_models)
         may_cost = max(
-            highest_cost(model, body_bytes=request.size, max_tokens=request.max_tokens)
-            for model in (request.model, *request.more_models)
+            highest_cost(model, body_bytes=request.size, max_tokens=request.max_tokens) for model in models
         )
-        self.check_dollars()
+        self.check_run_limit()
+        self._check_budget()
+        if self.soft_limit_usd is not None and self.usage.cost_usd >= self.soft_limit_usd:
+            self.over_budget = True
+            sentence = "The task's soft limit is reached. The task goes on once it may spend more."
+            raise Refused(402, "billing_error", sentence)
         reserved = self.reserved
         for limit in (self.limits.max_cost_usd, self.soft_limit_usd):
             if limit is not None and reserved and self.usage.cost_usd + reserved + may_cost > limit:
@@ -184,7 +210,10 @@ class RunMeter:
             reserved += sum(other.reserved for other in self._others())
             if reserved and self._spent_of_budget() + reserved + may_cost > self.budget_usd:
                 return None
-        exchange = Exchange(request.model, request.size, may_cost, sent=True)
+            self._check_likely_cost(request, models)
+        exchange = Exchange(
+            request.model, request.size, 0.0 if self.free else may_cost, free=self.free, sent=True
+        )
         with self._lock:
             self._open[id(exchange)] = exchange
         return exchange
@@ -227,6 +256,8 @@ class RunMeter:
         with self._lock:
             if self._open.pop(id(exchange), None) is None:
                 return
+            if exchange.response is not None and exchange.response.complete:
+                self._last[exchange.model] = exchange
             usage = exchange.usage
             if usage != Usage():
                 self._by_model[exchange.model_used] += usage
@@ -253,27 +284,42 @@ class RunMeter:
                 f"This step has no network (network: none), so it may not use {named[:200]}.",
             )
 
-    def check_dollars(self) -> None:
-        """Raise Refused if the run's limit or a budget is spent."""
+    def _check_likely_cost(self, request: RequestReader, models: Iterable[str]) -> None:
+        """Refuse a request for which a budget of the month leaves too little: it would be cut for nothing.
+
+        What it needs is stored without what the provider has in its cache: until there is more to spend, the
+        cache forgets it.
+        """
+        now, later = 0.0, 0.0
+        for model in models:
+            cost = partial(likely_cost, model, body_bytes=request.size, max_tokens=request.max_tokens)
+            later = max(later, cost())
+            if last := self._last.get(model):
+                read = last.usage
+                cached = read.input_tokens + read.cache_write_tokens + read.cache_read_tokens
+                now = max(now, cost(cached_tokens=cached, cached_bytes=last.body_bytes))
+            else:
+                now = max(now, cost())
+        self.needed_usd = None
+        if self.budget_usd is not None and self._spent_of_budget() + now > self.budget_usd:
+            self.over_budget, self.needed_usd = True, max(now, later) * LATER
+            sentence = f"This request needs about {dollars(self.needed_usd)}, which a budget for this month"
+            raise Refused(402, "billing_error", f"{sentence} does not leave. The task goes on once it does.")
+
+    def check_run_limit(self) -> None:
+        """Raise Refused if the run's limit is spent."""
         limit = self.limits.max_cost_usd
         if limit is not None and self.usage.cost_usd >= limit:
-            sentence = f"This run has cost the {dollars(limit)} that were left for it (limits.maxCostUsd)."
+            sentence = (
+                f"This run has cost the {dollars(limit)} that were left for it. Raise limits.maxCostUsd."
+            )
             raise Refused(402, "billing_error", sentence)
+
+    def _check_budget(self) -> None:
         if self.budget_usd is not None and self._spent_of_budget() >= self.budget_usd:
             self.over_budget = True
             sentence = "A budget for this month is spent. The task goes on once it may spend more."
             raise Refused(402, "billing_error", sentence)
-        if self.soft_limit_usd is not None and self.usage.cost_usd >= self.soft_limit_usd:
-            self.over_budget = True
-            sentence = "The task's soft limit is reached. The task goes on once it may spend more."
-            raise Refused(402, "billing_error", sentence)
-
-    def _usage_by_model(self) -> dict[str, Usage]:
-        by_model = defaultdict(Usage, self._by_model)
-        for exchange in self._open.values():
-            if (usage := exchange.usage) != Usage():
-                by_model[exchange.model_used] += usage
-        return dict(by_model)
 
 
 #: Maximum wait for a limit, whatever the response says.
@@ -292,7 +338,8 @@ def reset_time(headers: Mapping[str, str], *, now: datetime) -> datetime | None:
     found = [_parse_retry_after(lower.get("retry-after", ""), now)]
     for name, value in lower.items():
         if RESET.fullmatch(name) and lower.get(name.removesuffix("reset") + "remaining") == "0":
-            found.append(_parse_rfc3339(value))
+            with suppress(ValueError, OverflowError):
+                found.append(_in_utc(datetime.fromisoformat(value)))
     times = [time for time in found if time is not None]
     return min(max(*times, now), now + LONGEST) if times else None
 
@@ -303,13 +350,6 @@ def _parse_retry_after(value: str, now: datetime) -> datetime | None:
     try:
         return _in_utc(parsedate_to_datetime(value))
     except (ValueError, TypeError, IndexError, OverflowError):
-        return None
-
-
-def _parse_rfc3339(value: str) -> datetime | None:
-    try:
-        return _in_utc(datetime.fromisoformat(value))
-    except (ValueError, OverflowError):
         return None
 
 

@@ -19,6 +19,8 @@ TABLE = Path(__file__).parent / "prices.json"
 MILLION = 1_000_000
 #: No response can have used more tokens. Larger numbers are ignored.
 MOST_TOKENS = 100_000_000
+#: Tokens of an answer with a few sentences and a tool call.
+SHORT_ANSWER = 500
 #: What may follow a model's name in a request: a date, a cloud provider's version, an extension.
 _SUFFIX = re.compile(r"(-[0-9]{8}|-latest)?(@.*|-v[0-9]+(:[0-9]+)?)?(\[.*\])?")
 #: What may precede it: a cloud's region and maker, such as `us.anthropic.`, or the folder of a gateway.
@@ -105,6 +107,16 @@ def highest_cost(model: str, *, body_bytes: int, max_tokens: int) -> float:
     price = price_of(model)
     price = price.long_prompt or price
     return (body_bytes / 4 * price.cache_write_1h + max_tokens * price.output) / MILLION
+
+
+def likely_cost(
+    model: str, *, body_bytes: int, max_tokens: int, cached_tokens: int = 0, cached_bytes: int = 0
+) -> float:
+    """Return what a request costs with a short answer. Of the body, `cached_bytes` are in the cache."""
+    tokens = max(body_bytes - cached_bytes, 0) / 4
+    price = price_of(model).for_prompt(round(tokens) + cached_tokens)
+    prompt = tokens * price.cache_write_1h + cached_tokens * price.cache_read
+    return (prompt + min(max_tokens, SHORT_ANSWER) * price.output) / MILLION
 
 
 def _token_count(usage: Mapping[str, Any], name: str) -> int:

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 import httpx2
 
+from tasks_app.agent.notices import REFUSED
 from tasks_app.agent.proxy.connections import (
     HungUp,
     Incoming,
@@ -100,11 +101,13 @@ class ApiKeyProxy:
     """The proxy of this process. Start it once; `run_token` gives each run a token of its own.
 
     Without an API key the requests' own `authorization` is passed on. Then the agent holds the token of a
-    login itself, and the proxy only counts and limits its requests.
+    login itself, and the proxy only counts and limits its requests. With `free` a script plays the model, and
+    requests cost nothing.
     """
 
-    def __init__(self, *, api_key: str = "", upstream: str = "") -> None:
+    def __init__(self, *, api_key: str = "", upstream: str = "", free: bool = False) -> None:
         self._api_key = api_key
+        self._free = free
         self._upstream = (upstream or DEFAULT_UPSTREAM).rstrip("/")
         self._runs: dict[str, _Run] = {}
         self._slots = asyncio.Semaphore(PER_PROCESS)
@@ -153,7 +156,9 @@ class ApiKeyProxy:
         Without `spans` the run may send no spans. Runs with one of the same `budgets` share its dollars.
         """
         token = f"cat-herder-{secrets.token_urlsafe(24)}"
-        meter = RunMeter(limits or RunLimits(), budgets=frozenset(budgets), all_meters=self._meters)
+        meter = RunMeter(
+            limits or RunLimits(), free=self._free, budgets=frozenset(budgets), all_meters=self._meters
+        )
         run = _Run(meter, spans)
         self._runs[token] = run
         try:
@@ -181,7 +186,7 @@ class ApiKeyProxy:
             else:
                 await self._forward_if_allowed(scope, Incoming(receive), reply)
         except Refused as refusal:
-            await reply.error(refusal.status, refusal.kind, str(refusal))
+            await reply.error(refusal.status, refusal.kind, f"{REFUSED}{refusal}")
         except BadRequestBody as error:
             await reply.error(400, "invalid_request_error", str(error))
         except TimeoutError:
@@ -252,7 +257,9 @@ class ApiKeyProxy:
                 by_subagent=SUBAGENT_HEADER in headers,
                 asks_model=is_counted,
             )
-            exchange = await self._wait_for_admission(run, request)
+            while (exchange := run.meter.admit(request)) is None:
+                with suppress(TimeoutError):  # the budget may have been raised
+                    await asyncio.wait_for(self._settled.wait(), LOOK_SECONDS)
             if not is_counted:
                 exchange.sent = False
             yield held
@@ -273,12 +280,6 @@ class ApiKeyProxy:
                 run.meter.settle(exchange)
             self._settled.set()
             self._settled.clear()
-
-    async def _wait_for_admission(self, run: _Run, request: RequestReader) -> Exchange:
-        while (exchange := run.meter.admit(request)) is None:
-            with suppress(TimeoutError):  # the budget may have been raised
-                await asyncio.wait_for(self._settled.wait(), LOOK_SECONDS)
-        return exchange
 
     def _upstream_headers(self, headers: Mapping[str, str]) -> dict[str, str]:
         kept = {name: value for name, value in headers.items() if name not in OWN_HEADERS}
@@ -351,7 +352,7 @@ async def _pass_on(
     async for piece in response.aiter_raw():
         reader.feed(piece)
         if exchange is not None and not reader.complete:
-            meter.check_dollars()  # the model stops when nobody reads, and what it would say costs nothing
+            meter.check_run_limit()  # the model stops when nobody reads, and what it would say costs nothing
         await reply.send(piece)
     reader.finish()
     await reply.send(b"", more=False)

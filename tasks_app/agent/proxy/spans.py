@@ -27,7 +27,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceResponse,
 )
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
-from opentelemetry.proto.trace.v1.trace_pb2 import ScopeSpans, Span, Status
+from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
 from tasks_app.agent.proxy.meter import Refused
 from tasks_app.core.trace_context import TraceContext, TraceSpan
@@ -144,7 +144,8 @@ class RunSpans:
         except DecodeError as error:
             message = "These are no spans in the format of OTLP as http/protobuf."
             raise Refused(400, "invalid_request_error", message) from error
-        scopes = list(_scopes_of(request))
+        resources = islice(request.resource_spans, MOST_GROUPS)
+        scopes = [scope for resource in resources for scope in islice(resource.scope_spans, MOST_GROUPS)]
         sent = sum(len(scope.spans) for scope in scopes)
         left = max(MOST_SPANS - self._spans, 0)
         self._spans += sent
@@ -174,11 +175,6 @@ class RunSpans:
             failed=span.status.code == Status.STATUS_CODE_ERROR,
             attributes=dict(_listed(span.attributes)),
         )
-
-
-def _scopes_of(request: ExportTraceServiceRequest) -> Iterator[ScopeSpans]:
-    for of_resource in islice(request.resource_spans, MOST_GROUPS):
-        yield from islice(of_resource.scope_spans, MOST_GROUPS)
 
 
 def _listed(attributes: Iterable[KeyValue]) -> Iterator[tuple[str, Value]]:

@@ -39,6 +39,18 @@ def create_sample_repository(path: Path) -> None:
         made.replace(path)
 
 
+def commit_on_branch(repository: Path, branch: str, file: str, text: str) -> tuple[str, str]:
+    """Commit a file on a new branch of the repository; return the commits before and after."""
+    before = _git(repository, "rev-parse", "main")
+    _git(repository, "checkout", "--quiet", "-B", branch, "main")
+    (repository / file).write_text(text, encoding="utf-8")
+    _git(repository, "add", "--", file)
+    _git(repository, "commit", "--quiet", f"--message=Change {file}")
+    after = _git(repository, "rev-parse", branch)
+    _git(repository, "checkout", "--quiet", "main")
+    return before, after
+
+
 def _copy_files(target: Path) -> None:
     for source in sorted(_FILES.rglob("*")):
         if source.is_file():
@@ -49,9 +61,9 @@ def _copy_files(target: Path) -> None:
             shutil.copyfile(source, copy)
 
 
-def _git(repository: Path, *arguments: str) -> None:
+def _git(repository: Path, *arguments: str) -> str:
     try:
-        subprocess.run(
+        done = subprocess.run(
             ["git", *arguments],
             cwd=repository,
             env=_git_environment(),
@@ -63,6 +75,7 @@ def _git(repository: Path, *arguments: str) -> None:
         raise WorkspaceError("The sample repository cannot be created: git is not installed.") from error
     except subprocess.CalledProcessError as error:
         raise WorkspaceError(f"The sample repository cannot be created: {error.stderr.strip()}") from error
+    return done.stdout.strip()
 
 
 def _git_environment() -> dict[str, str]:
