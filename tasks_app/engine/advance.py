@@ -16,6 +16,7 @@ from tasks_app.core.errors import (
     LeaseLost,
     SubmodulesUnavailable,
     TemporaryFault,
+    WorkspaceError,
 )
 from tasks_app.core.phases import Phase
 from tasks_app.core.trace_context import log_context, log_for
@@ -34,6 +35,7 @@ from tasks_app.engine.workspaces.recording import commit_for_sequence, tidy_repo
 from tasks_app.history.deeds import FINISHED_EARLY
 from tasks_app.history.transitions import move
 from tasks_app.models import EarlyEnd, Outcome, Run, Step, Task, paths
+from tasks_app.services.difference import difference_of
 from tasks_app.services.reviews import hand_over_waiting
 from tasks_app.services.sequences import look_for_next, proceed
 from tasks_app.services.usage.cost_limits import end_if_decided
@@ -111,7 +113,11 @@ def _release(lease: Lease) -> None:
 def _work(lease: Lease, context: WorkerContext) -> None:
     """Run the task's steps and store whatever ends the work early."""
     try:
-        _run_steps(lease, context)
+        task = lease.task()
+        log_for(context_of_task(task))
+        # With its files at hand: a worker host fetches them first.
+        with paths.repository(task.project).held_for(lease.key, branch=task.branch):
+            _run_steps(lease, context)
     except LeaseLost:
         raise
     except Stopped as stopped:
@@ -132,14 +138,6 @@ def _work(lease: Lease, context: WorkerContext) -> None:
 
 
 def _run_steps(lease: Lease, context: WorkerContext) -> None:
-    """Run the task's steps with its files at hand: a worker host fetches them first."""
-    task = lease.task()
-    log_for(context_of_task(task))
-    with paths.repository(task.project).held_for(lease.key, branch=task.branch):
-        _run_steps_here(lease, context)
-
-
-def _run_steps_here(lease: Lease, context: WorkerContext) -> None:
     task = _start_task(lease)
     if task.phase != Phase.RUNNING:
         crash_point("ended-at-soft-limit")
@@ -202,13 +200,16 @@ def _finish_task(task: Task, lease: Lease, context: WorkerContext) -> bool:
     if sequence:
         commit_for_sequence(task, context)
     upcoming = look_for_next(sequence) if sequence else None
+    only_rehearsed = _is_only_rehearsed(task.pk)
     with lease.fenced() as task:
         if hand_over_waiting(task, epoch=lease.epoch):
             return False
         early_end, reason = "", ""
         if task.is_finishing_early:
             early_end, reason = EarlyEnd.LAST_STEP, FINISHED_EARLY
-        publish_due = task.publish is not None
+        elif only_rehearsed:
+            early_end, reason = EarlyEnd.REHEARSED, "Rehearsed: nothing was changed."
+        publish_due = task.publish is not None and early_end != EarlyEnd.REHEARSED
         move(
             task, Phase.DONE, reason=reason, epoch=lease.epoch, early_end=early_end, publish_due=publish_due
         )  # fmt: skip
@@ -216,6 +217,20 @@ def _finish_task(task: Task, lease: Lease, context: WorkerContext) -> bool:
             sequence.refresh_from_db()
             proceed(sequence, upcoming, notify=context.queues_next)
     return True
+
+
+def _is_only_rehearsed(task_id: int) -> bool:
+    """Return whether a script has played the model in all of its runs, and nothing was changed."""
+    if set(Run.objects.filter(step__task=task_id).values_list("rehearsed", flat=True)) != {True}:
+        return False
+    task = Task.objects.select_related("project", "sequence").get(pk=task_id)
+    if task.project.is_sample:
+        return False
+    try:
+        difference = difference_of(task)
+        return difference is None or not difference.files()
+    except WorkspaceError:  # a commit is lost
+        return False
 
 
 def _start_task(lease: Lease) -> Task:
@@ -228,7 +243,7 @@ def _start_task(lease: Lease) -> Task:
     with lease.fenced() as task:
         for run in recovered:
             close_crashed_run(task, run, lease)
-        task.refresh_from_db(fields=["phase"])
+            task.refresh_from_db(fields=["phase"])
         if task.phase == Phase.WAITING_FOR_RESET:
             _end_wait_for_reset(task, lease)
         if task.phase == Phase.PENDING and not end_if_decided(task):

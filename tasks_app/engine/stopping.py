@@ -14,7 +14,7 @@ from tasks_app.agent.port import Stop
 
 class StopReason(StrEnum):
     CANCELLED = "cancelled"  # a human cancelled the task
-    TAKEN_BACK = "an answer was taken back"  # that of a decision; a human is asked now
+    TAKEN_BACK = "a question is asked again"  # what a decision or a rule did was taken back
     SHUTDOWN = "shutdown"  # this worker ends; another one continues
     INTERRUPTED = "interrupted"  # Ctrl+C: nothing continues until somebody resumes the task
     TIMEOUT = "timeout"  # the run took longer than its step allows

@@ -60,8 +60,11 @@ class Forgejo(RestForge):
         return None
 
     def open(self, new: NewPullRequest) -> RemotePullRequest:
-        title = f"WIP: {new.title}" if new.draft else new.title
-        head = f"{self._fork.partition('/')[0]}:{new.head}" if self._fork else new.head
+        title, head = new.title, new.head
+        if new.draft:
+            title = f"WIP: {title}"
+        if self._fork:
+            head = f"{self._fork.partition('/')[0]}:{head}"
         body = {"head": head, "base": new.base, "title": title, "body": new.body}
         return self._pull_request(self._call("POST", f"{self._repo}/pulls", body))
 
@@ -165,14 +168,6 @@ def _message(response: requests.Response) -> str:
         return ""
 
 
-def _discussion(path: str, side: str, line: object) -> str:
-    """Name the conversation on a line; a long path by its hash, because the whole name is stored."""
-    name = f"{path}:{side}:{line}"
-    if len(name) > _LONGEST_DISCUSSION:
-        return f"{sha256(path.encode()).hexdigest()}:{side}:{line}"
-    return name
-
-
 def _line_comment(raw: Json) -> RemoteComment:
     """Read a comment on a line. Comments on the same line of a file are one conversation."""
     line, old_side = raw.get("position"), False
@@ -180,12 +175,16 @@ def _line_comment(raw: Json) -> RemoteComment:
     if not line:
         line, commit = raw.get("original_position"), raw.get("original_commit_id")
         old_side = bool(line)
+    path, side = text(raw["path"]), "old" if old_side else "new"
+    discussion = f"{path}:{side}:{line}"
+    if len(discussion) > _LONGEST_DISCUSSION:
+        discussion = f"{sha256(path.encode()).hexdigest()}:{side}:{line}"
     return RemoteComment(
         id=f"d{raw['id']}",
-        discussion=_discussion(text(raw["path"]), "old" if old_side else "new", line),
+        discussion=discussion,
         author=login(raw["user"]),
         text=text(raw["body"]),
-        path=text(raw["path"]),
+        path=path,
         line=line or None,
         old_side=old_side,
         commit=text(commit),

@@ -49,7 +49,9 @@ class GitLab(RestForge):
             user_agent="Cat-Herder", retry_transient_errors=False, keep_base_url=True,
         )  # fmt: skip
         self._project = f"/projects/{quote(address.repository, safe='')}"
-        self._source = f"/projects/{quote(address.fork, safe='')}" if address.fork else self._project
+        self._source = self._project
+        if address.fork:
+            self._source = f"/projects/{quote(address.fork, safe='')}"
 
     def find(self, head: str, base: str) -> RemotePullRequest | None:
         query = {"source_branch": head, "target_branch": base, "state": "opened"}
@@ -67,7 +69,9 @@ class GitLab(RestForge):
             return int(found["id"])
 
     def open(self, new: NewPullRequest) -> RemotePullRequest:
-        title = f"Draft: {new.title}" if new.draft else new.title
+        title = new.title
+        if new.draft:
+            title = f"Draft: {title}"
         body: Json = {
             "source_branch": new.head, "target_branch": new.base, "title": title, "description": new.body,
         }  # fmt: skip

@@ -188,7 +188,13 @@ class GuardedAdapter(HTTPAdapter):
             request.headers["If-None-Match"] = kept.etag
         with self._sockets.limited():
             response = super().send(request, *args, **{**kwargs, "stream": True})
-            _read_content(response)
+            content = bytearray()
+            for piece in response.iter_content(64 * 2**10):
+                content += piece
+                if len(content) > LONGEST_ANSWER:
+                    response.close()
+                    raise AnswerTooLong(f"more than {LONGEST_ANSWER >> 20} MiB")
+            response._content = bytes(content)
         if kept and response.status_code == _NOT_MODIFIED:
             response.status_code, response.reason = 200, "OK"
             response._content = kept.content
@@ -204,16 +210,6 @@ def _cache_key(request: requests.PreparedRequest) -> bytes:
     """Return what tells requests apart: the URL and everything that stands for the user."""
     told = [request.headers.get(name) or "" for name in ("Authorization", "PRIVATE-TOKEN", "Accept")]
     return sha256("\n".join([request.url or "", *map(str, told)]).encode()).digest()
-
-
-def _read_content(response: requests.Response) -> None:
-    content = bytearray()
-    for piece in response.iter_content(64 * 2**10):
-        content += piece
-        if len(content) > LONGEST_ANSWER:
-            response.close()
-            raise AnswerTooLong(f"more than {LONGEST_ANSWER >> 20} MiB")
-    response._content = bytes(content)
 
 
 def _pools(listed: tuple[Network, ...], sockets: _Sockets) -> dict[str, Any]:

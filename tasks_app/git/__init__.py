@@ -5,10 +5,12 @@ from tasks_app.git.difference import (
     STATUS_WORDS,
     ChangedFile,
     MovedFile,
+    added_lines,
     changed_files,
     diff,
     moved_files,
     patch,
+    sizes_of_changes,
 )
 from tasks_app.git.files import (
     TEXT_BYTES,

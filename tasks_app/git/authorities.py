@@ -39,10 +39,9 @@ class Authorities:
 
     def tls_context(self) -> ssl.SSLContext:
         """Return a context for clients of the standard library. Raises OSError for an unusable file."""
-        is_folder = self.path.is_dir()
-        return ssl.create_default_context(
-            cafile=None if is_folder else str(self.path), capath=str(self.path) if is_folder else None
-        )
+        if self.path.is_dir():
+            return ssl.create_default_context(capath=str(self.path))
+        return ssl.create_default_context(cafile=str(self.path))
 
     def problem(self) -> str:
         """Return why they cannot be read, as a sentence without full stop, or ""."""
@@ -62,17 +61,17 @@ def of_portal() -> Authorities:
         if value := os.environ.get(name):
             return Authorities(Path(value), name)
     system = ssl.get_default_verify_paths()
-    folder = Path(system.capath) if system.capath and _has_certificates(Path(system.capath)) else None
+    folder = None
+    if system.capath:
+        # OpenSSL finds certificates in a folder by names that are hashes.
+        in_folder = Path(system.capath)
+        if any(_HASHED.fullmatch(file.name) for file in in_folder.iterdir()):
+            folder = in_folder
     if folder and os.environ.get("SSL_CERT_DIR"):
         return Authorities(folder, "SSL_CERT_DIR")
     if system.cafile:
         return Authorities(Path(system.cafile))
     return Authorities(folder or _list_elsewhere())
-
-
-def _has_certificates(folder: Path) -> bool:
-    """Return whether OpenSSL finds certificates in the folder: it looks for names that are hashes."""
-    return any(_HASHED.fullmatch(file.name) for file in folder.iterdir())
 
 
 def _list_elsewhere() -> Path:
@@ -89,20 +88,15 @@ def reason_of_failure(url: str, error: Exception, trusted: Authorities) -> str:
         return problem
     found = _ssl_error(error)
     if isinstance(found, ssl.SSLCertVerificationError):
-        return _refused_certificate(url, found, trusted)
+        refused = found.verify_message.rstrip(".")
+        if found.verify_code not in _UNKNOWN_AUTHORITY:
+            return f"The certificate of {url} is not valid: {refused}"
+        hint = f"name the authority's certificate in {trusted.named_by or _VARIABLES[0]}"
+        return f"The certificate of {url} is not trusted: {refused}; {hint}"
     reason = type(error).__name__
     if found is not None and found.reason:
         reason += f": {found.reason.replace('_', ' ').lower()}"
     return f"The portal at {url} cannot be reached ({reason})"
-
-
-def _refused_certificate(url: str, error: ssl.SSLCertVerificationError, trusted: Authorities) -> str:
-    reason = error.verify_message.rstrip(".")
-    if error.verify_code not in _UNKNOWN_AUTHORITY:
-        return f"The certificate of {url} is not valid: {reason}"
-    variable = trusted.named_by or _VARIABLES[0]
-    hint = f"name the authority's certificate in {variable}"
-    return f"The certificate of {url} is not trusted: {reason}; {hint}"
 
 
 def _ssl_error(error: BaseException | None) -> ssl.SSLError | None:

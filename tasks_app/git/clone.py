@@ -37,6 +37,7 @@ from tasks_app.git.recording import (
     CloneBroken,
     Snapshot,
     Source,
+    exclude_list,
     record,
     remove_tree,
     set_refs,
@@ -328,12 +329,14 @@ class Workspace:
             )
 
     def _loss_note(self, recorded: str, why: str) -> str:
-        kept = f" What was left of the old one is in {self.broken_git}." if self.broken_git.exists() else ""
-        return (
+        note = (
             f"The workspace's .git {why}. It was made anew at the last recorded commit {recorded[:10]}; the"
             " files are as they were. Commits, branches and stashes that the agent had made itself are not in"
-            f" it.{kept}"
+            " it."
         )
+        if self.broken_git.exists():
+            note += f" What was left of the old one is in {self.broken_git}."
+        return note
 
     def _source(self, git: Path) -> Source:
         known = self.repository.refs(self._base_ref(), self._snapshot_ref(""))
@@ -378,6 +381,8 @@ class Workspace:
         author = zip(("user.name", "user.email"), AUTHOR, strict=True)
         init(fresh, f"--initial-branch={self._checkout}", settings=author)
         git = Git(fresh / ".git", work_tree=fresh)
+        (fresh / ".git/info").mkdir(exist_ok=True)
+        (fresh / ".git/info/exclude").write_text(exclude_list())
         git.run(
             "fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules",
             "--update-shallow", "--update-head-ok", "--", str(self.repository.path),

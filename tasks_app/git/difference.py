@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
+from tasks_app.core.amounts import counted
 from tasks_app.core.errors import WorkspaceError
 from tasks_app.core.text import in_one_line, storable_text
 from tasks_app.git.files import blob_contents, blob_sizes
@@ -24,6 +25,12 @@ _LIST_BYTES = 50_000_000
 _ATTRIBUTES = Path(__file__).with_name("hunk_headers.gitattributes")
 #: git's lines about a file that it compares as binary, with the ids of both versions.
 _AS_BINARY = re.compile(r"^(index (\w+)\.\.(\w+)[^\n]*\n)Binary files [^\n]*$", re.MULTILINE)
+#: A commit, and the size of its change in git's words.
+_SIZE = re.compile(
+    r"^(?P<head>[0-9a-f]+)\n (?P<files>\d+) files? changed"
+    r"(?:, (?P<added>\d+) insertions?\(\+\))?(?:, (?P<removed>\d+) deletions?\(-\))?$",
+    re.MULTILINE,
+)
 _STATUS: dict[str, Status] = {"A": "A", "D": "D", "R": "R"}
 StatusWord = Literal["new", "deleted", "renamed", "changed"]
 STATUS_WORDS: dict[Status, StatusWord] = {"A": "new", "D": "deleted", "R": "renamed", "M": "changed"}
@@ -79,18 +86,31 @@ class ChangedFile:
             return "now executable"
         if modes == (_EXECUTABLE, _FILE):
             return "no longer executable"
-        if modes == (_LINK, _LINK):
-            moved = f"from {self.old_target} to {self.new_target}"
-            return f"link, {moved}" if self.old_target != self.new_target else ""
         if modes == (_SUBMODULE, _SUBMODULE):
             return f"submodule, from {self.old_blob[:10]} to {self.new_blob[:10]}"
         was = _kind(self.old_mode, self.old_target, self.old_blob)
         now = _kind(self.new_mode, self.new_target, self.new_blob)
+        if was == now:
+            return ""
+        if modes == (_LINK, _LINK):
+            return f"link, from {self.old_target} to {self.new_target}"
         if not self.old_mode:
-            return "" if now == "a file" else now.partition(" ")[2]
-        if not self.new_mode:
-            return "" if was.endswith(" file") else f"was {was}"
-        return f"was {was}, is now {now}" if was != now else ""
+            return now.partition(" ")[2]
+        if self.new_mode:
+            return f"was {was}, is now {now}"
+        return "" if was == "an executable file" else f"was {was}"
+
+
+@dataclass(frozen=True)
+class ChangeSize:
+    """The number of changed files, and of added and removed lines."""
+
+    files: int
+    added: int
+    removed: int
+
+    def __str__(self) -> str:
+        return f"+{self.added} −{self.removed}, {counted(self.files, 'file')}"
 
 
 def _kind(mode: str, target: str, blob: str) -> str:
@@ -99,7 +119,9 @@ def _kind(mode: str, target: str, blob: str) -> str:
         return f"a link to {target}"
     if mode == _SUBMODULE:
         return f"a submodule at {blob[:10]}"
-    return "an executable file" if mode == _EXECUTABLE else "a file"
+    if mode == _EXECUTABLE:
+        return "an executable file"
+    return "a file"
 
 
 def diff(
@@ -144,9 +166,23 @@ def patch(repository: Repository, *, base: str, head: str, without: str = "") ->
         return repository.git.stream(*words, *_range(base, head), *only, timeout=NETWORK_SECONDS)
 
 
+def added_lines(repository: Repository, *, base: str, head: str, matching: str) -> str:
+    """Return the lines that files have gained from `base` to `head`, of files with such a line that matches.
+
+    `matching` is an extended regular expression of POSIX. At most two million bytes are read.
+    """
+    words = ("diff", *_DIFF_OPTIONS, "--text", "--unified=0", f"-G{matching}", *_range(base, head))
+    with _naming_lost_commits(repository, base, head):
+        output, _ = repository.git.run_limited(*words, limit=2_000_000)
+    lines = output.decode(errors="replace").splitlines()
+    return "\n".join(line for line in lines if line.startswith("+"))
+
+
 def _pathspecs(paths: Sequence[str], without: str) -> list[str]:
-    excluded = [f":(top,literal,exclude){without}"] if without else []
-    return [f":(top,literal){path}" for path in paths] + excluded
+    specs = [f":(top,literal){path}" for path in paths]
+    if without:
+        specs.append(f":(top,literal,exclude){without}")
+    return specs
 
 
 def changed_files(
@@ -184,6 +220,27 @@ def changed_files(
         )
         for file in files
     )
+
+
+def sizes_of_changes(repository: Repository, bases: Mapping[str, str]) -> dict[str, ChangeSize]:
+    """Return the size of the change to each commit from its base, by commit; one process for all of them.
+
+    Commits without a change are left out, and so are those that are lost or whose base is.
+    """
+    try:
+        lines = "".join(f"{valid_commit(head)} {valid_commit(base)}\n" for head, base in bases.items())
+        output = repository.git.run(
+            "diff-tree", "--stdin", "-r", "--shortstat", *_DIFF_OPTIONS, stdin=lines.encode()
+        )
+    except WorkspaceError:  # git ends at a base that is lost
+        if len(bases) == 1:
+            return {}
+        each = [sizes_of_changes(repository, {head: base}) for head, base in bases.items()]
+        return {head: size for one in each for head, size in one.items()}
+    return {
+        found["head"]: ChangeSize(*(int(found[name] or 0) for name in ("files", "added", "removed")))
+        for found in _SIZE.finditer(output.decode())
+    }
 
 
 @contextmanager
@@ -225,53 +282,34 @@ def _range(base: str, head: str) -> tuple[str, ...]:
 def _parse(output: str) -> Iterator[ChangedFile]:
     """Parse git's output: all statuses, then all line counts of the same files in the same order."""
     fields = iter(output.split("\0")[:-1])
-    entries: list[_RawEntry] = []
+    files: list[ChangedFile] = []
     counts: list[tuple[str, str]] = []
     for one in fields:
         if one.startswith(":"):
-            entries.append(_parse_entry(one, fields))
+            # `:100644 100644 1f2e… 3d4c… R100`, and then one path, or the old and the new one of a rename.
+            *ids, letter = one.removeprefix(":").split(" ")
+            old_mode, new_mode, old_blob, new_blob = (id if id.strip("0") else "" for id in ids)
+            status = _STATUS.get(letter[0], "M")
+            path, old_path = next(fields), ""
+            if status == "R":
+                path, old_path = next(fields), path
+            files.append(
+                ChangedFile(path, status, 0, 0, old_path, old_blob, new_blob, False, old_mode, new_mode)
+            )
         else:
-            counts.append(_parse_counts(one, fields))
-    for entry, (added, removed) in zip(entries, counts, strict=True):
-        file = ChangedFile(
-            entry.path, entry.status, 0, 0, entry.old_path, entry.old_blob, entry.new_blob, added == "-",
-            entry.old_mode, entry.new_mode,
-        )  # fmt: skip
+            # `3<TAB>1<TAB>path`. A rename has no path here but two after it; a binary file has `-` twice.
+            added, removed, name = one.split("\t", 2)
+            if not name:
+                next(fields), next(fields)
+            counts.append((added, removed))
+    for file, (added, removed) in zip(files, counts, strict=True):
+        file = replace(file, is_binary=added == "-")
         # git counts the target of a link, and the commit of a submodule, as a line.
         yield replace(
             file,
             added=int(added) if file.has_new_lines else 0,
             removed=int(removed) if file.has_old_lines else 0,
         )
-
-
-@dataclass(frozen=True)
-class _RawEntry:
-    status: Status
-    path: str
-    old_path: str
-    old_blob: str
-    new_blob: str
-    old_mode: str
-    new_mode: str
-
-
-def _parse_entry(entry: str, fields: Iterator[str]) -> _RawEntry:
-    """Parse `:100644 100644 1f2e… 3d4c… R100`, and then one path, or the old and the new one of a rename."""
-    old_mode, new_mode, old_blob, new_blob, letter = entry.removeprefix(":").split(" ")
-    status = _STATUS.get(letter[0], "M")
-    first = next(fields)
-    path, old_path = (next(fields), first) if status == "R" else (first, "")
-    ids = (old_blob, new_blob, old_mode, new_mode)
-    return _RawEntry(status, path, old_path, *(one if one.strip("0") else "" for one in ids))
-
-
-def _parse_counts(counts: str, fields: Iterator[str]) -> tuple[str, str]:
-    """Parse `3<TAB>1<TAB>path`. A rename has no path here but two after it; a binary file has `-` twice."""
-    added, removed, name = counts.split("\t", 2)
-    if not name:
-        next(fields), next(fields)
-    return added, removed
 
 
 # Where lines of a file are in a later commit.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,12 +36,12 @@ class TreeFile:
         return self.mode == "120000"
 
 
-def committed_tree(repository: Repository, *, commit: str) -> tuple[TreeFile, ...]:
-    """Return all files of a commit in git's order.
+def committed_tree(repository: Repository, *, commit: str, paths: Sequence[str] = ()) -> tuple[TreeFile, ...]:
+    """Return all files of a commit in git's order, or those among the paths.
 
     If the list is longer than 8 MB: only its beginning, after the files of the root.
     """
-    words = ("-l", "-z", "--full-tree", valid_commit(commit))
+    words = ("-l", "-z", "--full-tree", valid_commit(commit), "--", *paths)
     listed, more = repository.git.run_limited("ls-tree", "-r", *words, limit=_TREE_BYTES)
     files = _parse_tree(listed)
     if not more:
@@ -120,10 +120,10 @@ def committed_text_behind_links(repository: Repository, *, commit: str, path: st
     return repository.git.run("cat-file", "blob", answer[1]).decode("utf-8", errors="replace")
 
 
-def committed_blob(repository: Repository, *, commit: str, path: str) -> str | None:
-    """Return the blob id of `path` in a commit; None if the commit has no such file."""
+def committed_blob(repository: Repository, *, commit: str, path: str, links: bool = False) -> str | None:
+    """Return the blob id of `path` in a commit; None if the commit has no such file, or link with `links`."""
     listed = repository.git.run("ls-tree", "-z", "--full-tree", valid_commit(commit), "--", path)
-    if not listed.startswith(b"100"):  # a regular file, neither folder, link nor submodule
+    if not listed.startswith((b"100", b"120") if links else b"100"):  # neither folder nor submodule
         return None
     return listed.split(b"\t", 1)[0].split()[2].decode()
 

@@ -64,9 +64,14 @@ def all_named(repository: Repository) -> Iterator[str]:
 def _named_in(git: Git, objects: Iterator[bytes]) -> Iterator[str]:
     """Yield the names in all objects that may be pointers."""
     while batch := list(islice(objects, _BATCH)):
-        small = _small_blobs(git, batch)
-        contents = git.run("cat-file", "--batch", stdin=small) if small else b""
-        yield from (pointer[1].decode() for pointer in POINTER.finditer(contents))
+        wanted = b"".join(name + b"\n" for name in batch)
+        listed = git.run("cat-file", "--batch-check=%(objectname) %(objecttype) %(objectsize)", stdin=wanted)
+        rows = (line.split() for line in listed.decode().splitlines())
+        found = [name for name, kind, size in rows if kind == "blob" and int(size) in POINTER_BYTES]
+        if found:
+            small = "".join(f"{name}\n" for name in found).encode()
+            contents = git.run("cat-file", "--batch", stdin=small)
+            yield from (pointer[1].decode() for pointer in POINTER.finditer(contents))
 
 
 def is_kept(git_directory: Path, name: str) -> bool:
@@ -79,15 +84,6 @@ def is_kept(git_directory: Path, name: str) -> bool:
     except OSError:
         return path.is_file()
     return True
-
-
-def _small_blobs(git: Git, objects: Sequence[bytes]) -> bytes:
-    """Return the ids of the blobs that may be pointers, a line each."""
-    wanted = b"".join(name + b"\n" for name in objects)
-    listed = git.run("cat-file", "--batch-check=%(objectname) %(objecttype) %(objectsize)", stdin=wanted)
-    rows = (line.split() for line in listed.decode().splitlines())
-    found = [name for name, kind, size in rows if kind == "blob" and int(size) in POINTER_BYTES]
-    return "".join(f"{name}\n" for name in found).encode()
 
 
 def path_of(git_directory: Path, name: str) -> Path:
@@ -136,8 +132,8 @@ def git_directory_in(folder: Path) -> Path:
 
 def endpoint_of(url: str) -> str:
     """Return the endpoint of Git LFS of a repository at an https URL."""
-    root = url.rstrip("/")
-    return f"{root}{'' if root.endswith('.git') else '.git'}/info/lfs"
+    root = url.rstrip("/").removesuffix(".git")
+    return f"{root}.git/info/lfs"
 
 
 def endpoint_settings(endpoint: str) -> tuple[str, ...]:
@@ -241,9 +237,11 @@ class LfsContents:
             problem = self._download() if is_url(self.source) else self._copy(missing)
         left = [one.path for one in pointers if one.name in needed and not self._kept(one.name).is_file()]
         if left:
-            more = f" and {len(left) - _SHOWN} more" if len(left) > _SHOWN else ""
+            shown = ", ".join(left[:_SHOWN])
+            if len(left) > _SHOWN:
+                shown += f" and {len(left) - _SHOWN} more"
             raise WorkspaceError(
-                f"The contents of Git LFS for {', '.join(left[:_SHOWN])}{more} cannot be fetched from"
+                f"The contents of Git LFS for {shown} cannot be fetched from"
                 f" {self.source}: {problem or 'it does not have them.'}"
             )
 
@@ -264,7 +262,9 @@ class LfsContents:
         """Fetch all contents of the commit that people have made; return what went wrong, or ""."""
         if not is_installed():
             return "git-lfs is not installed on this machine."
-        url = endpoint_of(self.source) if self.source.startswith("https://") else self.source
+        url = self.source
+        if url.startswith("https://"):
+            url = endpoint_of(url)
         # Every setting that a .lfsconfig may have is given here, because that would be read otherwise.
         settings = (*endpoint_settings(url), "lfs.fetchinclude=", "lfs.fetchexclude=")
         git = Git(self.repository.path, settings=settings)
@@ -278,29 +278,24 @@ class LfsContents:
 def _pointers_in(repository: Repository, commit: str) -> Iterator[_Pointer]:
     """Yield the files of a commit that look like pointers."""
     listed = repository.git.stream("ls-tree", "-r", "-l", "-z", "--full-tree", valid_commit(commit))
-    small = (entry for entry in split_stream(listed, b"\0") if _is_small_file(entry))
+    entries = map(_parse_tree_entry, split_stream(listed, b"\0"))
+    small = (one for one in entries if one[1].startswith("100") and int(one[3]) in POINTER_BYTES)
     while batch := list(islice(small, _BATCH)):
-        files = [_parse_tree_entry(entry) for entry in batch]
-        contents = blob_contents(repository, (blob for _, _, blob in files))
-        for path, mode, blob in files:
+        contents = blob_contents(repository, (blob for _, _, blob, _ in batch))
+        for path, mode, blob, _ in batch:
             if found := POINTER.match(contents.get(blob, b"")):
                 yield _Pointer(path, found[1].decode(), f"{mode} {blob}")
 
 
-def _parse_tree_entry(entry: bytes) -> tuple[str, str, str]:
-    """Return path, mode and blob of an entry of `ls-tree -l`."""
+def _parse_tree_entry(entry: bytes) -> tuple[str, str, str, str]:
+    """Return path, mode, blob and size of an entry of `ls-tree -l`; the size of a submodule is `-`."""
     fields, _, path = entry.partition(b"\t")
-    mode, _, blob, _ = fields.decode().split()
-    return path.decode("utf-8", "surrogateescape"), mode, blob
+    mode, _, blob, size = fields.decode().split()
+    return path.decode("utf-8", "surrogateescape"), mode, blob, size
 
 
 def _encoded(text: str) -> bytes:
     return text.encode("utf-8", "surrogateescape")
-
-
-def _is_small_file(entry: bytes) -> bool:
-    mode, _, _, size = entry.partition(b"\t")[0].split()
-    return mode.startswith(b"100") and int(size) in POINTER_BYTES
 
 
 def _replace(workspace: Path, path: str, content: Path) -> None:

@@ -273,11 +273,19 @@ class Mirror(Repository):
 
     def _fetch_task(self, key: Key, branch: str) -> Fetched:
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self._for_this_task_only():
+        with self.locked_within(BUSY_SECONDS) as locked:
+            if not locked:  # a large first copy may last for hours
+                raise InUse(
+                    f"This worker host is fetching the repository of {self.name} for another task already"
+                )
             if self.path.exists() and not is_readable(self.path):
                 remove_tree(self.path)
             made = self._make_if_missing()
-            self._remove_broken_packs()
+            # What git keeps of fetches that broke. A recording has its own pack open.
+            for path in (self.path / "objects" / "pack").glob("tmp_pack_*"):
+                with suppress(OSError), path.open("rb") as file:
+                    fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_WRLCK)  # fails while a process has it open
+                    path.unlink()
             name = valid_branch(branch)
             folders = ("refs/source", f"refs/cat-herder/{name}", f"refs/cat-herder-ignored/{name}")
             self.portal.git(self).run(
@@ -288,23 +296,6 @@ class Mirror(Repository):
                 timeout=_EXCHANGE_SECONDS,
             )  # fmt: skip
         return Fetched(made)
-
-    def _remove_broken_packs(self) -> None:
-        """Remove what git keeps of fetches that broke. A recording has its own pack open."""
-        for path in (self.path / "objects" / "pack").glob("tmp_pack_*"):
-            with suppress(OSError), path.open("rb") as file:
-                fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_WRLCK)  # fails while a process has it open
-                path.unlink()
-
-    @contextmanager
-    def _for_this_task_only(self) -> Iterator[None]:
-        """Lock the mirror. Raises InUse if that takes long: a large first copy may last for hours."""
-        with self.locked_within(BUSY_SECONDS) as locked:
-            if not locked:
-                raise InUse(
-                    f"This worker host is fetching the repository of {self.name} for another task already"
-                )
-            yield
 
     def fetch_contents(self, commit: str) -> str:
         """Fetch what the portal has of the contents that the commit names. Raises TemporaryFault."""
@@ -320,18 +311,6 @@ class Mirror(Repository):
             raise WorkspaceError(f"git lfs fetch failed: {done.messages}")
         return problem
 
-    def _send_contents(self, key: Key, target: str) -> None:
-        """Send contents of Git LFS that the commit has, the source has not, and this host keeps.
-
-        git-lfs leaves out those that the portal has, so what arrived before a break stays.
-        """
-        names = added_contents(self, target)
-        for start in range(0, len(names), _LFS_BATCH):
-            url, some = self.portal.repository_url(key), names[start : start + _LFS_BATCH]
-            done = self.portal.git_lfs(self, key, "push", "--object-id", url, *some)
-            if done.code != 0:
-                raise WorkspaceError(f"git lfs push failed: {done.messages}")
-
     def _key(self) -> Key:
         key = _held.get()
         if key is None:
@@ -341,7 +320,13 @@ class Mirror(Repository):
     def _set_at_portal(self, key: Key, target: str, refs: tuple[str, ...]) -> None:
         if self.portal.set_refs(key, target, refs):
             return
-        self._send_contents(key, target)
+        # git-lfs leaves out contents that the portal has, so what arrived before a break stays.
+        names = added_contents(self, target)
+        for start in range(0, len(names), _LFS_BATCH):
+            url, some = self.portal.repository_url(key), names[start : start + _LFS_BATCH]
+            done = self.portal.git_lfs(self, key, "push", "--object-id", url, *some)
+            if done.code != 0:
+                raise WorkspaceError(f"git lfs push failed: {done.messages}")
         words = ("push", "--quiet", "--force", "--", self.portal.repository_url(key))
         self.portal.git(self).run(*words, f"{target}:{incoming_ref(key)}", timeout=_EXCHANGE_SECONDS)
         if not self.portal.set_refs(key, target, refs):

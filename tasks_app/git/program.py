@@ -326,7 +326,9 @@ class Git:
             )
         if self.owner and is_damage(reason):
             return self.damage(next(iter(reason.splitlines()), "")[:300])
-        where = f" in {self.directory}" if self.directory else ""
+        where = ""
+        if self.directory:
+            where = f" in {self.directory}"
         return WorkspaceError(f"git {arguments[0]} failed{where}: {reason}")
 
 
@@ -359,7 +361,9 @@ def init(folder: Path, *options: str, settings: Iterable[tuple[str, str]]) -> No
     They are appended to its new configuration file, because `git config` takes a process for each.
     """
     Git().run("init", "--quiet", "--template=", *options, "--", str(folder))
-    config = folder / "config" if "--bare" in options else folder / ".git" / "config"
+    config = folder / ".git/config"
+    if "--bare" in options:
+        config = folder / "config"
     with config.open("a", encoding="utf-8") as file:
         for key, value in settings:
             section, name = key.split(".")

@@ -3,6 +3,7 @@ branches that the source has rewritten. Then contents of Git LFS that no object 
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -49,7 +50,9 @@ def prune(repository: Repository, *, unused_since: datetime, named: Callable[[],
             return Pruned(kept="another process fetches, tidies or saves it")
         _keep(repository, named())
         until = int(unused_since.timestamp())
-        freed = _prune_objects(repository, until) if _has_unnamed_objects(repository) else 0
+        freed = 0
+        if _has_unnamed_objects(repository):
+            freed = _prune_objects(repository, until)
         return Pruned(freed=freed + _prune_contents(repository, until))
 
 
@@ -135,4 +138,10 @@ def _keep(repository: Repository, commits: Iterable[str]) -> None:
 
 
 def _size(folder: Path) -> int:
-    return sum(path.lstat().st_size for path in folder.rglob("*") if not path.is_dir())
+    """Return the size of all files. Other processes of git write and rename files meanwhile."""
+    size = 0
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            with suppress(FileNotFoundError):
+                size += Path(parent, name).lstat().st_size
+    return size

@@ -38,6 +38,12 @@ TOOL_FOLDERS = (
     ".cache", ".parcel-cache", ".turbo", ".vite", ".next", ".nuxt", ".svelte-kit", ".nyc_output", ".gradle",
     ".eslintcache", ".stylelintcache", ".coverage", ".DS_Store", "target",
 )  # fmt: skip
+#: Those of them that no repository means to have: git ignores them in clones and recordings, also where
+#: .gitignore does not name them. A virtual environment that `setup` makes is no work of the agent.
+NEVER_RECORDED = (
+    "node_modules", ".venv", ".tox", ".nox", "__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache",
+    ".hypothesis", ".ipynb_checkpoints", ".DS_Store",
+)  # fmt: skip
 #: The id of an empty list of ignored files.
 EMPTY_LIST = "e69de29bb2d1d6434b8b29ae775ad8c2e48c5391"
 _PACK_BYTES = 2 * 1024**3
@@ -112,8 +118,14 @@ class Source:
     filters: tuple[tuple[str, str], ...] = ()
 
     @property
-    def is_own(self) -> bool:
-        return self.git_directory.is_relative_to(self.workspace)
+    def folders(self) -> list[Path]:
+        """What is read: the workspace, and a git directory that the portal made beside it.
+
+        One inside of the workspace is not listed: it may be a link, and a sandbox would show its target.
+        """
+        if self.git_directory.is_relative_to(self.workspace):
+            return [self.workspace]
+        return [self.workspace, self.git_directory]
 
 
 def record(source: Source, *, sandbox: Sandbox, message: str, manifest: bool) -> Snapshot:
@@ -122,8 +134,11 @@ def record(source: Source, *, sandbox: Sandbox, message: str, manifest: bool) ->
     Nothing is read if nothing has changed since this process recorded the workspace last; see `unchanged.py`.
     Raises CloneBroken if the git directory is the reason of a failure, otherwise WorkspaceError.
     """
-    key = _key(source, manifest)
-    found = fingerprint([source.workspace, *([] if source.is_own else [source.git_directory])])
+    # What it depends on beside the files; the three paths themselves would take 1.3 kB.
+    folders = (source.workspace, source.git_directory, source.repository.path)
+    text = repr(([str(folder) for folder in folders], source.filters, manifest))
+    key = hashlib.blake2b(text.encode(), digest_size=16).digest()
+    found = fingerprint(source.folders)
     last = _remembered.get(key, found)
     if last is not None and last.message in (None, message) and last.is_in(source.repository):
         return last.snapshot
@@ -132,13 +147,6 @@ def record(source: Source, *, sandbox: Sandbox, message: str, manifest: bool) ->
     last = _Recorded(made, None if made.commit in source.known else message)
     _remembered.put(key, None if made.index_broken else found, last)
     return made
-
-
-def _key(source: Source, manifest: bool) -> bytes:
-    """Return a digest of what a recording depends on beside the files: three paths would take 1.3 kB."""
-    folders = (source.workspace, source.git_directory, source.repository.path)
-    text = repr(([str(folder) for folder in folders], source.filters, manifest))
-    return hashlib.blake2b(text.encode(), digest_size=16).digest()
 
 
 @dataclass(frozen=True)
@@ -173,7 +181,13 @@ def _record(source: Source, *, sandbox: Sandbox, message: str, manifest: bool) -
             raise CloneBroken(f"has commits that cannot be taken ({error})") from error
         if source.filters:
             _import_lfs_objects(source.repository, outcome)
-        manifest_id = _import_manifest(source.repository, outcome) if manifest else ""
+        manifest_id = ""
+        if manifest:
+            with open_output(outcome, "manifest") as file:
+                if os.fstat(file.fileno()).st_size > _MANIFEST_BYTES:
+                    raise WorkspaceError("The list of files that git ignores is too long to be kept.")
+                stored = source.repository.git.run("hash-object", "-w", "--stdin", stdin=file)
+            manifest_id = stored.decode().strip()
     ignored = result["ignored"]
     return Snapshot(
         commit,
@@ -214,6 +228,7 @@ def _run_program(source: Source, outcome: Path, *, sandbox: Sandbox, manifest: b
         "known": sorted(set(source.known)),
         "manifest": manifest,
         "tool_folders": TOOL_FOLDERS,
+        "exclude": exclude_list(),
     }
     (outcome / "order.json").write_text(json.dumps(order))
     command = sandbox.offline_if_possible().command(
@@ -221,9 +236,7 @@ def _run_program(source: Source, outcome: Path, *, sandbox: Sandbox, manifest: b
         workspace=outcome,
         env={},
         home=home,
-        # A git directory that the portal just made is beside the workspace. One inside the workspace must not
-        # be listed: it may be a link, and the sandbox would show its target.
-        readable=[source.workspace, *([] if source.is_own else [source.git_directory])],
+        readable=source.folders,
     )
     done = run(command, timeout=SECONDS, output_limit=4000)
     if done.timed_out:
@@ -238,6 +251,11 @@ def _run_program(source: Source, outcome: Path, *, sandbox: Sandbox, manifest: b
     if problem := broken or result.get("problem"):
         raise WorkspaceError(f"The workspace {source.workspace} cannot be recorded: {problem}")
     return result
+
+
+def exclude_list() -> str:
+    """Return the lines of `info/exclude` for a clone and for its recording."""
+    return "\n".join([*NEVER_RECORDED, ""])
 
 
 def _is_machine_fault(message: str) -> bool:
@@ -280,7 +298,12 @@ def _import_commit(source: Source, outcome: Path, result: dict[str, Any], messag
         identity = ("-c", f"user.name={name}", "-c", f"user.email={email}")
         text = f"{message}\n".encode(errors="replace")
         commit = git.run(*identity, "commit-tree", "-p", head, tree, stdin=text).decode().strip()
-    _require_own(source, commit, packed | {commit})
+    # A clone may lack what its commits name, or have it under another object's id, while the portal's
+    # repository has that object from another task.
+    reachable = ("rev-list", "--objects", "--no-object-names", commit, "--not", *source.known)
+    listed = source.repository.git.run(*reachable).decode().split()
+    if foreign := unreadable(source.repository, set(listed) - (packed | {commit}), source.readable_refs):
+        raise WorkspaceError(f"object {min(foreign)} is not part of the workspace")
     return commit
 
 
@@ -289,25 +312,6 @@ def _ids_in_pack(repository: Repository, name: str) -> set[str]:
     listed = (repository.path / f"objects/pack/pack-{valid_commit(name)}.idx").read_bytes()
     end = 1032 + 20 * int.from_bytes(listed[1028:1032])
     return {listed[at : at + 20].hex() for at in range(1032, end, 20)}
-
-
-def _require_own(source: Source, commit: str, brought: set[str]) -> None:
-    """Raise WorkspaceError unless the commit is complete, of what it brought and what the task may read.
-
-    A clone may lack what its commits name, or have it under another object's id, while the portal's
-    repository has that object from another task.
-    """
-    words = ("rev-list", "--objects", "--no-object-names", commit, "--not", *source.known)
-    listed = source.repository.git.run(*words).decode().split()
-    if foreign := unreadable(source.repository, set(listed) - brought, source.readable_refs):
-        raise WorkspaceError(f"object {min(foreign)} is not part of the workspace")
-
-
-def _import_manifest(repository: Repository, outcome: Path) -> str:
-    with open_output(outcome, "manifest") as file:
-        if os.fstat(file.fileno()).st_size > _MANIFEST_BYTES:
-            raise WorkspaceError("The list of files that git ignores is too long to be kept.")
-        return repository.git.run("hash-object", "-w", "--stdin", stdin=file).decode().strip()
 
 
 def _import_lfs_objects(repository: Repository, outcome: Path) -> None:

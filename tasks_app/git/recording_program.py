@@ -130,6 +130,7 @@ def _make_directory(directory: str, source: str, order: dict[str, Any]) -> None:
         ("HEAD", head),
         ("config", order["config"]),
         ("shallow", order["shallow"]),
+        ("info/exclude", order["exclude"]),
         ("objects/info/alternates", f"{source}/objects\n"),
     ):
         if text:
@@ -512,7 +513,7 @@ class Recording:
             return not os.path.isfile(os.path.join(self._path(folder), b".git"))
 
     def _note_own_history(self, head: str) -> None:
-        """Note the agent's branches, tags and stashes that HEAD does not reach: they are not recorded."""
+        """Note what is not recorded: the agent's tags, and branches and stashes that HEAD does not reach."""
         if not _may_have_other_refs(self.order["git_directory"]):
             return
         known = "".join(f"^{one}\n" for one in self.order["known"]).encode()
@@ -526,10 +527,14 @@ class Recording:
             "--remotes",
             head,
         )
+        reached = ("for-each-ref", "--format=%(refname:strip=2)", f"--merged={head}", "refs/tags")
         try:
-            own = self.git.run(*words, stdin=known)
+            own, tags = self.git.run(*words, stdin=known), self.git.run(*reached)
         except NotRecorded:  # a broken reference: its commits are lost already
             return
+        if tags:  # the portal's clones have none
+            named = _first_names(tags.rstrip(b"\n").split(b"\n"))
+            self.notes.append(f"Tags are not part of the result: {named}. Make them where it is published.")
         if own:
             select = (
                 "--format=%(refname:short)",

@@ -96,7 +96,11 @@ def clear_damage(path: Path) -> list[str]:
     for name in _DERIVED:
         quarantine.move(path / name)
     _restore_packs(path, quarantine)
-    _restore_packed_refs(path, quarantine)
+    # The complete lines of a damaged list of references are written anew.
+    old = quarantine.folder / "packed-refs"
+    if old.is_file():
+        packed = _parse_packed_refs(_read_text(old))
+        (path / "packed-refs").write_text("".join(f"{commit} {name}\n" for name, commit in packed))
     _drop_incomplete_refs(path, quarantine)
     sync_tree(path)
     return quarantine.moved
@@ -242,14 +246,6 @@ def _restore_packs(path: Path, quarantine: _Quarantine) -> None:
             Git(path).run("unpack-objects", "-r", "-q", stdin=file)
 
 
-def _restore_packed_refs(path: Path, quarantine: _Quarantine) -> None:
-    """Write the complete lines of a damaged list of references anew."""
-    old = quarantine.folder / "packed-refs"
-    if old.is_file():
-        packed = _parse_packed_refs(_read_text(old))
-        (path / "packed-refs").write_text("".join(f"{commit} {name}\n" for name, commit in packed))
-
-
 def _parse_packed_refs(text: str) -> list[tuple[str, str]]:
     """Return name and commit of each complete line."""
     lines = (_PACKED.fullmatch(line) for line in text.split("\n"))
@@ -266,7 +262,16 @@ def _drop_incomplete_refs(path: Path, quarantine: _Quarantine) -> None:
         except WorkspaceError as error:
             if not is_damage(str(error)):
                 raise  # out of memory or time: the reference may be in order
-            _remove_ref(path, name)
+            (path / name).unlink(missing_ok=True)
+            packed = path / "packed-refs"
+            if packed.is_file():
+                lines = packed.read_text(errors="replace").split("\n")
+                kept = [
+                    line
+                    for line in lines
+                    if not line.endswith(f" {name}") and not line.startswith(("^", "#"))
+                ]
+                packed.write_text("\n".join(kept))
             quarantine.note_removed_ref(name, commit)
         else:
             complete.append(commit)
@@ -279,15 +284,6 @@ def _all_refs(path: Path) -> list[tuple[str, str]]:
     # The source's branches come first: they have the longest history, on which all others are based.
     refs = {**dict(packed), **loose}
     return sorted(refs.items(), key=lambda ref: (not ref[0].startswith("refs/source/"), ref[0]))
-
-
-def _remove_ref(path: Path, name: str) -> None:
-    (path / name).unlink(missing_ok=True)
-    packed = path / "packed-refs"
-    if packed.is_file():
-        lines = packed.read_text(errors="replace").split("\n")
-        kept = [line for line in lines if not line.endswith(f" {name}") and not line.startswith(("^", "#"))]
-        packed.write_text("\n".join(kept))
 
 
 def _read_text(path: Path) -> str:

@@ -76,10 +76,9 @@ class AllowedSources:
 
     def _is_open(self, url: str) -> bool:
         """Return whether the URL is read over https without a login, at the host of the project's source."""
-        mine, theirs = _host(url), _host(self.source) if is_url(self.source) else ""
-        return (
-            url.startswith("https://") and "@" not in urlsplit(url).netloc and bool(mine) and mine == theirs
-        )
+        mine = _host(url)
+        is_public = url.startswith("https://") and "@" not in urlsplit(url).netloc
+        return is_public and mine != "" and is_url(self.source) and mine == _host(self.source)
 
     def _require_folder(self, folder: Path) -> str:
         if not self.local:
@@ -131,17 +130,14 @@ def _covers(listed: str, url: str) -> bool:
     return listed_root == root and parts[: len(listed_parts)] == listed_parts
 
 
-def _without_user(url: str) -> str:
-    """Return a URL as it may be shown: what stands before its host may be a password."""
-    return re.sub(r"//[^/]*@", "//", url)
-
-
 def _host(url: str) -> str:
     if "://" not in url:
         return url.partition("@")[2].partition(":")[0].lower()
     parts = urlsplit(url)
-    port = f":{parts.port}" if parts.scheme == "https" and parts.port not in (None, 443) else ""
-    return (parts.hostname or "").lower() + port
+    host = (parts.hostname or "").lower()
+    if parts.scheme == "https" and parts.port not in (None, 443):
+        return f"{host}:{parts.port}"
+    return host
 
 
 @dataclass(frozen=True)
@@ -211,14 +207,15 @@ class SubmoduleStore:
         try:
             source = self.allowed.require(url)
         except BadInput as error:
-            raise WorkspaceError(
-                f"The submodule {path} cannot be fetched from {_without_user(url)}: {error}."
-            ) from error
+            shown = re.sub(r"//[^/]*@", "//", url)  # what stands before its host may be a password
+            raise WorkspaceError(f"The submodule {path} cannot be fetched from {shown}: {error}.") from error
         name = hashlib.sha256(source.encode()).hexdigest()[:32]
         repository = Repository(
             self.folder / f"{name}.git", source, f"the submodule {path}", ("http.followRedirects=false",)
         )
-        if not _is_there(repository, commit):
+        # It may have been fetched before, and nothing is known to be damaged since.
+        damaged = damage_marker(repository.path).exists() or not repository.path.exists()
+        if damaged or not repository.refs(_ref(commit)):
             self._bring(repository, path, commit)
         return Submodule(path, commit, repository)
 
@@ -250,12 +247,6 @@ class SubmoduleStore:
             raise WorkspaceError(f"it does not have the commit {commit[:10]} ({error})") from error
 
 
-def _is_there(repository: Repository, commit: str) -> bool:
-    """Return whether the commit was fetched before, and nothing is known to be damaged since."""
-    damaged = damage_marker(repository.path).exists() or not repository.path.exists()
-    return not damaged and bool(repository.refs(_ref(commit)))
-
-
 def fault_words(error: WorkspaceError) -> str:
     """Return why a submodule could not be fetched, in a sentence for people."""
     text = str(error)
@@ -271,20 +262,17 @@ def _declared(
 ) -> Iterator[tuple[str, str, str]]:
     """Yield path, commit and URL of each submodule of a commit that `.gitmodules` names."""
     urls = _urls(repository, declared_in, prefix)
-    for path, wanted in _gitlinks(repository, commit) if urls else ():
-        if path in urls:
-            try:
-                yield path, wanted, absolute_url(urls[path], url)
-            except BadInput as error:
-                raise WorkspaceError(f"The submodule {prefix}{path} cannot be fetched: {error}.") from error
-
-
-def _gitlinks(repository: Repository, commit: str) -> Iterator[tuple[str, str]]:
+    if not urls:
+        return
     listed = repository.git.stream("ls-tree", "-r", "-z", "--full-tree", valid_commit(commit))
     for entry in split_stream(listed, b"\0"):
-        fields, _, path = entry.partition(b"\t")
-        if fields.startswith(b"160000 "):
-            yield path.decode("utf-8", "surrogateescape"), fields.split()[2].decode()
+        fields, _, name = entry.partition(b"\t")
+        path = name.decode("utf-8", "surrogateescape")
+        if fields.startswith(b"160000 ") and path in urls:
+            try:
+                yield path, fields.split()[2].decode(), absolute_url(urls[path], url)
+            except BadInput as error:
+                raise WorkspaceError(f"The submodule {prefix}{path} cannot be fetched: {error}.") from error
 
 
 def _urls(repository: Repository, commit: str, prefix: str) -> Mapping[str, str]:

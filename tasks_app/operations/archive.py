@@ -16,7 +16,7 @@ import tarfile
 import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -26,6 +26,7 @@ from django.conf import settings
 from django.db import connections
 from django.db.models.functions import Now
 
+from tasks_app.core.amounts import counted
 from tasks_app.core.errors import BackupError, WorkspaceError
 from tasks_app.core.files import create_file
 from tasks_app.core.phases import Phase
@@ -106,20 +107,20 @@ class ArchiveReader:
     def members(self) -> Iterator[tuple[str, bytes]]:
         """Yield each member's name and content, in order."""
         self._file.seek(0)
-        with self._backup_errors(), self._open() as tar:
-            for member in tar:
-                if not member.isreg() or member.size > _MAX_MEMBER:
-                    raise BackupError(f"{self._name} has a member that no backup has: {member.name!r}.")
-                content = tar.extractfile(member)
-                yield member.name, content.read() if content else b""
-
-    @contextmanager
-    def _open(self) -> Iterator[tarfile.TarFile]:
-        with gzip.GzipFile(fileobj=self._file, mode="rb") as unzipped:
-            with tarfile.open(fileobj=unzipped, mode="r|") as tar:
-                yield tar
-            while unzipped.read(PART_BYTES):  # to the end, where gzip checks its checksum
-                pass
+        try:
+            with gzip.GzipFile(fileobj=self._file, mode="rb") as unzipped:
+                with tarfile.open(fileobj=unzipped, mode="r|") as tar:
+                    for member in tar:
+                        if not member.isreg() or member.size > _MAX_MEMBER:
+                            raise BackupError(
+                                f"{self._name} has a member that no backup has: {member.name!r}."
+                            )
+                        content = tar.extractfile(member)
+                        yield member.name, content.read() if content else b""
+                while unzipped.read(PART_BYTES):  # to the end, where gzip checks its checksum
+                    pass
+        except _READ_ERRORS as error:
+            raise BackupError(f"{self._name} cannot be read as a backup: {error}.") from error
 
     def verify(self) -> dict[str, Any]:
         """Check every member and return the summary. Raises BackupError for an incomplete or damaged file."""
@@ -146,13 +147,6 @@ class ArchiveReader:
         if not isinstance(found, dict):
             raise BackupError(f"{self._name} is damaged: a part of it is not readable.")
         return found
-
-    @contextmanager
-    def _backup_errors(self) -> Iterator[None]:
-        try:
-            yield
-        except _READ_ERRORS as error:
-            raise BackupError(f"{self._name} cannot be read as a backup: {error}.") from error
 
 
 def _to_json(value: dict[str, Any]) -> bytes:
@@ -201,7 +195,18 @@ def write_backup(target: Path, *, say: Say, overwrite: bool = False, with_key: b
         raise BackupError(f"{target} already exists: choose another name, or use --force.")
     unfinished = target.with_name(target.name + ".part")
     try:
-        return _write_and_verify(target, unfinished, say=say, with_key=with_key)
+        with create_file(unfinished.parent, unfinished.name, mode=0o600, overwrite=True) as file:
+            descriptor = file.fileno()
+            os.fchmod(descriptor, 0o600)  # an old file may have other permissions
+            written = stream_backup(file, say=say, with_key=with_key)
+            file.flush()
+            os.fsync(descriptor)
+            say("Verifying.")
+            ArchiveReader(file, name=str(target)).verify()
+            written.size = os.fstat(descriptor).st_size
+        unfinished.replace(target)
+        sync_folder(target.parent)
+        return written
     except OSError as error:
         raise BackupError(f"{target} cannot be written: {error.strerror or error}.") from error
     finally:
@@ -209,36 +214,17 @@ def write_backup(target: Path, *, say: Say, overwrite: bool = False, with_key: b
             unfinished.unlink(missing_ok=True)
 
 
-def _write_and_verify(target: Path, unfinished: Path, *, say: Say, with_key: bool) -> BackupSummary:
-    with create_file(unfinished.parent, unfinished.name, mode=0o600, overwrite=True) as file:
-        descriptor = file.fileno()
-        os.fchmod(descriptor, 0o600)  # an old file may have other permissions
-        written = stream_backup(file, say=say, with_key=with_key)
-        file.flush()
-        os.fsync(descriptor)
-        say("Verifying.")
-        ArchiveReader(file, name=str(target)).verify()
-        written.size = os.fstat(descriptor).st_size
-    unfinished.replace(target)
-    sync_folder(target.parent)
-    return written
-
-
 def stream_backup(file: IO[bytes], *, say: Say, with_key: bool = True) -> BackupSummary:
     """Write a backup to a file that need not be seekable. Raises BackupError."""
     for attempt in range(_SNAPSHOT_ATTEMPTS):
         with rows.snapshot() as alias:
-            unrecorded = _tasks_being_recorded(alias)
+            # Waiting tasks whose worker still records the workspace, which takes seconds after a halt.
+            held = Task._base_manager.using(alias).filter(lease_expires__gt=Now())
+            unrecorded = list(held.filter(phase=Phase.WAITING_FOR_INPUT).values_list("pk", flat=True))
             if not unrecorded or attempt == _SNAPSHOT_ATTEMPTS - 1:
                 return _write_all(file, alias, unrecorded, say=say, with_key=with_key)
         time.sleep(_SNAPSHOT_PAUSE)
     raise AssertionError("unreachable")
-
-
-def _tasks_being_recorded(alias: str) -> list[int]:
-    """Return waiting tasks whose worker still records the workspace, which takes seconds after a halt."""
-    held = Task._base_manager.using(alias).filter(lease_expires__gt=Now())
-    return list(held.filter(phase=Phase.WAITING_FOR_INPUT).values_list("pk", flat=True))
 
 
 def _write_all(
@@ -259,7 +245,13 @@ def _write_all(
         named = rows.commits_by_project(alias)
         for project in Project._base_manager.using(alias).order_by("pk"):
             _write_repository(archive, project, named.get(project.pk, set()), written, say)
-        _write_files(archive, with_key=with_key)
+        if key := _key_file(with_key):
+            archive.add("files/secret_key", key.read_bytes())
+        top = paths.data_dir()
+        for folder in (top / "sample", *sorted(top.glob("tasks/*/answers"))):
+            for path in _regular_files(folder):
+                with suppress(FileNotFoundError):  # removed meanwhile
+                    archive.add(f"files/{path.relative_to(top)}", path.read_bytes())
         archive.finish(
             {
                 "rows": written.rows,
@@ -323,8 +315,8 @@ def _write_repository(
     if held.missing:
         few = ", ".join(sorted(held.missing)[:3])
         written.warnings.append(
-            f"Project {project.name}: {len(held.missing)} commit(s) of tasks are missing in its "
-            f"repository ({few})."
+            f"Project {project.name}: its repository lacks {counted(len(held.missing), 'commit')} of tasks "
+            f"({few})."
         )
 
 
@@ -334,16 +326,6 @@ def _key_file(with_key: bool) -> Path | None:
     if with_key and not settings.ENVIRONMENT.secret_key and path.exists():
         return path
     return None
-
-
-def _write_files(archive: ArchiveWriter, *, with_key: bool) -> None:
-    if key := _key_file(with_key):
-        archive.add("files/secret_key", key.read_bytes())
-    top = paths.data_dir()
-    for folder in (top / "sample", *sorted(top.glob("tasks/*/answers"))):
-        for path in _regular_files(folder):
-            with suppress(FileNotFoundError):  # removed meanwhile
-                archive.add(f"files/{path.relative_to(top)}", path.read_bytes())
 
 
 def _regular_files(folder: Path) -> Iterator[Path]:

@@ -104,7 +104,7 @@ def _schema_problem() -> str:
     if applied - needed_migrations():
         return "The database was prepared by a newer version of the portal; update this worker."
     if needed_migrations() - applied:
-        return "The database is not prepared for this version; start the portal, or run `manage.py migrate`."
+        return "The database is not prepared for this version; start the portal."
     return ""
 
 
@@ -182,7 +182,10 @@ def _placement_problem(portals: Path) -> str:
         return ""
     if known.shown_at is not None:
         return f"The portal's data directory was moved to {portals}; restart this worker."
-    if problem := "" if portals == own else _showing_problem(Placement(own, portals)):
+    problem = ""
+    if portals != own:
+        problem = _showing_problem(Placement(own, portals))
+    if problem:
         return (
             f"Agents find their sessions by the path of their workspace, and what is in {own} here is in "
             f"{portals} on the portal's host. {problem} Or set CATHERDER_DATA_DIR to that path."

@@ -74,8 +74,9 @@ def _exchange_files(fresh: Path, aside: Path, stamp: str) -> list[str]:
     """Exchange SQLite's files, which may be outside the data directory."""
     connection.close()
     path = Path(connection.settings_dict["NAME"])
-    inside = path.parent == paths.data_dir()
-    folder = aside if inside else path.with_name(f"before-restore-{stamp}")
+    folder = path.with_name(f"before-restore-{stamp}")
+    if path.parent == paths.data_dir():
+        folder = aside
     for ending in _SQLITE_FILES:
         old = path.with_name(path.name + ending)
         if old.exists():
@@ -85,7 +86,7 @@ def _exchange_files(fresh: Path, aside: Path, stamp: str) -> list[str]:
         made = fresh.with_name(fresh.name + ending)
         if made.exists():
             shutil.move(made, path.with_name(path.name + ending))
-    if folder.exists() and not inside:
+    if folder.exists() and folder != aside:
         return [str(folder)]
     return []
 

@@ -76,18 +76,14 @@ def open_backup(path: Path) -> Iterator[Verified]:
             raise BackupError(f"{path} is not a plain file, and a backup is read more than once.")
         reader = ArchiveReader(file, name=str(path))
         manifest = reader.manifest()
-        _require_supported(manifest, path)
+        if manifest.get("product") != PRODUCT:
+            raise BackupError(f"{path} is not a backup of Cat Herder.")
+        if manifest.get("format") != FORMAT or rows.schema_of(manifest) - needed_migrations():
+            version = manifest.get("version") or "unknown"
+            raise BackupError(
+                f"{path} was made by a newer version of Cat Herder ({version}): install that one first."
+            )
         yield Verified(reader, manifest, reader.verify())
-
-
-def _require_supported(manifest: dict[str, Any], path: Path) -> None:
-    if manifest.get("product") != PRODUCT:
-        raise BackupError(f"{path} is not a backup of Cat Herder.")
-    if manifest.get("format") != FORMAT or rows.schema_of(manifest) - needed_migrations():
-        version = manifest.get("version") or "unknown"
-        raise BackupError(
-            f"{path} was made by a newer version of Cat Herder ({version}): install that one first."
-        )
 
 
 def restore(path: Path, *, say: Say, replace: bool = False) -> Restored:
@@ -247,8 +243,10 @@ def _exchange_files(fresh: Path, aside: Path) -> list[str]:
 
 def _compare_keys(backup: Verified, result: Restored) -> None:
     path = paths.data_dir() / "secret_key"
-    key = settings.ENVIRONMENT.secret_key or (path.read_text().strip() if path.exists() else "")
-    if key_digest(key) != backup.manifest.get("key_digest"):
+    key = settings.ENVIRONMENT.secret_key
+    if not key and path.exists():
+        key = path.read_text().strip()
+    if key_digest(key or "") != backup.manifest.get("key_digest"):
         result.warnings.append(
             "The secret key differs from that of the backup. Set CATHERDER_SECRET_KEY to that one, or enter "
             "the URLs of webhooks and chats again and let all users set up their second factor again."

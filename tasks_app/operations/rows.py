@@ -170,13 +170,13 @@ def load(connection: BaseDatabaseWrapper, model: Model, names: list[str], rows: 
     loaded, waiting = 0, iter(rows)
     with connection.cursor() as cursor:
         while some := list(islice(waiting, _BATCH_SIZE)):
-            cursor.executemany(statement, [_prepare_row(connection, fields, row) for row in some])
+            prepared = []
+            for row in some:
+                pairs = zip(fields, row, strict=True)
+                prepared.append([_prepare_value(connection, field, value) for field, value in pairs])
+            cursor.executemany(statement, prepared)
             loaded += len(some)
     return loaded
-
-
-def _prepare_row(connection: BaseDatabaseWrapper, fields: Fields, row: list[Any]) -> list[Any]:
-    return [_prepare_value(connection, field, value) for field, value in zip(fields, row, strict=True)]
 
 
 def _prepare_value(connection: BaseDatabaseWrapper, field: models.Field[Any, Any], value: Any) -> Any:

@@ -15,6 +15,7 @@ from typing import Any
 from django.conf import settings
 
 from tasks_app.asgi_layers.body_limits import Application, Message, Receive, Send
+from tasks_app.asgi_layers.proxies import parsed_address
 from tasks_app.asgi_layers.requests import answer, bearer_token
 from tasks_app.core.environment import queue_secret
 from tasks_app.core.errors import BadInput, LeaseLost, WorkspaceError
@@ -90,6 +91,8 @@ class WorkerHosts:
         path, method = scope["path"].removeprefix(PREFIX), scope["method"]
         if (method, path) == ("GET", "hello"):
             described = await in_thread(portal_description)
+            seen = parsed_address((scope.get("client") or ("",))[0])
+            described["seen_address"] = str(seen or "")
             await answer(scope, send, 200, json.dumps(described).encode())
             return
         found = _TASK.fullmatch(path)

@@ -90,7 +90,10 @@ class GitService:
         yet. Once the response has begun, a failure cuts it off: git at the other end then says so.
         """
         if self.service == RECEIVE:
-            _require_hooks()
+            # git would only warn, and take every push.
+            for hook in ("pre-receive", "update"):
+                if not os.access(_HOOKS / hook, os.X_OK):
+                    raise WorkspaceError(f"{_HOOKS / hook} is not executable, so no push can be checked.")
         words = [self.service.removeprefix("git-"), "--stateless-rpc"]
         if self.advertise:
             words.append("--advertise-refs")
@@ -112,7 +115,11 @@ class GitService:
             logger.warning("git for %s was cut off: %s", self.held.worker, error)
         finally:
             if self.service == RECEIVE:
-                await _end_input(process)
+                # Ended by a signal, `receive-pack` would not remove what it has received so far.
+                assert process.stdin is not None  # noqa: S101 (PIPE was given)
+                process.stdin.close()
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(process.wait(), _END_SECONDS)
             await stop_process(process)
 
     @property
@@ -223,13 +230,6 @@ class GitService:
             checking.cancel()
 
 
-def _require_hooks() -> None:
-    """Raise WorkspaceError if a hook cannot be executed: git would only warn, and take every push."""
-    for hook in ("pre-receive", "update"):
-        if not os.access(_HOOKS / hook, os.X_OK):
-            raise WorkspaceError(f"{_HOOKS / hook} is not executable, so no push can be checked.")
-
-
 class _Response:
     """A response whose head is sent with the first output: a failure before has a status of its own."""
 
@@ -273,14 +273,6 @@ async def read_errors(process: Process) -> str:
     while piece := await process.stderr.read(_PIECE):
         kept = (kept + piece)[:2000]
     return kept.decode(errors="replace").strip()
-
-
-async def _end_input(process: Process) -> None:
-    """Let `receive-pack` end by itself: ended by a signal, it does not remove what it has received so far."""
-    assert process.stdin is not None  # noqa: S101 (PIPE was given)
-    process.stdin.close()
-    with suppress(TimeoutError):
-        await asyncio.wait_for(process.wait(), _END_SECONDS)
 
 
 async def stop_process(process: Process) -> None:

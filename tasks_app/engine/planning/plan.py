@@ -3,11 +3,13 @@
 The workspace may hold a file of that name from an earlier task of the sequence, or because somebody merged
 it. So the file is removed before the step that writes the plan: what is there when the step ends was written
 by that step. It is then stored in the database, for the following steps and for the task's page, and when the
-task ends the file is taken out of the result.
+task ends the file is taken out of the result. If a human has approved the plan, what is stored is what they
+have read, whatever agents write to the file: `engine/runs/guard.py` judges whether the step left the same.
 """
 
 from __future__ import annotations
 
+import difflib
 from dataclasses import replace
 
 from tasks_app.agent.port import Ending, RunResult
@@ -20,19 +22,23 @@ from tasks_app.config.planning import (
     writes_plan,
 )
 from tasks_app.core.phases import Phase
-from tasks_app.core.text import storable_text
+from tasks_app.core.text import storable_text, visible
 from tasks_app.core.types import PLAN_FILE
 from tasks_app.engine.lease import Lease
 from tasks_app.engine.worker_context import WorkerContext
 from tasks_app.git import committed_blob, committed_bytes, replace_file, working_text
+from tasks_app.history.events.blocks import append_one
 from tasks_app.history.transitions import move
-from tasks_app.models import Change, ChangeKind, Run, Step, Task, paths
+from tasks_app.models import Change, ChangeKind, EventKind, Run, Step, Task, paths
+from tasks_app.models.question import QuestionQuerySet
 from tasks_app.prompting import SHIPPED_PROMPTS
 from tasks_app.prompting.instructions import load_step_instructions
 from tasks_app.services.difference import base_of
 from tasks_app.services.usage import statistics
 from tasks_app.services.usage.cost_limits import spent_by
 
+#: The name of the check whether the step has left the plan as a human approved it.
+AS_APPROVED = f"{PLAN_FILE} is the approved plan"
 #: Characters of a plan that are stored. A plan is for reading; the rest of a longer one stays in the file.
 PLAN_LIMIT = 200_000
 #: Maximum bytes of a file of that name that somebody else committed.
@@ -49,24 +55,79 @@ def begin_plan(step: Step, lease: Lease) -> None:
 
     The plan of an earlier step of this task stays: a second step may need it, or revise it.
     """
-    for earlier in step.task.steps.filter(position__lt=step.position, phase=Phase.DONE, plan=None):
-        if writes_plan(step_from_json(earlier.config)):  # it ended before plans were stored
-            _store_plan(earlier, _plan_in_workspace(earlier), lease)
-    if step.current_runs.exists() or not is_plan_step(step):
+    if not is_plan_step(step) or step.current_runs.exists():
         return
     replace_file(paths.workspace(step.task).path, PLAN_FILE, None)
     _store_plan(step, "", lease)
 
 
 def store_plan(run: Run, lease: Lease) -> None:
-    """Store the plan as the run left it, if its step writes the plan or has changed an earlier one."""
+    """Store the plan as the run left it, if its step writes the plan or has changed an earlier one.
+
+    A plan that a human has approved stays, also if a later step has changed the file.
+    """
     step = run.step
-    own, earlier = is_plan_step(step), plan_before(step)
-    if not own and earlier is None:
-        return
-    found = _plan_in_workspace(step)
-    if own or (found and earlier is not None and found != earlier.plan):
+    earlier = plan_before(step)
+    if earlier is None:
+        if writes_plan(step_from_json(step.config)):
+            _store_plan(step, approved_plan(step) or _plan_in_workspace(step), lease)
+    elif approved_plan(earlier):
+        if differs_from_approved(earlier):
+            append_one(run, EventKind.NOTE, {"text": _KEPT})
+    elif (found := _plan_in_workspace(step)) and found != earlier.plan:
         _store_plan(step, found, lease)
+
+
+_KEPT = (
+    f"{PLAN_FILE} in the workspace differs from the plan that a human has approved. The following steps get "
+    "the approved plan."
+)
+
+
+def approved_plan(step: Step) -> str:
+    """Return the plan of the task, if this step writes it and a human has approved it; else ""."""
+    if not is_plan_step(step):
+        return ""
+    approved = step.questions.approved_plans().last()
+    return storable_text(approved.plan[:PLAN_LIMIT]) if approved else ""
+
+
+def differs_from_approved(step: Step) -> bool:
+    """Return whether the workspace has another plan than the approved one. White space does not count."""
+    approved, found = approved_plan(step), _plan_in_workspace(step)
+    if approved and (paths.workspace(step.task).path / PLAN_FILE).is_symlink():
+        return True  # to whatever an agent would read there
+    return bool(approved and found) and visible(found).split() != approved.split()
+
+
+def difference_from_approved(step: Step) -> str:
+    """Return as a diff in which lines the plan in the workspace differs from the approved one."""
+    lines = approved_plan(step).splitlines(), visible(_plan_in_workspace(step)).splitlines()
+    names = "the approved plan", PLAN_FILE
+    return "\n".join(difflib.unified_diff(*lines, *names, lineterm=""))
+
+
+def restore_approved_plan(step: Step) -> None:
+    """Write the approved plan into the workspace again if its step has left another one."""
+    if differs_from_approved(step):
+        replace_file(paths.workspace(step.task).path, PLAN_FILE, approved_plan(step).encode())
+
+
+def found_to_differ(run: Run) -> bool:
+    """Return whether the check of the run found another plan in the workspace than the approved one."""
+    return any(report["check"] == AS_APPROVED and not report["passed"] for report in run.checks or ())
+
+
+def approvals_that_count(step: Step) -> QuestionQuerySet:
+    """Return the approvals because of which the step plans no more.
+
+    After a run that left another plan than the approved one it plans again, so that it may ask about that.
+    """
+    approved = step.questions.approved_plans()
+    judged = step.current_runs.filter(checks__isnull=False).last()
+    if judged is not None and found_to_differ(judged):
+        return approved.filter(run__number__gt=judged.number)
+    return approved
 
 
 def _plan_in_workspace(step: Step) -> str:
@@ -95,21 +156,22 @@ def leave_out_plan(step: Step, context: WorkerContext) -> bool:
     result is recorded.
     """
     task, repository = step.task, paths.repository(step.task.project)
+    if not step.is_last:
+        return False
     configs = task.steps.values_list("config", flat=True)
-    has_plan_step = any(writes_plan(step_from_json(config)) for config in configs)
-    if not step.is_last or not has_plan_step:
+    if not any(writes_plan(step_from_json(config)) for config in configs):
         return False
     if task.publish_plan and task.steps.with_plan().exists():
         return False
     base = base_of(task)
-    began = committed_blob(repository, commit=base, path=PLAN_FILE)
+    began = committed_blob(repository, commit=base, path=PLAN_FILE, links=True)
     before = committed_bytes(repository, commit=base, path=PLAN_FILE, limit=FILE_LIMIT) if began else None
     workspace = paths.workspace(task)
     if replace_file(workspace.path, PLAN_FILE, before) and before is None:
         # An agent may have added it to the index, for example to see it in a diff.
         workspace.unstage(PLAN_FILE, sandbox=context.sandbox, home=paths.home(task))
     head = task.head_commit or base
-    return head != base and committed_blob(repository, commit=head, path=PLAN_FILE) != began
+    return head != base and committed_blob(repository, commit=head, path=PLAN_FILE, links=True) != began
 
 
 # The clarifying pass before the steps of the pipeline (SPEC D8): its limits.

@@ -18,6 +18,7 @@ from tasks_app.agent.call_permissions import (
 from tasks_app.agent.port import CallPermission
 from tasks_app.core.types import Ask, AskItem, AskKind, AskWay, Option
 from tasks_app.engine.prompts.run_feedback import answered_by, applied_note, joined
+from tasks_app.engine.prompts.values import ended_in_words
 from tasks_app.history.events.lines import summarise
 from tasks_app.history.events.reading import Events
 from tasks_app.models import EventKind, Outcome, Question, QuestionKind, Run, Step, Verdict, paths
@@ -84,6 +85,7 @@ def _given_answer(question: Question) -> GivenAnswer:
         name=f"question-{question.number}",
         by=answered_by(question),
         dismissed=question.is_dismissed,
+        ended=ended_in_words(question),
         approved=question.verdict == Verdict.APPROVED,
     )
 

@@ -11,11 +11,12 @@ from tasks_app.agent.transcripts import has_prompt
 from tasks_app.config.pipeline import NoCheck, step_from_json
 from tasks_app.core.errors import WorkspaceError
 from tasks_app.core.types import PLAN_FILE
+from tasks_app.engine.prompts.values import history
 from tasks_app.git import changed_files, committed_text
 from tasks_app.models import Outcome, Review, ReviewThread, ReviewVerdict, Run, Step, paths
-from tasks_app.prompting.assembly import EarlierAccount
-from tasks_app.prompting.feedback import (
-    Feedback,
+from tasks_app.prompting.assembly import EarlierAccount, history_text
+from tasks_app.prompting.feedback import Feedback
+from tasks_app.prompting.reviews import (
     OpenThread,
     Remark,
     later_steps_feedback,
@@ -59,22 +60,22 @@ def request_text(step: Step, reviews: Sequence[Review]) -> Feedback:
     task = step.task
     threads = list(task.threads.open().with_comments())
     places = places_now(task, threads)
+    config = step_from_json(step.config)
+    has_checks = any(not isinstance(one, NoCheck) for one in config.checks)
     return review_feedback(
         [Remark(review.author.shown_name, review.body) for review in reviews],
         [_open_thread(thread, places[thread.pk]) for thread in threads],
         may_ask=task.threshold > 0,
-        is_checked=_is_checked(step),
+        is_checked=has_checks or config.allow_write is not None,
         steps_follow=not step.is_last,
     )
 
 
-def _is_checked(step: Step) -> bool:
-    config = step_from_json(step.config)
-    return config.allow_write is not None or any(not isinstance(one, NoCheck) for one in config.checks)
+def later_steps_text(step: Step, *, resumed: bool) -> Feedback:
+    """Return what the agent is told of later steps that have run since it finished; "" if none has.
 
-
-def later_steps_text(step: Step) -> Feedback:
-    """Return what the agent is told of later steps that have run since it finished; "" if none has."""
+    With what humans decided in them if its session is resumed: the prompt of a new one has that.
+    """
     finished = step.current_runs.filter(outcome=Outcome.FINISHED).last()
     if finished is None:
         return Feedback("")
@@ -82,13 +83,17 @@ def later_steps_text(step: Step) -> Feedback:
     names = list(dict.fromkeys(later.order_by("step__position").values_list("step__name", flat=True)))
     if not names:
         return Feedback("")
+    messages = [message for account in accounts_of([step.task]) for message in account.messages]
+    messages.sort(key=lambda message: message.run.pk)
     accounts = [
-        EarlierAccount(one.run.step.name, one.run.number, one.text)
-        for account in accounts_of([step.task])
-        for one in account.messages
+        EarlierAccount(one.run.step.name, one.text)
+        for one in messages
         if one.run.step.position > step.position and one.run.pk > finished.pk
     ]
-    return later_steps_feedback(names, _files_changed_since(finished), accounts)
+    decided = ""
+    if resumed:
+        decided = history_text(history(step.task), apart_from=step.name, since=finished.ended_at)
+    return later_steps_feedback(names, _files_changed_since(finished), accounts, decided)
 
 
 def _files_changed_since(run: Run) -> list[str]:
@@ -104,10 +109,10 @@ def _files_changed_since(run: Run) -> list[str]:
 
 
 def rerun_text(step: Step) -> Feedback:
-    """Return what the agent is told of requests that earlier steps got, with all threads of the task."""
+    """Return what a new session is told of requests that its step and earlier ones got, with all threads."""
     task = step.task
     requests = Review.objects.filter(
-        task=task, step__position__lt=step.position, handed_in__isnull=False
+        task=task, step__position__lte=step.position, handed_in__isnull=False
     ).select_related("author")
     threads = list(task.threads.sent().with_comments())
     places = places_now(task, threads)

@@ -3,39 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from typing import Any
 
 from django.db.models import Q
 
 from tasks_app.agent.port import BUDGET_SPENT
 from tasks_app.agent.tools import was_broken_off
 from tasks_app.agent.transcript_port import Transcript
-from tasks_app.agent.transcripts import was_rejected
+from tasks_app.agent.transcripts import has_prompt, was_rejected
 from tasks_app.core.phases import Phase
+from tasks_app.engine.planning.plan import found_to_differ
 from tasks_app.engine.prompts.review_requests import request_text
-from tasks_app.engine.prompts.values import attempts_left_of
+from tasks_app.engine.prompts.values import attempts_left_of, ended_in_words
 from tasks_app.history.events.reading import Events
 from tasks_app.models import (
     DecisionEvent,
     DecisionEventKind,
+    DecisionState,
     EventKind,
     Outcome,
     Question,
     QuestionKind,
+    Reason,
     Review,
     Run,
     Step,
+    StepKind,
     Transition,
     Verdict,
 )
-from tasks_app.prompting.decisions import entry
+from tasks_app.prompting.decisions import news_entry
 from tasks_app.prompting.feedback import (
     NOT_DONE,
     AnsweredQuestion,
     Deed,
     Feedback,
+    Message,
     answer_feedback,
     applied_feedback,
+    asks_something,
     budget_feedback,
     changed_decisions_feedback,
     cost_answer_feedback,
@@ -43,13 +49,17 @@ from tasks_app.prompting.feedback import (
     failed_check_feedback,
     interruption_feedback,
     lost_remark_feedback,
+    messages_feedback,
     not_done_feedback,
+    other_plan_feedback,
+    retry_feedback,
     set_aside_feedback,
     soft_limit_feedback,
     taken_back_feedback,
+    unread_question_feedback,
     usage_limit_feedback,
 )
-from tasks_app.services.decisions.content import holding_for, listed_in_prompt
+from tasks_app.services.decisions.content import holding_for, kept_after_report, listed_in_prompt
 
 #: Why a decision does not hold any more.
 _ENDINGS = (DecisionEventKind.SUPERSEDED, DecisionEventKind.NARROWED, DecisionEventKind.RETIRED)
@@ -76,15 +86,11 @@ def _why_again(step: Step, last: Run, answers: Sequence[Question]) -> Feedback:
     if last.outcome == Outcome.ASKED:
         return set_aside_feedback()
     if last.outcome == Outcome.FINISHED and last.checks:
-        report = next((one for one in last.checks if not one["passed"]), last.checks[-1])
-        return failed_check_feedback(
-            check=report["check"],
-            reason=_check_failure(report),
-            output=report.get("order") or report["output"],
-            has_own_home=bool(report.get("exit_code")),
-            passed_already=report.get("exit_code") == 0 and not report["passed"],
-            attempts=attempts_left_of(step),
-        )
+        if found_to_differ(last):
+            return other_plan_feedback(_first_failed(last)["output"], attempts=attempts_left_of(step))
+        return _failed_check(last, attempts=attempts_left_of(step))
+    if has_unread_question(step, last):
+        return unread_question_feedback()
     if last.outcome == Outcome.LIMIT and last.questions.about_costs().exists():
         return soft_limit_feedback()
     if last.outcome == Outcome.LIMIT and (step.task.waits_for_budget or last.error == BUDGET_SPENT):
@@ -98,6 +104,51 @@ def _why_again(step: Step, last: Run, answers: Sequence[Question]) -> Feedback:
     return interruption_feedback(*_interrupting_deeds(last))
 
 
+def retry_text(step: Step, *, put_back: bool) -> Feedback:
+    """Return what the first run of a step is told that a person retries, with how the last attempt ended."""
+    last = step.runs.last()
+    not_done = ""
+    if last and last.error.startswith(NOT_DONE):
+        not_done = last.error.removeprefix(NOT_DONE)
+    said = retry_feedback(steps_followed=not step.is_last, put_back=put_back, not_done=not_done)
+    if last and last.outcome == Outcome.FINISHED and any(not one["passed"] for one in last.checks or ()):
+        return joined(said, _failed_check(last, of_last_attempt=True))
+    return said
+
+
+def _failed_check(last: Run, *, attempts: int | None = None, of_last_attempt: bool = False) -> Feedback:
+    report = _first_failed(last)
+    return failed_check_feedback(
+        check=report["check"],
+        reason=_check_failure(report),
+        output=report.get("order") or report["output"],
+        has_own_home=bool(report.get("exit_code")),
+        passed_already=report.get("exit_code") == 0 and not report["passed"],
+        attempts=attempts,
+        of_last_attempt=of_last_attempt,
+    )
+
+
+def _first_failed(last: Run) -> dict[str, Any]:
+    reports = last.checks or []
+    return next((one for one in reports if not one["passed"]), reports[-1])
+
+
+def has_unread_question(step: Step, last: Run) -> bool:
+    """Return whether the run's last message asks something, and the agent is to ask or decide in another run.
+
+    It is told so once in a step that may ask, before its work is judged.
+    """
+    if step.task.threshold == 0 or step.task.is_finishing_early:
+        return False
+    if last.outcome != Outcome.FINISHED or last.checks is not None:
+        return False
+    if step.current_runs.filter(reason=Reason.UNREAD_QUESTION).exists():
+        return False
+    end = Events(Q(run=last)).of_kinds([EventKind.RESULT]).last()
+    return end is not None and asks_something(str(end.payload.get("text", "")))
+
+
 #: How a person stops a task, by the phase that it gets.
 _STOPS = {Phase.CANCELLED: "cancelled the task", Phase.INTERRUPTED: "stopped the task"}
 
@@ -108,7 +159,15 @@ def _interrupting_deeds(last: Run) -> list[Deed]:
     changes = since.select_related("actor").order_by("at", "pk")
     stop = changes.filter(target__in=_STOPS).last()
     if stop is None:
-        return []
+        undone = last.step.task.questions.filter(taken_back_at__gte=last.started_at).last()
+        if undone is None or undone.taken_back_by is None or undone.taken_back_at is None:
+            return []
+        did = (
+            f"undid {undone.answerer}"
+            if undone.is_unanswered
+            else f"took back the answer of {undone.answerer}"
+        )
+        return [Deed(did, undone.taken_back_by.shown_name, undone.taken_back_at)]
     deeds = [_deed(stop, _STOPS[Phase(stop.target)])]
     resumed = changes.filter(source=stop.target, at__gte=stop.at).exclude(actor=None).last()
     return [*deeds, _deed(resumed, "resumed it")] if resumed else deeds
@@ -191,31 +250,74 @@ def decisions_note(step: Step, last: Run, transcript: Transcript) -> Feedback:
 
     That is since its last run began that can have read what it was told. A new session reads those that hold.
     """
-    runs = step.runs.filter(session_id=last.session_id).exclude(outcome=Outcome.CRASHED).order_by("-pk")
-    since = next((run for run in runs if not _rejected_approvals(run, transcript)), last).started_at
+    since = (_last_informed(last, transcript) or last).started_at
     events = DecisionEvent.objects.filter(decision__project=step.task.project_id, at__gte=since)
     events = events.select_related("decision").order_by("at", "pk")
-    ended = {
-        event.decision_id: f"{event.decision.label} does not hold any more. {event.note}".strip()
-        for event in events.filter(kind__in=_ENDINGS, decision__decided_at__lt=since)
-        if not event.decision.is_active
-    }
+    ended = {}
+    for event in events.filter(kind__in=_ENDINGS, decision__decided_at__lt=since):
+        one, why = event.decision, event.note
+        if one.is_active:
+            continue
+        if one.state == DecisionState.SUPERSEDED and one.successors:
+            why = f"{one.successors} replaces it."
+        ended[one.pk] = f"{one.label} does not hold any more. {why}".strip()
     excepted = events.filter(kind=DecisionEventKind.EXCEPTION, task=step.task_id)
     exceptions = dict.fromkeys(event.decision.label for event in excepted)
     restored = events.filter(kind=DecisionEventKind.RESTORED).values("decision")
     begun = holding_for(step).filter(Q(decided_at__gte=since) | Q(pk__in=restored))
-    begun = begun.select_related("decided_by", "question__task", "replaces").order_by("number")
-    own = set(begun.filter(question__task=step.task_id).values_list("number", flat=True))
-    new = [
-        # Of its own questions the agent has the answers already.
-        replace(known, question="") if known.number in own else known
-        for known in listed_in_prompt(list(begun[:_MOST_NEW]))
+    new = listed_in_prompt(list(begun.as_known().order_by("number")[:_MOST_NEW]), step.task)
+    looked_at = set(events.filter(kind=DecisionEventKind.KEPT).values_list("decision", flat=True))
+    kept = [
+        f"{one.label} stays. {said}"
+        for one, said in kept_after_report(step.task).items()
+        if one.is_active and one.pk in looked_at
     ]
-    if not (ended or exceptions or new):
+    if not (ended or exceptions or kept or new):
         return Feedback("")
     return changed_decisions_feedback(
-        list(ended.values())[-_MOST_NEW:], list(exceptions), list(map(entry, new))
+        list(ended.values())[-_MOST_NEW:], list(exceptions), kept, list(map(news_entry, new))
     )
+
+
+def _last_informed(last: Run, transcript: Transcript) -> Run | None:
+    """Return the session's last run whose agent has read its prompt, or what was said beside its answer."""
+    for run in last.step.runs.filter(session_id=last.session_id).order_by("-pk"):
+        if run.prompt:
+            if has_prompt(transcript, run.prompt):
+                return run
+            continue
+        delivered = [one.delivered_at for one in run.answers_handed_in.all()]
+        if delivered and all(delivered) and not _rejected_approvals(run, transcript):
+            return run
+    return None
+
+
+def messages_note(step: Step, last: Run | None = None, transcript: Transcript | None = None) -> Feedback:
+    """Return what people wrote to the agent when they resumed or retried the task; "" without such a message.
+
+    All of it for a new session; what the session of `last` has not read if that goes on.
+    """
+    written = Transition.objects.filter(task=step.task_id).exclude(message="").select_related("actor")
+    if last and (informed := _last_informed(last, transcript or {})):
+        written = written.filter(after_run__gte=informed.pk)
+    return messages_feedback(
+        [
+            Message(one.actor.shown_name if one.actor else "a human", one.at, one.message, _got_by(one, step))
+            for one in written.order_by("pk")
+        ]
+    )
+
+
+def _got_by(message: Transition, step: Step) -> str:
+    """Return the name of the step that was told the message and has ended since, if it is another one.
+
+    "" otherwise, and for the clarifying pass, which leaves the work to the steps.
+    """
+    told = Run.objects.filter(step__task=step.task_id, pk__gt=message.after_run or 0).order_by("pk")
+    first = told.exclude(step__kind=StepKind.CLARIFY).select_related("step").first()
+    if first is None or first.step_id == step.pk or first.step.phase != Phase.DONE:
+        return ""
+    return first.step.name
 
 
 def _rejected_approvals(run: Run, transcript: Transcript) -> list[Question]:
@@ -234,7 +336,7 @@ def lost_remarks_note(last: Run, transcript: Transcript) -> Feedback:
 def answers_in_place(step: Step) -> list[Question]:
     """Return what humans answered in place of decisions before this step, and no agent has read."""
     settled = step.questions.asked_again().settled().filter(delivered_at=None)
-    return list(settled.select_related("answered_by", "reopens__applied"))
+    return list(settled.select_related("answered_by", "reopens__applied", "reopens__taken_back_by"))
 
 
 def portal_notes(answered: Sequence[Question]) -> Feedback:
@@ -245,8 +347,16 @@ def portal_notes(answered: Sequence[Question]) -> Feedback:
 
 
 def _note_in_place(question: Question) -> Feedback:
-    before = question.reopens.answerer if question.reopens else "a decision"
-    return taken_back_feedback(_answered(question), decision=before, answered_by=answered_by(question))
+    before = question.reopens
+    undone_by = before.taken_back_by if before else None
+    return taken_back_feedback(
+        _answered(question),
+        before=before.answerer if before else "a decision",
+        held=before.answer_text if before else "",
+        undone_by=undone_by.shown_name if undone_by else "somebody",
+        answered_by=answered_by(question),
+        ended=before is not None and before.is_unanswered,
+    )
 
 
 def _answered(question: Question) -> list[AnsweredQuestion]:
@@ -259,6 +369,7 @@ def _answered(question: Question) -> list[AnsweredQuestion]:
             kind=question.kind,
             evidence=evidence,
             result=_result_of(question),
+            ended=ended_in_words(question),
         )
         for asked, answer in question.asked_and_answered
     ]

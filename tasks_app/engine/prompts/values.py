@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import lru_cache, partial
 
 from tasks_app.agent.gate.path_patterns import allowed
 from tasks_app.agent.gate.patterns import CALL_PATTERN, WRITING
 from tasks_app.config.pipeline import FileExistsCheck, NoCheck, step_from_json
 from tasks_app.config.repository_settings import setup_from_json
-from tasks_app.core.asked_items import chosen_options
+from tasks_app.core.asked_items import chosen_options, sentence_asked
+from tasks_app.core.text import shortened
 from tasks_app.core.types import PLAN_FILE
-from tasks_app.engine.planning.plan import clarifying_instructions, is_plan_step, plan_before
+from tasks_app.engine.planning.plan import (
+    approvals_that_count,
+    clarifying_instructions,
+    differs_from_approved,
+    is_plan_step,
+    plan_before,
+)
 from tasks_app.git import Repository, committed_text_behind_links, linked_text, paths_named
-from tasks_app.models import Question, Run, Step, Task, paths
+from tasks_app.history.events.calls import failed_approvals
+from tasks_app.models import Question, QuestionKind, QuestionState, Step, Task, Verdict, paths
 from tasks_app.prompting import SHIPPED_PROMPTS
 from tasks_app.prompting.assembly import EarlierAccount, HistoryEntry, PromptParts, assemble
 from tasks_app.prompting.criteria import Criteria, DescribedCheck
@@ -24,10 +33,15 @@ from tasks_app.prompting.instructions import (
     read_interaction_intro,
     repository_path,
 )
+from tasks_app.prompting.no_answer import ended_by_rule
+from tasks_app.services.decisions.answering import decided_by_answers
 from tasks_app.services.decisions.content import decisions_for, listed_in_prompt
 from tasks_app.services.difference import base_of
 from tasks_app.services.results import accounts_of
 from tasks_app.services.workers.hosts import network_of
+
+#: Characters of a question that name it among others on its card.
+_SHOWN_OF_QUESTION = 80
 
 
 def step_prompt(step: Step) -> str:
@@ -36,7 +50,9 @@ def step_prompt(step: Step) -> str:
     workspace = paths.workspace(task).path
     planned = plan_before(step)
     decisions = decisions_for(step)
-    listed = listed_in_prompt(decisions)
+    listed = listed_in_prompt(decisions, task)
+    folder = task.sequence.folder if task.sequence else None
+    globs = step_from_json(step.config).allow_write
     instructions = ProjectInstructions(
         partial(linked_text, workspace), _instruction_files(paths.repository(task.project), task.base_commit)
     )
@@ -46,12 +62,13 @@ def step_prompt(step: Step) -> str:
             steps=tuple(task.steps.values_list("name", flat=True)),
             task=task.body,
             instructions=_instructions(step),
-            sequence_folder=task.sequence.folder if task.sequence else None,
-            may_add_tasks=_may_add_tasks(step),
+            sequence_folder=folder,
+            may_add_tasks=folder is not None and (globs is None or allowed(f"{folder}/99-name.md", globs)),
             setup=setup_from_json(task.setup).run if task.setup else (),
             threshold_text=threshold_text(task),
             plan=planned.plan if planned else None,
             plan_step=planned.name if planned else "plan",
+            plan_file_differs=planned is not None and differs_from_approved(planned),
             plan_mode=plans_first(step),
             project_instructions=instructions.root.get("CLAUDE.md"),
             agents_instructions=instructions.root.get("AGENTS.md"),
@@ -75,12 +92,18 @@ def _earlier_accounts(step: Step) -> tuple[EarlierAccount, ...]:
     task = step.task
     before = list(task.sequence.tasks.filter(pk__lt=task.pk)) if task.sequence else []
     messages = [message for account in accounts_of([*before, task]) for message in account.messages]
-    earlier = [message for message in messages if _is_before(message.run, step)]
+    earlier = []
+    for message in messages:
+        run = message.run
+        if run.step_id == step.pk and run.number >= step.first_run:
+            continue
+        if run.step.task_id == step.task_id and run.step.position > step.position:
+            continue
+        earlier.append(message)
     earlier.sort(key=lambda message: (message.run.step.task_id, message.run.pk))
     return tuple(
         EarlierAccount(
             one.run.step.name,
-            one.run.number,
             one.text,
             task="" if one.run.step.task_id == task.pk else one.run.step.task.title,
             check_failed=one.check_failed,
@@ -89,21 +112,9 @@ def _earlier_accounts(step: Step) -> tuple[EarlierAccount, ...]:
     )
 
 
-def _is_before(run: Run, step: Step) -> bool:
-    if run.step_id == step.pk:
-        return run.number < step.first_run
-    return run.step.task_id != step.task_id or run.step.position < step.position
-
-
 def plans_first(step: Step) -> bool:
-    """Return whether the next run of the step begins in plan mode: no plan of its runs is approved yet."""
-    return step_from_json(step.config).plan_approval and not step.questions.approved_plans().exists()
-
-
-def _may_add_tasks(step: Step) -> bool:
-    globs = step_from_json(step.config).allow_write
-    sequence = step.task.sequence
-    return sequence is not None and (globs is None or allowed(f"{sequence.folder}/99-name.md", list(globs)))
+    """Return whether the next run of the step begins in plan mode: a plan of its runs is to be approved."""
+    return step_from_json(step.config).plan_approval and not approvals_that_count(step).exists()
 
 
 def attempts_left_of(step: Step) -> int:
@@ -114,16 +125,22 @@ def attempts_left_of(step: Step) -> int:
 def _criteria(step: Step) -> Criteria:
     config = step_from_json(step.config)
     writes_plan = is_plan_step(step)
-    ask_before, shell_rules = (*step.task.ask_before, *config.ask_before), _shell_rules(config.allowed_tools)
-    checks = tuple(
-        DescribedCheck(path=check.path, by_this_step=check.path == PLAN_FILE and writes_plan)
-        if isinstance(check, FileExistsCheck)
-        else DescribedCheck(check.command, fails=check.expect == "fail", seconds=check.timeout)
-        for check in config.checks
-        if not isinstance(check, NoCheck)
-    )
+    ask_before, allowed_tools = (*step.task.ask_before, *config.ask_before), config.allowed_tools
+    shell_rules = None
+    if allowed_tools is not None and "Bash" not in allowed_tools:
+        shell_rules = tuple(rule for rule in allowed_tools if rule.startswith("Bash("))
+    checks = []
+    if config.plan_approval and writes_plan:
+        checks.append(DescribedCheck(path=PLAN_FILE, as_approved=True))
+    for check in config.checks:
+        if isinstance(check, FileExistsCheck):
+            by_this_step = check.path == PLAN_FILE and writes_plan
+            checks.append(DescribedCheck(path=check.path, by_this_step=by_this_step))
+        elif not isinstance(check, NoCheck):
+            fails = check.expect == "fail"
+            checks.append(DescribedCheck(check.command, fails=fails, seconds=check.timeout))
     return Criteria(
-        checks,
+        tuple(checks),
         config.allow_write,
         attempts_left_of(step),
         shell_rules=shell_rules,
@@ -144,12 +161,6 @@ def _names_other_file(pattern: str, allow_write: tuple[str, ...] | None) -> bool
     if allow_write is None or found is None or found[1] not in WRITING or not found[2]:
         return False
     return not re.search(r"[*?\[{]", found[2]) and not allowed(found[2], list(allow_write))
-
-
-def _shell_rules(allowed_tools: tuple[str, ...] | None) -> tuple[str, ...] | None:
-    if allowed_tools is None or "Bash" in allowed_tools:
-        return None
-    return tuple(rule for rule in allowed_tools if rule.startswith("Bash("))
 
 
 def threshold_text(task: Task) -> str:
@@ -181,33 +192,83 @@ def _text_in_commit(repository: Repository, commit: str, path: str) -> str | Non
 
 
 def history(task: Task) -> tuple[HistoryEntry, ...]:
-    """Return every settled question of agents in the task, or in its sequence, in the order of asking."""
-    related = Question.objects.filter(task__sequence=task.sequence) if task.sequence else task.questions.all()
-    answered = related.of_agents().settled().in_force().order_by("asked_at", "pk")
-    shown_with = ["step", "answered_by", "applied", *(["task"] if task.sequence else [])]
-    answered = answered.select_related(*shown_with)
-    entries = (_history_entry(question, in_sequence=bool(task.sequence)) for question in answered)
-    return tuple(entry for entry in entries if entry)
+    """Return every settled question of agents in the task, or in its sequence, in the order of asking.
+
+    With them what people noted when they answered the portal's questions about costs, once an agent has been
+    told: the first one hears it in a note of its own.
+    """
+    related = task.questions.all()
+    if task.sequence:
+        related = Question.objects.filter(task__sequence=task.sequence)
+    related = related.exclude(kind=QuestionKind.COST, notes="")
+    settled = related.exclude(kind=QuestionKind.COST, delivered_at=None).settled().in_force()
+    rows = settled.select_related("step", "answered_by", "applied", "task").order_by("asked_at", "pk")
+    questions = list(rows)
+    since = _since(questions)
+    entries = []
+    for question in questions:
+        if question.answered_at is None:  # a settled one has it
+            continue
+        (asked, answer), *further = question.asked_and_answered
+        entries.append(
+            HistoryEntry(
+                step=question.step.name,
+                asked_at=question.asked_at,
+                answered_at=question.answered_at,
+                answered_by=question.answerer or "somebody",
+                question=asked,
+                answer=answer,
+                further=tuple(further),
+                outcome=question.outcome,
+                chosen=tuple(
+                    option
+                    for item in question.items
+                    for option in chosen_options(item, question.answers.get(str(item["question"]), ""))
+                ),
+                task=question.task.title if task.sequence else "",
+                kind=question.kind,
+                since=since.get(question.pk, ""),
+                ended=ended_in_words(question),
+            )
+        )
+    return tuple(entries)
 
 
-def _history_entry(question: Question, *, in_sequence: bool) -> HistoryEntry | None:
-    if question.answered_at is None:
-        return None
-    (asked, answer), *further = question.asked_and_answered
-    return HistoryEntry(
-        step=question.step.name,
-        asked_at=question.asked_at,
-        answered_at=question.answered_at,
-        answered_by=question.answerer or "somebody",
-        question=asked,
-        answer=answer,
-        further=tuple(further),
-        outcome=question.outcome,
-        chosen=tuple(
-            option
-            for item in question.items
-            for option in chosen_options(item, question.answers.get(str(item["question"]), ""))
-        ),
-        task=question.task.title if in_sequence else "",
-        kind=question.kind,
-    )
+def ended_in_words(question: Question) -> str:
+    """Return that a rule ended the question without an answer, as the agent reads it; "" otherwise."""
+    if not question.is_unanswered or question.answered_at is None:
+        return ""
+    return ended_by_rule(question.ended_by_rule, question.answered_at)
+
+
+def _since(questions: Sequence[Question]) -> dict[int, str]:
+    """Return a sentence on what has become of an answer since, by the question's id.
+
+    It was asked again and answered otherwise, another plan was approved later, the decision that it made does
+    not hold any more, or the approved call has failed. The questions are numbered as in the history.
+    """
+    failed, made = failed_approvals(questions), decided_by_answers(questions)
+    newest: dict[str, tuple[int, Question]] = {}
+    found = dict.fromkeys(failed, "The call was made, and failed.")
+    for number, one in reversed(list(enumerate(questions, start=1))):
+        became = []
+        for asked, decided in made.get(one.pk, {}).items():
+            sentence, which = sentence_asked({"question": asked}), "It"
+            if len(one.items) > 1:
+                which = f"The answer to “{shortened(sentence, _SHOWN_OF_QUESTION)}”"
+            for _, decision in decided:
+                if decision.question_id == one.pk and not decision.is_active:
+                    became.append(f"{which} became {decision.label}, which is {decision.state_in_words} now.")
+        if became:
+            found[one.pk] = " ".join(became)
+        if one.verdict == Verdict.APPROVED and one.kind == QuestionKind.PLAN:
+            subject, said = f"plan of step {one.step_id}", "Another plan was approved later: see {}."
+        elif one.state == QuestionState.ANSWERED and one.item_keys:
+            subject = f"{one.task_id} {one.item_keys}"
+            said = "It was asked again and answered otherwise: {} holds."
+        else:
+            continue
+        number_of_newest, later = newest.setdefault(subject, (number, one))
+        if later.answers != one.answers or later.plan != one.plan:
+            found[one.pk] = said.format(number_of_newest)
+    return found

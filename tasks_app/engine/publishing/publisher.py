@@ -46,7 +46,7 @@ from tasks_app.services.publishing.publications import (
     refuse_protected,
     tasks_to_publish,
 )
-from tasks_app.services.publishing.pull_request_text import without_closing_words
+from tasks_app.services.publishing.pull_request_text import commit_message
 from tasks_app.services.publishing.settings import author_of, remote_of
 
 logger = logging.getLogger(__name__)
@@ -106,7 +106,9 @@ def _carry_out_claimed(publication: Publication) -> bool:
         record_refused(publication, f"The portal failed ({type(error).__name__}). Its log has the reason.")
     else:
         try:
-            fault = open_or_update(publication) if publication.pull_request else ""
+            fault = ""
+            if publication.pull_request:
+                fault = open_or_update(publication)
         except LeaseLost:
             return False
         record_published(publication, commit, answer, fault=fault)
@@ -131,7 +133,14 @@ def _publish(publication: Publication) -> tuple[str, str]:
         raise PublishingFailed(" ".join(hindrances))
     expected = last_published(publication)
     if state.commit not in ("", expected):
-        raise PublishingFailed(_changed_by_others(publication, state.commit, expected))
+        published = "the portal did not publish it"
+        if expected:
+            published = f"the portal published {expected}"
+        raise PublishingFailed(
+            f"Somebody else has pushed to refs/heads/{publication.branch} of {publication.url}: it is at "
+            f"{state.commit}, but {published}. Nothing was overwritten. Merge or delete that branch, then "
+            "publish again."
+        )
     crash_point("publication-checked")
     return commit, _push_once(remote, publication, commit, expected=state.commit)
 
@@ -164,37 +173,43 @@ def _has_arrived(remote: Remote, publication: Publication, commit: str) -> bool:
         return False
 
 
-def _changed_by_others(publication: Publication, found: str, expected: str) -> str:
-    published = f"the portal published {expected}" if expected else "the portal did not publish it"
-    return (
-        f"Somebody else has pushed to refs/heads/{publication.branch} of {publication.url}: it is at "
-        f"{found}, but {published}. Nothing was overwritten. Merge or delete that branch, then publish again."
-    )
-
-
 def _commit_to_publish(publication: Publication) -> str:
     """Return the result's commit, or one that is made of it: updated, squashed, or both.
 
     Raises WorkspaceError, also if the project's branch cannot be merged.
     """
-    task = publication.task
+    task, commit = publication.task, publication.commit
     repository = paths.repository(task.project)
-    merged = _commit_to_merge(publication, repository) if publication.update else ""
+    merged = ""
+    if publication.update:
+        merged = _commit_to_merge(publication, repository)
     if not (merged or publication.squash):
-        return publication.commit
+        return commit
+    tree = _merge(publication, repository) if merged else repository.tree(commit)
+    parents = [commit, merged]
+    message = f"Merge branch '{task.project.branch}' into {publication.branch}"
     if publication.squash:
-        parents = [merged or _start_of_result(task, repository, publication.commit)]
-        message = without_closing_words(f"{task.title}\n\n{_body_without_title(task)}")
-    else:
-        parents = [publication.commit, merged]
-        message = f"Merge branch '{task.project.branch}' into {publication.branch}"
+        # Without an update, the newest commit of the project's branch that the result has.
+        start = merged or _common_start(repository, commit, f"refs/source/{task.project.branch}")
+        if start in ("", commit):
+            start = base_of(task)
+        parents, message = [start], publication.message or commit_message(task)
+    # The first request for the same commit gives the commit its time.
+    same = task.publications.filter(
+        commit=commit,
+        squash=publication.squash,
+        message=publication.message,
+        update=publication.update,
+        merged_commit=publication.merged_commit,
+        url=publication.url,
+    )
     return make_commit(
         repository,
-        _merge(publication, repository) if merged else repository.tree(publication.commit),
+        tree,
         parents=parents,
         message=message,
         author=author_of(task.project),
-        at=_first_request(publication).requested_at,
+        at=same.order_by("pk")[0].requested_at,
     )
 
 
@@ -223,38 +238,12 @@ def _merge(publication: Publication, repository: Repository) -> str:
         ) from error
 
 
-def _start_of_result(task: Task, repository: Repository, commit: str) -> str:
-    """Return the newest commit of the project's branch that the result has; else where the task began."""
-    start = _common_start(repository, commit, f"refs/source/{task.project.branch}")
-    return start if start not in ("", commit) else base_of(task)
-
-
 def _common_start(repository: Repository, one: str, other: str) -> str:
     """Return the newest commit in both histories; "" if they have nothing in common."""
     try:
         return repository.git.line("merge-base", one, other)
     except WorkspaceError:
         return ""
-
-
-def _body_without_title(task: Task) -> str:
-    """Return the goal without its first heading, which is the title."""
-    first, _, rest = task.body.strip().partition("\n")
-    if first.lstrip("# ").strip() == task.title:
-        return rest.strip()
-    return task.body
-
-
-def _first_request(publication: Publication) -> Publication:
-    """Return the first request for the same commit: its time is that of the commit."""
-    same = publication.task.publications.filter(
-        commit=publication.commit,
-        squash=publication.squash,
-        update=publication.update,
-        merged_commit=publication.merged_commit,
-        url=publication.url,
-    )
-    return same.order_by("pk")[0]
 
 
 @contextmanager
@@ -319,11 +308,13 @@ class Publisher(threading.Thread):
             longest_waiting = F("claimed_until").asc(nulls_first=True)
             due = Publication.objects.due().order_by(longest_waiting, "pk").values_list("pk", flat=True)
             for publication_id in due[:free]:
-                self._pushes.append(_start_thread(_carry_out_or_log, publication_id))
+                fault = f"publication {publication_id} was interrupted and will be tried again"
+                self._pushes.append(_start_thread(carry_out, publication_id, fault))
             self._looks = [thread for thread in self._looks if thread.is_alive()]
             free = MAX_LOOKS - len(self._looks)
             for pull_request_id in PullRequest.objects.due().values_list("pk", flat=True)[:free]:
-                self._looks.append(_start_thread(_look_or_log, pull_request_id))
+                fault = f"looking at pull request {pull_request_id} failed"
+                self._looks.append(_start_thread(look, pull_request_id, fault))
         except Exception as error:
             _log_error("looking for publications failed", error)
             return FAULT_SECONDS
@@ -345,28 +336,18 @@ class Publisher(threading.Thread):
                 close_old_connections()
 
 
-def _start_thread(what: Callable[[int], None], number: int) -> threading.Thread:
-    thread = threading.Thread(target=what, args=[number], daemon=True)
+def _start_thread(what: Callable[[int], object], number: int, fault: str) -> threading.Thread:
+    def run() -> None:
+        try:
+            what(number)
+        except Exception as error:
+            _log_error(fault, error)
+        finally:
+            connection.close()
+
+    thread = threading.Thread(target=run, daemon=True)
     thread.start()
     return thread
-
-
-def _carry_out_or_log(publication_id: int) -> None:
-    try:
-        carry_out(publication_id)
-    except Exception as error:
-        _log_error(f"publication {publication_id} was interrupted and will be tried again", error)
-    finally:
-        connection.close()
-
-
-def _look_or_log(pull_request_id: int) -> None:
-    try:
-        look(pull_request_id)
-    except Exception as error:
-        _log_error(f"looking at pull request {pull_request_id} failed", error)
-    finally:
-        connection.close()
 
 
 def _log_error(what: str, error: Exception) -> None:

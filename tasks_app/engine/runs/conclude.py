@@ -13,6 +13,7 @@ from django.utils import timezone
 
 from tasks_app.agent.port import Ending, RunResult
 from tasks_app.config.pipeline import step_from_json
+from tasks_app.core.asked_items import SHELL_FOLDER
 from tasks_app.core.errors import IllegalMove
 from tasks_app.core.phases import Phase
 from tasks_app.core.text import storable, storable_text, visible
@@ -24,7 +25,7 @@ from tasks_app.engine.runs.run_recorder import RunRecorder
 from tasks_app.engine.temporary_faults import retry_pause
 from tasks_app.history.audit import record
 from tasks_app.history.events.blocks import NewEvent, question_payload
-from tasks_app.history.transitions import move
+from tasks_app.history.transitions import move, move_both
 from tasks_app.models import (
     Action,
     Change,
@@ -92,6 +93,7 @@ def _fields_at_end(result: RunResult) -> dict[str, Any]:
         "by_model": stored_by_model(result.by_model),
         "metered": result.metered,
         "reported_cost_usd": result.reported_cost_usd,
+        "needed_usd": result.needed_usd,
         "exit_code": result.exit_code,
         "ended_at": result.exited_at or timezone.now(),
         **asdict(result.usage),
@@ -145,7 +147,7 @@ def ask_humans(
         for row in (run.step, task):
             if row.phase == Phase.PENDING:  # resumed before it was known that the agent had asked
                 move(row, Phase.RUNNING, epoch=epoch)
-        _move_both(run.step, task, Phase.WAITING_FOR_INPUT, reason="the agent asked", epoch=epoch)
+        move_both(run.step, task, Phase.WAITING_FOR_INPUT, reason="the agent asked", epoch=epoch)
 
 
 def _store_question(task: Task, run: Run, ask: Ask, *, deferred: str, state: QuestionState) -> Question:
@@ -176,7 +178,7 @@ def folder_of_shell(run: Run, ask: Ask) -> Iterator[Evidence]:
     folder = entries.order_by("-pk").values_list("entry__cwd", flat=True).first()
     workspace = paths.placement().inside(paths.workspace(run.step.task).path)
     if folder and PurePath(folder) != workspace:
-        yield Evidence("text", "Folder of the shell", visible(folder.removeprefix(f"{workspace}/")))
+        yield Evidence("text", SHELL_FOLDER, visible(folder.removeprefix(f"{workspace}/")))
 
 
 def items_json(ask: Ask) -> list[dict[str, Any]]:
@@ -201,14 +203,13 @@ def fail(lease: Lease, step: Step, reason: str) -> None:
 def fail_both(step: Step, task: Task, reason: str, *, epoch: int) -> None:
     """Fail the step and its task. Must be called while the lease is locked."""
     line = reason.partition("\n")[0][:300]
-    _move_both(step, task, Phase.FAILED, reason=line, epoch=epoch, failure=reason)
+    move_both(step, task, Phase.FAILED, reason=line, epoch=epoch, failure=reason)
 
 
 def pause(lease: Lease, step: Step, target: Phase, reason: str, **fields: Any) -> None:
     """Move step and task to a phase from which they go on later. `fields` are stored with the task."""
     with lease.fenced() as task:
-        move(step, target, reason=reason, epoch=lease.epoch)
-        move(task, target, reason=reason, epoch=lease.epoch, **fields)
+        move_both(step, task, target, reason=reason, epoch=lease.epoch, **fields)
 
 
 def postpone(lease: Lease, fault: str, *, faults: int | None = None) -> None:
@@ -232,11 +233,6 @@ def note_progress(lease: Lease) -> None:
     """Forget the task's temporary faults: a run ended by itself, so they are over."""
     rows = Task.objects.held(lease.task_id, epoch=lease.epoch).exclude(faults=0)
     rows.update(faults=0, fault="", fault_at=None, retry_at=None)
-
-
-def _move_both(step: Step, task: Task, target: Phase, *, reason: str, epoch: int, **fields: Any) -> None:
-    move(step, target, reason=reason, epoch=epoch, **fields)
-    move(task, target, reason=reason, epoch=epoch, **fields)
 
 
 def may_try_again(step: Step, lease: Lease, failure: str) -> bool:

@@ -12,6 +12,7 @@ from typing import Any
 
 from django.db.models import F, Q, Value
 from django.db.models.functions import Concat
+from django.utils import timezone
 
 from tasks_app.agent.gate.patterns import WRITING
 from tasks_app.agent.spools import NotDone, Said, Spooled, UnfitDecision, spooled_said
@@ -151,9 +152,9 @@ def note_followed(run: Run, last_message: str) -> str:
     task = run.step.task
     unfit = DecisionEvent.objects.filter(kind=DecisionEventKind.UNFIT, run=run).values("decision")
     for decision in holding_for(run.step).filter(number__in=numbers).exclude(pk__in=unfit):
-        DecisionEvent.objects.get_or_create(
+        DecisionEvent.objects.update_or_create(
             decision=decision, kind=DecisionEventKind.FOLLOWED, key=f"task-{task.pk}",
-            defaults={"task": task, "run": run},
+            defaults={"task": task, "run": run, "at": timezone.now()},
         )  # fmt: skip
     known = task.project.decisions.filter(number__in=numbers).values_list("number", flat=True)
     unknown = [f"D-{number} does not exist" for number in sorted(numbers - set(known))[:_MOST_UNKNOWN]]

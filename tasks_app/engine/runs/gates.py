@@ -21,7 +21,7 @@ from tasks_app.engine.workspaces.recording import commit_for_sequence
 from tasks_app.history.audit import record
 from tasks_app.history.deeds import FINISHED_EARLY
 from tasks_app.history.events.blocks import append_one, question_payload
-from tasks_app.history.transitions import move, move_between_tasks
+from tasks_app.history.transitions import move, move_between_tasks, move_both
 from tasks_app.models import (
     Action,
     Change,
@@ -62,7 +62,7 @@ def fail_at_cost_limit(step: Step, lease: Lease, context: WorkerContext) -> bool
 
 def wait_for_budget(step: Step, lease: Lease, context: WorkerContext) -> bool:
     """Let the task wait if a budget for this month is spent. Return whether it waits."""
-    problem = budgets_of_task(step.task_id).problem()
+    problem = budgets_of_task(step.task).problem()
     if not problem:
         return False
     now = timezone.now()
@@ -82,12 +82,11 @@ def ask_if_soft_limit_reached(
     is not tried again. Phases, question and log are one transaction: a worker that dies has asked, or its
     successor does.
     """
-    if not (is_reached(step.task_id) or (ran_out and soft_limit_leaves_least(step.task_id))):
+    if not (is_reached(step.task) or (ran_out and soft_limit_leaves_least(step.task))):
         return False
     with lease.fenced() as task:
         reason = "the soft cost limit is reached"
-        move(step, Phase.WAITING_FOR_INPUT, reason=reason, epoch=lease.epoch)
-        move(task, Phase.WAITING_FOR_INPUT, reason=reason, epoch=lease.epoch)
+        move_both(step, task, Phase.WAITING_FOR_INPUT, reason=reason, epoch=lease.epoch)
         _store_question(task, step)
         Change.objects.create(task=task, kind=ChangeKind.QUESTION)
     crash_point("asked-about-cost")

@@ -5,18 +5,24 @@ The gate refuses Write and Edit beforehand; only the diff shows what a shell com
 
 from __future__ import annotations
 
+import re
 from itertools import pairwise
 
 from tasks_app.agent.gate.path_patterns import allowed
+from tasks_app.agent.gate.patterns import WRITING, names_written, needs_approval
 from tasks_app.config.pipeline import step_from_json
+from tasks_app.core.types import PLAN_FILE
 from tasks_app.engine.checks import CheckReport
+from tasks_app.engine.planning.plan import AS_APPROVED, difference_from_approved, differs_from_approved
 from tasks_app.git import Repository, changed_files, ignored_files
-from tasks_app.models import Run, paths
+from tasks_app.models import QuestionKind, Run, Verdict, paths
 from tasks_app.prompting.escaping import head
 from tasks_app.services.sequences import faults_of_new_files
 from tasks_app.services.workers.hosts import runs_in_workspace
 
 SHOWN = 50
+#: Maximum characters of the difference between an approved plan and the one in the workspace.
+MAX_DIFFERENCE = 8_000
 
 
 def guard_report(run: Run) -> CheckReport | None:
@@ -42,13 +48,52 @@ def guard_report(run: Run) -> CheckReport | None:
     notes = _notes(repository, step.base_commit, run.head_commit)
     listed = [f"{path} ({notes[path]})" if path in notes else path for path in outside]
     found = _some_lines(listed)
-    return CheckReport(False, title, found, problem=problem, order=_order_to_restore(found))
+    return CheckReport(False, title, found, problem=problem, order=_order_to_restore(listed))
+
+
+def unasked_report(run: Run) -> CheckReport | None:
+    """Return a failed check if a command changed files that wait for a human before they are written.
+
+    Such as with `sed -i`, although `askBefore` has `Write(CHANGELOG.md)`. What a human approved counts as
+    asked: a write of the file, or a command that names it.
+    """
+    step, task = run.step, run.step.task
+    patterns = (*task.ask_before, *step_from_json(step.config).ask_before)
+    rules = [pattern for pattern in patterns if names_written(pattern)]
+    if not rules or not run.head_commit:
+        return None
+    repository, folder = paths.repository(task.project), paths.workspace(task).path
+    seen_by_agent = f"{paths.placement().inside(folder)}/"
+    approved = step.questions.filter(kind=QuestionKind.APPROVAL, verdict=Verdict.APPROVED)
+    written, commands = set(), ""
+    for given in approved.values_list("tool_input", flat=True):
+        written |= {str(given.get(key, "")).removeprefix(seen_by_agent) for key in WRITING.values()}
+        commands += str(given.get("command", "")).replace(seen_by_agent, "") + "\n"
+    changed = _changed_paths(repository, step.base_commit, run.head_commit) - _made_by_others(repository, run)
+    unasked = []
+    for path in sorted(changed - written):
+        asks = needs_approval(rules, "Write", {"file_path": path}, workspace=str(folder), cwd=str(folder))
+        if asks and not re.search(rf"(?<![\w./-])(?:\./)?{re.escape(path)}(?![\w/-])", commands):
+            unasked.append(path)
+    if not unasked:
+        return None
+    found = _some_lines(unasked)
+    problem = "A command changed files that the agent may write only after a human has agreed."
+    order = (
+        f"Put them back as they were:\n{found}\n\nIf a change of one is needed, make it with Write or Edit: "
+        "these wait until a human has approved them."
+    )
+    return CheckReport(False, f"asked before: {', '.join(rules)}", found, problem=problem, order=order)
 
 
 def plan_report(run: Run) -> CheckReport | None:
-    """Return a check of whether a human approved the step's plan; None if the step needs no approval."""
+    """Return a check of whether a human approved the plan that the step has left; None if none has to."""
     if not step_from_json(run.step.config).plan_approval:
         return None
+    if differs_from_approved(run.step):
+        found = head(difference_from_approved(run.step), limit=MAX_DIFFERENCE)
+        problem = f"{PLAN_FILE} is not the plan that a human has approved."
+        return CheckReport(False, AS_APPROVED, found, problem=problem)
     if run.step.questions.approved_plans().exists():
         return CheckReport(True, "plan approval")
     order = "Present your plan with ExitPlanMode; once a human has approved it, do what it says."
@@ -143,8 +188,12 @@ def _some_lines(outside: list[str]) -> str:
     return "\n".join([*outside[:SHOWN], *more])
 
 
-def _order_to_restore(listed: str) -> str:
+def _order_to_restore(outside: list[str]) -> str:
+    hidden = "Of the files that .gitignore hides, only those named here count: leave the others as they are."
+    if len(outside) > SHOWN:
+        hidden = "Files that .gitignore hides count too; remove those that you or a command of yours made."
     return (
-        f"Put them back as they were, and delete those that are new:\n{listed}\n\n"
-        "Files that .gitignore hides count too; remove those that you or a command of yours made."
+        f"Put them back as they were, and delete those that are new:\n{_some_lines(outside)}\n\n{hidden} "
+        "This holds also for what a human approved: an approval is for the command, not for the files of the "
+        "step."
     )

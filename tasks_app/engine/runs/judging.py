@@ -11,9 +11,14 @@ from tasks_app.core.types import PLAN_FILE
 from tasks_app.engine.checks import Check, CheckReport, FileExists, NoCheck, Shell, run_checks
 from tasks_app.engine.crashpoints import crash_point
 from tasks_app.engine.lease import Lease
-from tasks_app.engine.planning.plan import leave_out_plan, store_plan
+from tasks_app.engine.planning.plan import (
+    found_to_differ,
+    leave_out_plan,
+    restore_approved_plan,
+    store_plan,
+)
 from tasks_app.engine.runs.conclude import fail_both, may_try_again
-from tasks_app.engine.runs.guard import guard_report, plan_report, task_files_report
+from tasks_app.engine.runs.guard import guard_report, plan_report, task_files_report, unasked_report
 from tasks_app.engine.runs.run_recorder import RunRecorder
 from tasks_app.engine.stopping import Ticker
 from tasks_app.engine.worker_context import WorkerContext
@@ -29,7 +34,7 @@ from tasks_app.engine.workspaces.recording import (
 from tasks_app.engine.workspaces.setup import setup_folders, tool_variables
 from tasks_app.history.events.blocks import NewEvent, append_one
 from tasks_app.history.transitions import move
-from tasks_app.models import EventKind, Outcome, Run, Step, paths
+from tasks_app.models import EventKind, Outcome, QuestionKind, Run, Step, paths
 from tasks_app.prompting.feedback import NOT_DONE
 from tasks_app.services.usage.cost_limits import must_end_early
 from tasks_app.services.workers.hosts import network_of
@@ -41,11 +46,16 @@ def judge(run: Run, lease: Lease, context: WorkerContext) -> bool | None:
     The work is recorded here and not when the run ended, so that a worker's death between the two loses
     nothing.
     """
-    if run.checks is None:
+    is_new = run.checks is None
+    if is_new:
         check_work(run, lease, context)
+    if found_to_differ(run):  # not only if the run is new: a worker may have died in between
+        restore_approved_plan(run.step)
+    if is_new:
         # A step that is to be finished early is not repaired: `engine/runs/gates.py` ends it.
         finishing = run.step.task.is_finishing_early and bool(must_end_early(run.step.task, run.step))
-        if not _passed(run) and not finishing and not may_try_again(run.step, lease, _check_failure(run)):
+        costs_an_attempt = not (_passed(run) or finishing or _is_first_other_plan(run))
+        if costs_an_attempt and not may_try_again(run.step, lease, _check_failure(run)):
             return False
     if not _passed(run):
         return None
@@ -58,23 +68,43 @@ def judge(run: Run, lease: Lease, context: WorkerContext) -> bool | None:
     return True
 
 
+def _is_first_other_plan(run: Run) -> bool:
+    """Return whether all that failed is that the plan is not the approved one, for the first time.
+
+    The agent then gets another run in any case, in which it may ask about the other plan.
+    """
+    failed = [report for report in run.checks or () if not report["passed"]]
+    before = run.step.current_runs.filter(number__lt=run.number)
+    return found_to_differ(run) and len(failed) == 1 and not any(map(found_to_differ, before))
+
+
 def fail_if_not_done(step: Step, lease: Lease, context: WorkerContext) -> bool:
     """Fail the step if its agent has said that the task is not done. Return whether it failed.
 
     No check is run: none of them could make the work count. With a question afterwards the agent takes it
-    back.
+    back. A call that waited for an approval is no question: what was said beside it holds when the run that
+    got the decision has ended.
     """
-    run = step.current_runs.exclude(not_done="").last()
-    if run is None:
+    said = step.current_runs.exclude(not_done="").last()
+    if said is None:
         return False
-    if run.outcome == Outcome.ASKED or run.questions.of_agents().exists():
-        Run.objects.filter(pk=run.pk).update(not_done="")
-        return False
+    run = said
+    later = step.current_runs.filter(number__gt=said.number).last()
+    asked = said.questions.of_agents()
+    if said.outcome == Outcome.ASKED or asked.exists():
+        only_approvals = asked.exists() and not asked.exclude(kind=QuestionKind.APPROVAL).exists()
+        if only_approvals and later is None:
+            return False
+        if not only_approvals or later is None or later.questions.of_agents().exists():
+            Run.objects.filter(pk=said.pk).update(not_done="")
+            return False
+        run = later
     record_work(run, lease, context)
-    why = f"{NOT_DONE}{run.not_done}"
+    why = f"{NOT_DONE}{said.not_done}"
     with lease.fenced() as task:
         # From here on it is a failed run like any other, after which the task can be resumed.
-        Run.objects.filter(pk=run.pk).update(outcome=Outcome.FAILED, error=why, not_done="")
+        Run.objects.filter(pk=said.pk).update(not_done="")
+        Run.objects.filter(pk=run.pk).update(outcome=Outcome.FAILED, error=why)
         append_one(run, EventKind.ERROR, {"text": why})
         fail_both(step, task, why, epoch=lease.epoch)
     return True
@@ -95,7 +125,13 @@ def _run_guard_and_checks(run: Run, lease: Lease, context: WorkerContext, *, ign
     task = run.step.task
     recorder = RunRecorder(lease, run, stop_signal=context.stop_signal, timeout=float("inf"))
     ticker = Ticker(recorder.tick)
-    reports = (plan_report(run), guard_report(run), task_files_report(run), merge_report(run))
+    reports = (
+        plan_report(run),
+        guard_report(run),
+        unasked_report(run),
+        task_files_report(run),
+        merge_report(run),
+    )
     guard_reports = [report for report in reports if report]
     if not all(report.passed for report in guard_reports):
         _store_reports(run, guard_reports, lease, recorder)

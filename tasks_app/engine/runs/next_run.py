@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from django.conf import settings
 from django.db.models import Q, Sum
 from django.db.models.functions import Coalesce
 from django.utils import timezone
@@ -24,6 +25,8 @@ from tasks_app.agent.transcripts import (
 from tasks_app.config.pipeline import step_from_json
 from tasks_app.config.repository_settings import STEP_SECONDS
 from tasks_app.core.errors import TranscriptDamaged
+from tasks_app.core.phases import Phase
+from tasks_app.engine.planning.plan import approvals_that_count
 from tasks_app.engine.prompts.answer_permissions import has_question, permissions_of, write_answers_again
 from tasks_app.engine.prompts.review_requests import (
     later_steps_text,
@@ -39,19 +42,33 @@ from tasks_app.engine.prompts.run_feedback import (
     decisions_note,
     early_end_in_force,
     feedback_of,
+    has_unread_question,
     joined,
     lost_remarks_note,
+    messages_note,
     portal_notes,
+    retry_text,
 )
 from tasks_app.engine.prompts.values import step_prompt, threshold_text
 from tasks_app.engine.runs.run_recorder import DatabaseTranscriptStore
 from tasks_app.history.events.reading import Events, past_actions
-from tasks_app.models import EventKind, Outcome, Question, QuestionKind, Reason, Review, Run, Step, paths
+from tasks_app.models import (
+    EventKind,
+    Outcome,
+    Question,
+    QuestionKind,
+    Reason,
+    Review,
+    Run,
+    Step,
+    Transition,
+    Verdict,
+    paths,
+)
 from tasks_app.prompting.feedback import (
-    NOT_DONE,
     Feedback,
+    after_rehearsal_feedback,
     lost_work_feedback,
-    retry_feedback,
     threshold_feedback,
 )
 from tasks_app.prompting.replay import replay, with_feedback
@@ -83,8 +100,8 @@ class NextRun:
 
 #: Outcomes of runs whose session is not resumed.
 _SESSION_GIVEN_UP = (Outcome.LOST, Outcome.UNDELIVERED)
-#: Why a run follows one that asked, by the kind of its question.
-_AFTER_ASKING: dict[str, Reason] = {QuestionKind.APPROVAL: Reason.APPROVAL, QuestionKind.PLAN: Reason.PLAN}
+#: Why a run follows one that asked for an approval, by the verdict.
+_AFTER_VERDICT: dict[str, Reason] = {Verdict.APPROVED: Reason.APPROVED, Verdict.DENIED: Reason.DENIED}
 #: Outcomes of runs that stored at least the prompt of their session.
 _HAS_A_SESSION = (Outcome.ASKED, Outcome.FINISHED, Outcome.LIMIT)
 
@@ -105,7 +122,12 @@ def next_run(step: Step) -> NextRun:
     if not planned.resume:
         planned = replace(planned, note=_why_replayed(last, transcript, damage))
     else:
-        planned = replace(planned, answered=_unread_answers(step, transcript))
+        # Calls with answers in the session, but no word of the model since: their run died there.
+        calls = step.questions.of_agents().settled().values_list("tool_use_id", flat=True)
+        results = (CallResult.GOOD, CallResult.ERROR)
+        answered = [call for call in calls if result_in(transcript, call) in results]
+        unread = tuple(call for call in answered if not was_read(transcript, call))
+        planned = replace(planned, answered=unread)
     answers = tuple(question.pk for question in open_answers)
     turned_down = {
         question.tool_use_id: f"{question.outcome.lower()} by {answered_by(question)}"
@@ -123,7 +145,7 @@ def _is_planning(step: Step, planned: NextRun) -> bool:
     """
     if not step_from_json(step.config).plan_approval:
         return False
-    approved = step.questions.approved_plans().values_list("tool_use_id", flat=True)
+    approved = approvals_that_count(step).values_list("tool_use_id", flat=True)
     return set(approved) <= set(planned.permissions)
 
 
@@ -134,19 +156,18 @@ def _first_run(step: Step) -> NextRun:
     granted = [*cost_answers(step), *answers_in_place(step)]
     answers = tuple(question.pk for question in granted)
     if step.first_run == 1:
-        prompt = with_feedback(prompt, portal_notes(granted)) if granted else prompt
+        if notes := joined(portal_notes(granted), messages_note(step)):
+            prompt = with_feedback(prompt, notes)
         return NextRun(Reason.FIRST, session, prompt, planning=planning, answers=answers)
     reviews = tuple(step.reviews.undelivered().select_related("author"))
     put_back = step.kept_from == step.first_run
-    failed = step.runs.filter(error__startswith=NOT_DONE).last()
-    not_done = failed.error.removeprefix(NOT_DONE) if failed and failed == step.runs.last() else ""
-    feedback = retry_feedback(steps_followed=not step.is_last, put_back=put_back, not_done=not_done)
-    reason = Reason.RETRY
     if reviews:
         feedback, reason = request_text(step, reviews), Reason.REVIEW
     elif _follows_review(step):
         feedback, reason = rerun_text(step), Reason.REVIEW
-    prompt = with_feedback(prompt, joined(feedback, portal_notes(granted)))
+    else:
+        feedback, reason = retry_text(step, put_back=put_back), Reason.RETRY
+    prompt = with_feedback(prompt, joined(feedback, portal_notes(granted), messages_note(step)))
     return NextRun(reason, session, prompt, planning=planning, answers=answers, reviews=_ids(reviews))
 
 
@@ -175,25 +196,35 @@ def _following_run(
     if last.outcome in _SESSION_GIVEN_UP:
         decisive = step.current_runs.exclude(outcome__in=_SESSION_GIVEN_UP).last() or last
     reason = _reason_to_run(decisive, reviews)
+    if reason == Reason.CHECK_FAILED and has_unread_question(step, decisive):
+        reason = Reason.UNREAD_QUESTION
     if any(question.reopens_id for question in granted):
         reason = Reason.ANSWER
-    must_begin_anew = not transcript or decisive != last or cannot_continue(last)
+    must_begin_anew = not transcript or decisive != last or cannot_continue(last) or _has_other_model(last)
     if must_begin_anew or step.task.resume == "replay":
         actions, requests = past_actions(step), requests_of_current_runs(step)
         feedback = feedback_of(step, decisive, open_answers, requests)
         if decisive.outcome == Outcome.INTERRUPTED and not (actions or open_answers or requests):
             feedback = Feedback("")  # it was stopped before its agent did anything
-        ends = [] if any(one.is_about_cost for one in granted) else early_end_in_force(step)
-        feedback = joined(
-            feedback, later_steps_text(step), _lost_work_note(step, last), portal_notes([*granted, *ends])
-        )
+        if last.rehearsed and _has_other_model(last):
+            feedback = joined(after_rehearsal_feedback(), feedback)
+        if not any(one.is_about_cost for one in granted):
+            granted += early_end_in_force(step)
+        granted_note = portal_notes(granted)
+        later, lost_work = later_steps_text(step, resumed=False), _lost_work_note(step, last)
+        feedback = joined(feedback, later, lost_work, granted_note, messages_note(step))
         prompt = replay(step_prompt(step), actions=actions, feedback=feedback)  # H9
         return NextRun(reason, str(uuid.uuid4()), prompt, reviews=_ids(reviews))
     session = str(last.session_id)
     reported = last.cost_usd if last.reported_cost_usd is None else last.reported_cost_usd
     cost = cost_before(last) + reported
     notes = (_threshold_note(step, last), _lost_work_note(step, last), portal_notes(granted))
-    note = joined(*notes, lost_remarks_note(last, transcript), decisions_note(step, last, transcript))
+    note = joined(
+        *notes,
+        lost_remarks_note(last, transcript),
+        decisions_note(step, last, transcript),
+        messages_note(step, last, transcript),
+    )
     waits_at = deferred_call(transcript)
     permissions = permissions_of(
         step, last, open_answers, waits_at=waits_at, deferred=deferred_calls(transcript), note=note
@@ -201,8 +232,14 @@ def _following_run(
     if permissions or (waits_at and not has_question(step, waits_at)):
         # Without a permission the gate sees the call once more, and then it is asked about.
         return NextRun(reason, session, None, resume=True, permissions=permissions, cost_before=cost)
-    prompt = joined(feedback_of(step, last, open_answers, reviews), later_steps_text(step), note)
+    later = later_steps_text(step, resumed=True)
+    prompt = joined(feedback_of(step, last, open_answers, reviews), later, note)
     return NextRun(reason, session, prompt, resume=True, cost_before=cost, reviews=_ids(reviews))
+
+
+def _has_other_model(run: Run) -> bool:
+    """Return whether a script played the model in the run's session and a real one goes on, or vice versa."""
+    return run.rehearsed is not None and run.rehearsed != settings.ENVIRONMENT.rehearsal
 
 
 def cannot_continue(run: Run) -> bool:
@@ -215,6 +252,10 @@ def cannot_continue(run: Run) -> bool:
 
 def _why_replayed(last: Run, transcript: Transcript, damage: str) -> str:
     """Return the log's note on why the session is not resumed, or "" if that was intended."""
+    if _has_other_model(last):
+        played = "was a rehearsal: a script played the model" if last.rehearsed else "had a real model"
+        now = "now a real model goes on" if last.rehearsed else "now a script plays it (rehearsal)"
+        return f"Run {last.number} {played}, and {now}. A new session begins with what was done so far."
     if last.outcome in _SESSION_GIVEN_UP or cannot_continue(last):
         damage = last.error.partition("\n")[0]
     elif not damage and not transcript and last.outcome in _HAS_A_SESSION:
@@ -279,35 +320,28 @@ def undelivered(step: Step, last: Run, transcript: Transcript) -> list[Question]
     of_portal = Q(kind=QuestionKind.COST) | Q(reopens__isnull=False)  # their run may be another step's
     counts = Q(run__number__gte=step.first_run) | of_portal
     settled = step.questions.settled().filter(counts, delivered_at=None)
-    waiting = list(settled.select_related("answered_by", "applied", "reopens__applied", "run"))
-    with_result = [question for question in waiting if _has_result(question, transcript)]
+    waiting = list(
+        settled.select_related("answered_by", "applied", "reopens__applied", "reopens__taken_back_by", "run")
+    )
+    with_result = []
+    for question in waiting:
+        result = result_in(transcript, question.tool_use_id)
+        # A verdict is handed over with a failed call, too.
+        if result == CallResult.GOOD or (question.verdict and result == CallResult.ERROR):
+            with_result.append(question)
     runs = {question.run_id for question in with_result}
     # A question of the portal in a run has no result of its own: its answer is a note beside a result.
     handed_in = {question.handed_in_id for question in with_result} - {None}
     in_prompt = last.prompt and has_prompt(transcript, last.prompt)
-    received = {
-        q.pk
-        for q in waiting
-        if (q.handed_in_id in handed_in if q.reopens_id else q.run_id in runs)
-        or (in_prompt and q.handed_in_id == last.pk)
-    }
+    received = set()
+    for question in waiting:
+        has_result = question.run_id in runs
+        if question.reopens_id:
+            has_result = question.handed_in_id in handed_in
+        if has_result or (in_prompt and question.handed_in_id == last.pk):
+            received.add(question.pk)
     step.questions.filter(pk__in=received).update(delivered_at=timezone.now())
     return [question for question in waiting if question.pk not in received]
-
-
-def _unread_answers(step: Step, transcript: Transcript) -> tuple[str, ...]:
-    """Return the calls with answers in the session, but no word of the model since: their run died there."""
-    calls = step.questions.of_agents().settled().values_list("tool_use_id", flat=True)
-    answered = (CallResult.GOOD, CallResult.ERROR)
-    return tuple(
-        call for call in calls if result_in(transcript, call) in answered and not was_read(transcript, call)
-    )
-
-
-def _has_result(question: Question, transcript: Transcript) -> bool:
-    """Return whether the session holds the answer: a good result or, for a verdict, also a failed call."""
-    results = [CallResult.GOOD, CallResult.ERROR] if question.verdict else [CallResult.GOOD]
-    return result_in(transcript, question.tool_use_id) in results
 
 
 def _reason_to_run(last: Run, reviews: Sequence[Review]) -> Reason:
@@ -315,14 +349,21 @@ def _reason_to_run(last: Run, reviews: Sequence[Review]) -> Reason:
         return Reason.REVIEW if reviews else Reason.CHECK_FAILED
     if last.outcome == Outcome.ASKED:
         asked = last.questions.first()
-        if asked:
-            return _AFTER_ASKING.get(asked.kind, Reason.ANSWER)
-        return Reason.SET_ASIDE
-    reasons = {
-        Outcome.LIMIT: Reason.LIMIT,
-        Outcome.FAILED: Reason.RETRY,
-    }
-    return reasons.get(Outcome(last.outcome), Reason.CRASH)
+        if asked is None:
+            return Reason.SET_ASIDE
+        if asked.kind == QuestionKind.APPROVAL:
+            return _AFTER_VERDICT.get(asked.verdict, Reason.APPROVAL)
+        if asked.is_unanswered:
+            return Reason.NO_ANSWER
+        return Reason.PLAN if asked.kind == QuestionKind.PLAN else Reason.ANSWER
+    if last.outcome == Outcome.LIMIT:
+        return Reason.LIMIT
+    if last.outcome == Outcome.FAILED:
+        return Reason.RETRY
+    cancelled = Transition.objects.filter(task=last.step.task_id, target=Phase.CANCELLED)
+    if cancelled.filter(at__gte=last.started_at).exists():
+        return Reason.RESUMED
+    return Reason.CRASH
 
 
 def cost_before(run: Run) -> float:

@@ -169,7 +169,7 @@ def _result(run: Run, stream: Stream, ending: Ending) -> RunResult:
     streamed = stream.usage(cost_before=cost_before(run))
     if not run.metered:
         return RunResult(ending, usage=streamed, model=stream.model or run.model)
-    reported = streamed.cost_usd if stream.result else None
+    reported = streamed.cost_usd if stream.result and not run.rehearsed else None
     return RunResult(
         ending, usage=run.usage, by_model=run.usage_by_model, metered=True, reported_cost_usd=reported,
         model=run.model,
@@ -185,15 +185,17 @@ def _open_asks(run: Run, stream: Stream) -> list[Ask]:
         return []
     task = run.step.task
     threshold = task.threshold if run.threshold is None else run.threshold
+    step = step_from_json(run.step.config)
     known = set(task.questions.values_list("tool_use_id", flat=True))
     found = open_asks(
         stream,
         _decided_calls(run),
         may_ask=threshold > 0,
-        ask_before=(*task.ask_before, *step_from_json(run.step.config).ask_before),
+        ask_before=(*task.ask_before, *step.ask_before),
         workspace=paths.workspace(task).path,
         home=paths.home(task),
         placement=paths.placement(),
+        allow_write=step.allow_write,
     )
     return [ask for ask in found if ask.way != "command" or ask.tool_use_id not in known]
 

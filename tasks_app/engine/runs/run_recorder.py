@@ -19,13 +19,15 @@ from tasks_app.core.text import storable_text
 from tasks_app.core.types import Usage, main_model
 from tasks_app.engine.crashpoints import crash_point
 from tasks_app.engine.lease import SECONDS, Lease
+from tasks_app.engine.seen_tokens import revoke_tokens_in
 from tasks_app.engine.stopping import Stopped, StopReason, StopSignal
 from tasks_app.engine.temporary_faults import PATIENCE, retry_during_faults
 from tasks_app.history.events.blocks import NewEvent, append
 from tasks_app.models import EventKind, Run, SessionEntry, Task, paths
 from tasks_app.models.run import stored_by_model
+from tasks_app.services.accounts import has_secret
 from tasks_app.services.review_threads import AgentReply, store_agent_replies
-from tasks_app.services.usage.cost_limits import dollars_for_run
+from tasks_app.services.usage.cost_limits import dollars_for_run, with_limits
 
 T = TypeVar("T")
 
@@ -54,6 +56,7 @@ class SpoolCollector(Generic[T]):
         """Store what is new. Cheap if nothing is: it lists one folder."""
         spooled = self._read(self._home, known=self._seen)
         if spooled.found:
+            revoke_tokens_in(str(spooled.found), self._run, self._lease)
             with self._lease.locked():
                 self._store(self._run, spooled.found)
         self._seen |= spooled.keys
@@ -146,15 +149,17 @@ class RunRecorder(DatabaseTranscriptStore):
 
         A message of thousands of parts is stored in several transactions: others write between them.
         """
+        said = "".join(f"{event.payload}{event.raw}" for event in events)
+        if has_secret(said):
+            self._wait_for(lambda: revoke_tokens_in(said, self._run, self._lease))
+            self._seq = self._run.next_seq()  # it is noted in the run
         for first in range(0, len(events), EVENTS_AT_ONCE):
-            self._write_at_once(events[first : first + EVENTS_AT_ONCE])
-
-    def _write_at_once(self, events: Sequence[NewEvent]) -> None:
-        try:
-            self._seq = self._write(events)
-        except IntegrityError:  # noted in this run already, when the answer was taken back
-            self._seq = self._run.next_seq()
-            self._seq = self._write(events)
+            part = events[first : first + EVENTS_AT_ONCE]
+            try:
+                self._seq = self._write(part)
+            except IntegrityError:  # noted in this run already, when the answer was taken back
+                self._seq = self._run.next_seq()
+                self._seq = self._write(part)
 
     def _write(self, events: Sequence[NewEvent]) -> int:
         return self._wait_for(lambda: self._append(events), lambda: self._append_once(events))
@@ -205,7 +210,7 @@ class RunRecorder(DatabaseTranscriptStore):
         return not Run.objects.filter(pk=self._run.pk, outcome="").exists()
 
     def dollars_left(self) -> DollarsLeft:
-        return self._wait_for(lambda: dollars_for_run(self._lease.task_id))
+        return self._wait_for(lambda: dollars_for_run(with_limits(self._lease.task_id)))
 
     def append_transcript(self, key: Mapping[str, str], entries: list[dict[str, Any]]) -> None:
         def append_once() -> None:
@@ -216,6 +221,7 @@ class RunRecorder(DatabaseTranscriptStore):
         crash_point("transcript-stored")
 
     def _append_entries(self, key: Mapping[str, str], entries: list[dict[str, Any]]) -> None:
+        revoke_tokens_in(str(entries), self._run, self._lease)
         with self._lease.locked():
             super().append_transcript(key, entries)
 
@@ -239,7 +245,10 @@ class RunRecorder(DatabaseTranscriptStore):
         self._check_signals()
         phase = self._wait_for(self._lease.phase)
         if not self.has_asked:  # once it has, its task waits, and its process ends by itself
-            _require_running(phase)
+            if phase == Phase.WAITING_FOR_INPUT:
+                raise Stopped(StopReason.TAKEN_BACK)
+            if phase != Phase.RUNNING:
+                raise Stopped(StopReason.CANCELLED)
         self.collect()
 
     def collect(self) -> None:
@@ -253,11 +262,3 @@ class RunRecorder(DatabaseTranscriptStore):
             raise Stopped(reason)
         if time.monotonic() > self._deadline:
             raise Stopped(StopReason.TIMEOUT)
-
-
-def _require_running(phase: str) -> None:
-    """Raise Stopped if the task is no longer running: somebody has cancelled it or taken an answer back."""
-    if phase == Phase.WAITING_FOR_INPUT:
-        raise Stopped(StopReason.TAKEN_BACK)
-    if phase != Phase.RUNNING:
-        raise Stopped(StopReason.CANCELLED)

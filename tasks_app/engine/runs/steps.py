@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from django.conf import settings
 from django.db.models import Count, Q
 from django.utils import timezone
 
@@ -23,7 +24,7 @@ from tasks_app.engine.planning.plan import (
     turns_of,
     without_failure_of_pass,
 )
-from tasks_app.engine.prompts.run_feedback import answers_in_place
+from tasks_app.engine.prompts.run_feedback import answers_in_place, has_unread_question
 from tasks_app.engine.runs.conclude import (
     complete_halt,
     fail,
@@ -49,10 +50,10 @@ from tasks_app.engine.workspaces.setup import setup_folders, tool_variables
 from tasks_app.engine.workspaces.workspace import prepare_workspace
 from tasks_app.history.events.blocks import NewEvent
 from tasks_app.history.transitions import last_cancellation, move
-from tasks_app.models import EventKind, Outcome, QuestionKind, Run, Step, Task, paths
+from tasks_app.models import EventKind, Outcome, QuestionKind, Run, Step, paths
 from tasks_app.services.decisions.applying import apply_decisions
 from tasks_app.services.decisions.content import decisions_for, known_decision
-from tasks_app.services.usage.cost_limits import dollars_for_run, must_end_early
+from tasks_app.services.usage.cost_limits import dollars_for_run, must_end_early, with_limits
 from tasks_app.services.wait_sentences import SHORTEST_WAIT, reset_words
 from tasks_app.services.workers.hosts import network_of
 
@@ -76,41 +77,33 @@ def work_on(step: Step, lease: Lease, context: WorkerContext) -> bool:
             move(step, Phase.RUNNING, epoch=lease.epoch)
     if skips_clarifying(step):
         return skip_clarifying(step, lease)
-    lease.phase()  # raises LeaseLost: only the holder may kill processes
     # Processes of earlier holders must not change the workspace while it is recorded and checked.
     kill_earlier_processes(paths.workspace(step.task).path, lease.as_claim)
     prepare_workspace(step, lease, context)
     begin_plan(step, lease)
-    _collect_from_last_run(step.task, lease)
+    if last := last_run_of(step.task):  # its worker may have died before it had read what the run left
+        reply_collector(last, lease).collect()
+        said_collector(last, lease).collect()
     while True:
-        if fail_if_not_done(step, lease, context):
-            return False
         last = step.current_runs.last()
-        if last is not None and last.outcome == Outcome.FINISHED and not _has_undelivered_input(step):
-            verdict = judge(last, lease, context)
-            if verdict is not None:
+        if last is not None and fail_if_not_done(step, lease, context):
+            return False
+        if last is not None and last.outcome == Outcome.FINISHED:
+            # A review or a new answer goes to the agent before its work is judged.
+            has_input = step.reviews.undelivered().exists() or answers_in_place(step)
+            if not has_input and has_unread_question(step, last):
+                record_work(last, lease, context)
+            elif not has_input and (verdict := judge(last, lease, context)) is not None:
                 return verdict
         if not _run_agent(step, lease, context):
             return False
 
 
-def _has_undelivered_input(step: Step) -> bool:
-    """Return whether the agent must run again before its work is judged: for a review or a new answer."""
-    return step.reviews.undelivered().exists() or bool(answers_in_place(step))
-
-
-def _collect_from_last_run(task: Task, lease: Lease) -> None:
-    """Store what the task's last run left, whose worker may have died before it had read that."""
-    if last := last_run_of(task):
-        reply_collector(last, lease).collect()
-        said_collector(last, lease).collect()
-
-
 def _run_agent(step: Step, lease: Lease, context: WorkerContext) -> bool:
     """Run the agent once. Return whether the step goes on at once afterwards."""
+    step.task = with_limits(step.task_id)  # somebody may have changed them during the last run
     if any(stops(step, lease, context) for stops in GATES):
         return False
-    step.task.refresh_from_db(fields=["threshold"])  # somebody may have changed it during the last run
     planned = next_run(step)
     run = _open_run(step, planned, lease, context)
     with log_context(context_of_run(run)):
@@ -154,6 +147,7 @@ def _open_run(step: Step, planned: NextRun, lease: Lease, context: WorkerContext
             threshold=step.task.threshold,
             model=step_from_json(step.config).model or step.task.model,
             sandboxed=context.agent.sandboxed,
+            rehearsed=settings.ENVIRONMENT.rehearsal,
             network=network_of(step),
             lease_epoch=lease.epoch,
             data_dir=paths.worker_data_dir_id(),
@@ -168,6 +162,9 @@ def _order_for(run: Run, planned: NextRun, timeout: float) -> RunOrder:
     folder = paths.run_dir(run)
     folder.mkdir(parents=True, exist_ok=True)
     config, tools = step_from_json(run.step.config), toolchains_of(task)
+    budgets = [f"project {task.project_id}"]
+    if task.created_by_id:
+        budgets.append(f"person {task.created_by_id}")
     return RunOrder(
         session_id=planned.session_id,
         paths=RunPaths(
@@ -193,11 +190,8 @@ def _order_for(run: Run, planned: NextRun, timeout: float) -> RunOrder:
         cost_before=planned.cost_before,
         max_turns=turns_of(run.step),
         max_cost_usd=dollars_of(run.step),
-        dollars_left=dollars_for_run(task.pk),
-        budgets=(
-            f"project {task.project_id}",
-            *([f"person {task.created_by_id}"] if task.created_by_id else []),
-        ),
+        dollars_left=dollars_for_run(task),
+        budgets=tuple(budgets),
         timeout=timeout,
         network=network_of(run.step),
         threads=task.threads.numbers(),
@@ -239,6 +233,7 @@ def _conclude(
     if result.ending is Ending.REFUSED:  # the same request would be refused again
         fail(lease, run.step, error)
         return False
+    run.step.task = with_limits(run.step.task_id)  # somebody may have changed them during the run
     if must_end_early(run.step.task, run.step):
         return True
     if result.ending is Ending.BUDGET and ask_if_soft_limit_reached(run.step, lease, context, ran_out=True):
@@ -290,7 +285,10 @@ def _wait_for_reset_or_fail(run: Run, result: RunResult, lease: Lease) -> None:
         pause(lease, run.step, Phase.WAITING_FOR_RESET, reason, resets_at=again, waits_for_budget=False)
     else:
         advice = "Resume the task once the limit allows it."
-        fail(lease, run.step, " ".join(filter(None, [result.error, words, advice])))
+        error = result.error.strip()
+        if error and error[-1] not in ".!?":
+            error += "."
+        fail(lease, run.step, " ".join(filter(None, [error, words, advice])))
 
 
 def _conclude_stopped(
@@ -303,21 +301,30 @@ def _conclude_stopped(
     else:
         with lease.locked():
             store_result(run, result, recorder)
+            why: str = stopped.reason
             if stopped.reason is StopReason.TIMEOUT:
-                _store_timeout(run)
-            why = _why_stopped(run, stopped.reason)
+                run.outcome = Outcome.FAILED
+                if run.step.is_clarifying:
+                    run.outcome = Outcome.FINISHED
+                run.error = f"The run took longer than its {timeout_of(run.step):g} seconds."
+                run.save(update_fields=["outcome", "error"])
+            elif stopped.reason is StopReason.CANCELLED:
+                cancelled = last_cancellation(run.step.task)
+                why = (cancelled and cancelled.reason) or why
             recorder.write(NewEvent(EventKind.NOTE, {"text": f"The run was stopped: {why}."}))
     if stopped.reason is not StopReason.SHUTDOWN:  # a shutdown is urgent, and the next worker records
         record_work(run, lease, context)
         _apply_decisions(result, lease)
     if result.asks:
         return False
-    return _pause_or_retry(run, stopped.reason, lease)
-
-
-def _why_stopped(run: Run, reason: StopReason) -> str:
-    cancelled = last_cancellation(run.step.task) if reason is StopReason.CANCELLED else None
-    return (cancelled and cancelled.reason) or reason
+    if stopped.reason is StopReason.TIMEOUT:
+        goes_on = _said_not_done(run) or run.step.is_clarifying
+        return goes_on or may_try_again(run.step, lease, run.error)
+    if stopped.reason is StopReason.INTERRUPTED:
+        pause(lease, run.step, Phase.INTERRUPTED, "stopped by hand")
+    if stopped.reason is StopReason.SHUTDOWN:
+        pause(lease, run.step, Phase.PENDING, "its worker was stopped")
+    return False
 
 
 def _apply_decisions(result: RunResult, lease: Lease) -> None:
@@ -326,20 +333,3 @@ def _apply_decisions(result: RunResult, lease: Lease) -> None:
         crash_point("asked-of-decisions")
         apply_decisions(lease.task())
         crash_point("decisions-applied")
-
-
-def _pause_or_retry(run: Run, reason: StopReason, lease: Lease) -> bool:
-    if reason is StopReason.TIMEOUT:
-        goes_on = _said_not_done(run) or run.step.is_clarifying
-        return goes_on or may_try_again(run.step, lease, run.error)
-    if reason is StopReason.INTERRUPTED:
-        pause(lease, run.step, Phase.INTERRUPTED, "stopped by hand")
-    if reason is StopReason.SHUTDOWN:
-        pause(lease, run.step, Phase.PENDING, "its worker was stopped")
-    return False
-
-
-def _store_timeout(run: Run) -> None:
-    run.outcome = Outcome.FINISHED if run.step.is_clarifying else Outcome.FAILED
-    run.error = f"The run took longer than its {timeout_of(run.step):g} seconds."
-    run.save(update_fields=["outcome", "error"])

@@ -64,7 +64,11 @@ class EndedSpans:
 
         Returns "" or why the endpoint does not take them, in words.
         """
-        self._look_for_changes()
+        # Each change is seen twice: an earlier one may be committed later.
+        changes = Change.objects.order_by().filter(pk__gt=self._before).values_list("task")
+        newest = dict(changes.annotate(newest=Max("pk")))
+        self._tasks.update(newest)
+        self._before, self._newest = self._newest, max([self._newest, *newest.values()])
         due = sorted(self._tasks)
         for first in range(0, len(due), TASKS_AT_ONCE):
             tasks = due[first : first + TASKS_AT_ONCE]
@@ -76,13 +80,6 @@ class EndedSpans:
             left = {span.attributes["cat_herder.task.id"] for span in young}
             self._tasks.difference_update(task for task in tasks if task not in left)
         return ""
-
-    def _look_for_changes(self) -> None:
-        """Add tasks that have changed. Each change is seen twice: an earlier one may be committed later."""
-        changes = Change.objects.order_by().filter(pk__gt=self._before).values_list("task")
-        newest = dict(changes.annotate(newest=Max("pk")))
-        self._tasks.update(newest)
-        self._before, self._newest = self._newest, max([self._newest, *newest.values()])
 
 
 def send_ended(sender: SpanSender) -> str:

@@ -20,7 +20,7 @@ from tasks_app.git.mirror import push_problem
 from tasks_app.models import Task, WorkerBeat
 from tasks_app.models.worker import BEAT_SECONDS
 from tasks_app.sandbox import Sandbox
-from tasks_app.services.workers.hosts import owner_prefix
+from tasks_app.services.workers.hosts import agent_addresses, owner_prefix
 
 #: Beats between two looks at whether this worker can work: 30 s.
 BEATS_PER_CHECK = 10
@@ -142,4 +142,5 @@ def beat(
         labels=labels,
         unsandboxed=sandbox.reason if sandbox else "",
         limits=[(row.name, row.value, row.by) for row in sandbox.enforced_limits] if sandbox else (),
+        ip_addresses=agent_addresses(),
     )

@@ -9,7 +9,7 @@ from tasks_app.engine.lease import Lease
 from tasks_app.engine.worker_context import WorkerContext
 from tasks_app.engine.workers.heartbeat import host_name
 from tasks_app.engine.workers.machine import missing_here
-from tasks_app.history.transitions import move
+from tasks_app.history.transitions import move, move_both
 from tasks_app.models import Step, Task, WorkerBeat
 from tasks_app.services.workers.hosts import host_with_unrecorded_work
 from tasks_app.services.workers.scheduling import KnownHosts, labels_of_next_step, labels_of_step
@@ -85,6 +85,5 @@ def leave_to_other_host(lease: Lease, context: WorkerContext, error: SubmodulesU
         if not others:
             return False
         reason = f"another host may reach its submodules: {error}"[:300]
-        move(step, Phase.PENDING, reason=reason, epoch=lease.epoch)
-        move(task, Phase.PENDING, reason=reason, epoch=lease.epoch)
+        move_both(step, task, Phase.PENDING, reason=reason, epoch=lease.epoch)
     return True

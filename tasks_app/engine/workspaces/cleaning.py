@@ -20,7 +20,7 @@ from tasks_app.engine.lease import Lease, keep_renewed
 from tasks_app.engine.workspaces.recording import RECORDING_ERRORS, set_head
 from tasks_app.models import Sequence, Task, paths
 from tasks_app.sandbox import Limits, Sandbox
-from tasks_app.services.workers.hosts import is_outdated, runs_in_workspace
+from tasks_app.services.workers.hosts import runs_in_workspace
 
 logger = logging.getLogger(__name__)
 
@@ -108,9 +108,12 @@ def _held(task: Task) -> Iterator[bool]:
 
 
 def _clean(task: Task, path: Path, sandbox: Sandbox) -> Cleaned:
-    if is_outdated(task) or _is_recorded_elsewhere(task):
+    last_run = runs_in_workspace(task).last()
+    if last_run is not None and last_run.data_dir != paths.worker_data_dir_id():
         return _remove(task, path, late="")
     if paths.portal_of_worker_host():
+        if last_run is None or last_run.head_commit:  # the portal's host has it
+            return _remove(task, path, late="")
         return Cleaned(task, path, kept=f"its last run is not recorded. If nobody needs that, remove {path}.")
     try:
         last = paths.workspace(task).snapshot(
@@ -126,12 +129,6 @@ def _clean(task: Task, path: Path, sandbox: Sandbox) -> Cleaned:
         reason = f"a part of its work is not recorded: {lost} If nobody needs that, remove {path}."
         return Cleaned(task, path, kept=reason)
     return _remove(task, path, late=_publish_last(task, last.commit))
-
-
-def _is_recorded_elsewhere(task: Task) -> bool:
-    """Return whether this is a worker host, and the portal's host has what the last run left."""
-    last = runs_in_workspace(task).last()
-    return paths.portal_of_worker_host() is not None and (last is None or bool(last.head_commit))
 
 
 def _remove(task: Task, path: Path, *, late: str) -> Cleaned:

@@ -10,12 +10,14 @@ from tasks_app.core.errors import SandboxError, WorkspaceError
 from tasks_app.core.phases import Phase
 from tasks_app.engine.crashpoints import crash_point
 from tasks_app.engine.lease import Lease
+from tasks_app.engine.seen_tokens import revoke_tokens_in
 from tasks_app.engine.temporary_faults import temporary_fault
 from tasks_app.engine.worker_context import WorkerContext
 from tasks_app.engine.workspaces.merging import as_merge_commit
-from tasks_app.git import AUTHOR, Snapshot, committed_blob
+from tasks_app.git import AUTHOR, Snapshot, added_lines, committed_blob
 from tasks_app.history.events.blocks import append_one
 from tasks_app.models import Change, ChangeKind, EventKind, Run, Sequence, Step, Task, paths
+from tasks_app.services.accounts import TOKEN_PREFIX
 from tasks_app.services.difference import base_of
 
 logger = logging.getLogger(__name__)
@@ -23,7 +25,7 @@ logger = logging.getLogger(__name__)
 #: The errors of a recording that fails.
 RECORDING_ERRORS = (WorkspaceError, SandboxError)
 SHOWN_NAMES = 10
-_IGNORED = "Not part of the result, because .gitignore names it:"
+_IGNORED = "Not part of the result, because .gitignore names it or tools fill it:"
 
 
 class Recorded(NamedTuple):
@@ -51,6 +53,7 @@ def record_work(run: Run, lease: Lease, context: WorkerContext) -> Recorded:
             manifest=_has_guarded_step(step.task),
         )
         made = as_merge_commit(run, made, label=label, context=context)
+        _revoke_tokens_in(made.commit, run, lease)
     except RECORDING_ERRORS as error:
         if temporary_fault(error):
             raise
@@ -61,6 +64,18 @@ def record_work(run: Run, lease: Lease, context: WorkerContext) -> Recorded:
     _store_snapshot(run, lease, made)
     crash_point("work-recorded")
     return Recorded(ignored=_ignored_note(made))
+
+
+def _revoke_tokens_in(commit: str, run: Run, lease: Lease) -> None:
+    """Revoke API tokens that the run has written into files: whoever gets the result could use them.
+
+    `commit` has the files and is not stored yet, so a worker that dies here does it again. Raises
+    WorkspaceError.
+    """
+    task = run.step.task
+    repository = paths.repository(task.project)
+    added = added_lines(repository, base=last_recorded(task), head=commit, matching=TOKEN_PREFIX)
+    revoke_tokens_in(added, run, lease)
 
 
 def say_what_checks_saw(run: Run, lease: Lease, ignored: str) -> None:
@@ -129,7 +144,8 @@ def _store_snapshot(run: Run, lease: Lease, made: Snapshot) -> None:
         for note in left_out:
             if note not in current.left_out:  # say it once, not after each run
                 append_one(run, EventKind.NOTE, {"text": note})
-        Task.objects.filter(pk=current.pk).update(left_out=left_out)
+        if left_out != current.left_out:
+            Task.objects.filter(pk=current.pk).update(left_out=left_out)
         Change.objects.create(task=current, kind=ChangeKind.TASK)  # there is a diff to see now
     step.head_commit = made.commit
     step.task.head_commit, step.task.left_out = made.commit, left_out
@@ -205,7 +221,9 @@ def publish_without(name: str, run: Run, lease: Lease) -> None:
     """
     step, repository = run.step, paths.repository(run.step.task.project)
     began = step.base_commit
-    blobs = [committed_blob(repository, commit=one, path=name) for one in (began, base_of(step.task))]
+    blobs = [
+        committed_blob(repository, commit=one, path=name, links=True) for one in (began, base_of(step.task))
+    ]
     if blobs[0] != blobs[1]:
         began = _without(name, run, began, label="result-began")
     result = _without(name, run, step.task.head_commit, label="result", publish=True)

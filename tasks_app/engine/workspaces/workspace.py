@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 from functools import partial
-from pathlib import Path
 
 from django.conf import settings
 
@@ -34,7 +33,7 @@ from tasks_app.git.lfs import LfsContents
 from tasks_app.git.submodules import AllowedSources, Submodule, SubmoduleStore
 from tasks_app.history.events.blocks import append_one
 from tasks_app.models import EventKind, Outcome, Run, Step, Task, paths
-from tasks_app.services.workers.hosts import is_outdated, runs_in_workspace
+from tasks_app.services.workers.hosts import runs_in_workspace
 
 logger = logging.getLogger(__name__)
 
@@ -45,19 +44,28 @@ def prepare_workspace(step: Step, lease: Lease, context: WorkerContext) -> None:
     toolchains_of(task)  # raises if this worker lacks one: nothing was spent yet
     for folder in (paths.home(task), paths.check_home(task), paths.answers_dir(task)):
         folder.mkdir(parents=True, exist_ok=True)
-    _remove_outdated(task, lease)
+    last = runs_in_workspace(task).last()
+    if last is not None and last.data_dir != paths.worker_data_dir_id():
+        # Another host has made the last run; the task goes on from the recorded commit.
+        lease.phase()  # a worker that was suspended for long must not remove its successor's workspace
+        paths.remove_folder(paths.workspace(task).path)
     # An earlier step may have put the files back and worked on them since this step was loaded.
     task.refresh_from_db(fields=["reset_to", "head_commit", "merged_commit"])
     if task.reset_to:
         _put_files_back(step, lease, context)
     restore_lost_work(step, lease, context)
-    is_new = _make_usable(task, lease, context)
+    is_new = _make_usable(task, last, lease, context)
     run_setup(task, lease, context, when_done=partial(_store_base_after_setup, step, lease, context))
     if not step.base_commit:
-        ignored = EMPTY_LIST if is_new else _ignored_before(step, lease, context)
+        ignored = EMPTY_LIST
+        if not is_new:
+            # Empty if it cannot be listed. Then the step's guard does not look at ignored files, and says so.
+            before = _snapshot_before(step, lease, context)
+            ignored = before.manifest if before else ""
         with lease.fenced() as current:
-            left = "" if is_new else _left_by_last_run(current)
-            step.base_commit = left or last_recorded(current)
+            step.base_commit = last_recorded(current)
+            if not is_new:
+                step.base_commit = _left_by_last_run(current) or step.base_commit
             step.base_ignored = ignored
             step.save(update_fields=["base_commit", "base_ignored"])
 
@@ -68,30 +76,21 @@ def _store_base_after_setup(step: Step, lease: Lease, context: WorkerContext) ->
     if before is None:
         return
     begun = step.base_commit not in ("", last_recorded(step.task))
-    step.base_commit = step.base_commit if begun else before.commit
+    if not begun:
+        step.base_commit = before.commit
     step.base_ignored = before.manifest
     with lease.locked():
         step.save(update_fields=["base_commit", "base_ignored"])
 
 
-def _remove_outdated(task: Task, lease: Lease) -> None:
-    """Remove a workspace that is older than the last run, which another host has made.
-
-    The task goes on in a new one, made from the last recorded commit.
-    """
-    if is_outdated(task):
-        lease.phase()  # a worker that was suspended for long must not remove its successor's workspace
-        paths.remove_folder(paths.workspace(task).path)
-
-
-def _make_usable(task: Task, lease: Lease, context: WorkerContext) -> bool:
+def _make_usable(task: Task, last: Run | None, lease: Lease, context: WorkerContext) -> bool:
     """Make the clone, or repair its `.git` if an agent or a power cut damaged it. Return whether it is new.
 
-    Files are never changed: they hold what is not recorded yet.
+    Files are never changed: they hold what is not recorded yet. `last` is the last run in the workspace.
     """
     workspace = paths.workspace(task)
-    last = runs_in_workspace(task).last()
-    if last is None or not _holds_files(workspace.path):
+    folder = workspace.path
+    if last is None or folder.is_symlink() or not folder.is_dir() or not any(folder.iterdir()):
         _require_recorded(task)
         if last is not None and not last.head_commit:
             _give_up_unrecorded(task, last, lease)
@@ -137,19 +136,6 @@ def _require_recorded(task: Task) -> None:
     )
 
 
-def _holds_files(folder: Path) -> bool:
-    return folder.is_dir() and not folder.is_symlink() and any(folder.iterdir())
-
-
-def _ignored_before(step: Step, lease: Lease, context: WorkerContext) -> str:
-    """List the ignored files that exist before a guarded step, so that the guard does not blame it for them.
-
-    Empty if the list cannot be made. Then the step's guard does not look at ignored files, and says so.
-    """
-    before = _snapshot_before(step, lease, context)
-    return before.manifest if before else ""
-
-
 def _snapshot_before(step: Step, lease: Lease, context: WorkerContext) -> Snapshot | None:
     """Record the files before a guarded step, ignored ones included; None for others, and if it fails."""
     if not is_guarded(step):
@@ -168,10 +154,7 @@ def _snapshot_before(step: Step, lease: Lease, context: WorkerContext) -> Snapsh
 
 def _left_by_last_run(task: Task) -> str:
     """Return the commit that the last run in the workspace, and its checks, left behind."""
-    tasks = (
-        Task.objects.filter(sequence=task.sequence) if task.sequence_id else Task.objects.filter(pk=task.pk)
-    )
-    last = Run.objects.filter(step__task__in=tasks).exclude(head_commit="").order_by("-pk").first()
+    last = runs_in_workspace(task).exclude(head_commit="").order_by("-pk").first()
     if last is None or last.head_commit != task.head_commit:  # the files were put back since
         return ""
     return last.checked_commit or last.head_commit
@@ -194,7 +177,11 @@ def _put_files_back(step: Step, lease: Lease, context: WorkerContext) -> None:
         except RECORDING_ERRORS as error:
             if temporary_fault(error):
                 raise
-            _move_aside(step, lease, label, error)
+            # Keep them in another folder, so that a person can begin anew all the same.
+            aside = workspace.path.with_name(f"{workspace.path.name}.{label}")
+            workspace.path.rename(aside)
+            note = f"The files before they were put back could not be recorded; they are in {aside}. {error}"
+            add_note(runs_in_workspace(task).last(), lease, note)
     merged = merged_into(task, commit)
     with lease.locked():
         set_head(task, commit)
@@ -210,15 +197,6 @@ def _put_files_back(step: Step, lease: Lease, context: WorkerContext) -> None:
             Run.objects.filter(pk=last.pk).update(data_dir=paths.worker_data_dir_id())
     step.base_commit, step.base_ignored = commit, EMPTY_LIST
     task.head_commit, task.reset_to, task.merged_commit = commit, "", merged
-
-
-def _move_aside(step: Step, lease: Lease, label: str, error: Exception) -> None:
-    """Keep files that cannot be recorded in another folder, so that a person can begin anew all the same."""
-    old = paths.workspace(step.task).path
-    aside = old.with_name(f"{old.name}.{label}")
-    old.rename(aside)
-    note = f"The files before they were put back could not be recorded; they are in {aside}. {error}"
-    add_note(runs_in_workspace(step.task).last(), lease, note)
 
 
 def make_clone(task: Task, commit: str, *, below: str = "") -> None:

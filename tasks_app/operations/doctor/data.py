@@ -13,6 +13,7 @@ from pathlib import Path
 from django.conf import settings
 from django.db import DatabaseError
 
+from tasks_app.core.amounts import counted
 from tasks_app.core.errors import BranchMissing, CatHerderError, WorkspaceError
 from tasks_app.core.phases import ENDED
 from tasks_app.engine.workers.machine import toolchains_of_machine
@@ -53,7 +54,7 @@ def _restrict(path: Path, mode: int) -> str:
 def free_space() -> Iterator[Finding]:
     free = shutil.disk_usage(paths.data_dir()).free
     shown = f"{free / 1e9:.1f} GB free for the data directory"
-    advice = "manage.py clean_up workspaces --older-than 7 removes workspaces of ended tasks."
+    advice = "cat-herder clean_up workspaces --older-than 7 removes workspaces of ended tasks."
     if free < PROBLEM_SPACE:
         yield problem("disk", shown, advice)
     elif free < WARNING_SPACE:
@@ -67,9 +68,13 @@ def sizes() -> Iterator[Finding]:
     found, whole = [], True
     for name in ("repositories", "tasks", "sequences"):
         size, all_of_it = _folder_size(paths.data_dir() / name, until)
-        whole = whole and all_of_it
-        found.append(f"{name} {'' if all_of_it else 'at least '}{size / 1e6:,.0f} MB")
-    yield ok("disk use", ", ".join(found) + ("" if whole else " (not counted to the end)"))
+        if all_of_it:
+            found.append(f"{name} {size / 1e6:,.0f} MB")
+        else:
+            found.append(f"{name} at least {size / 1e6:,.0f} MB")
+            whole = False
+    said = ", ".join(found)
+    yield ok("disk use", said if whole else f"{said} (not counted to the end)")
 
 
 def _folder_size(folder: Path, until: float) -> tuple[int, bool]:
@@ -116,7 +121,7 @@ def installation() -> Iterator[Finding]:
     except CatHerderError as error:
         problems = [str(error)]
     for text in problems:
-        yield problem("installation", text, "manage.py installation shows both and what to do.")
+        yield problem("installation", text, "cat-herder installation shows both and what to do.")
     if not problems:
         yield ok("installation", "the data directory and the database belong together")
 
@@ -148,7 +153,7 @@ def repositories(*, deep: bool = False) -> Iterator[Finding]:
             faulty += 1
             yield problem(
                 "repository", f"{project.name}: {fault}",
-                f"manage.py project fetch {project.name} repairs it; what its source lacks is in a backup.",
+                f"cat-herder project fetch {project.name} repairs it; what its source lacks is in a backup.",
                 fix=partial(_repair, project),
             )  # fmt: skip
             break
@@ -157,11 +162,14 @@ def repositories(*, deep: bool = False) -> Iterator[Finding]:
                 faulty += 1
                 yield problem(
                     "repository", f"{project.name}: its source has no branch {project.branch} any more",
-                    f"manage.py project settings {project.name} --branch NAME chooses another.",
+                    f"cat-herder project settings {project.name} --branch NAME chooses another.",
                     fix=partial(_use_default_branch, project),
                 )  # fmt: skip
+    looked = f"{len(projects)} looked at"
+    if deep:
+        looked += ", every object read"
     if projects and not faulty:
-        yield ok("repositories", f"{len(projects)} looked at{', every object read' if deep else ''}")
+        yield ok("repositories", looked)
 
 
 def _has_branch(project: Project) -> bool:
@@ -185,7 +193,7 @@ def _repository_problems(project: Project, *, deep: bool) -> Iterator[str]:
     elif not is_readable(path):
         yield "it is damaged"
     elif missing := _missing_commits(project):
-        yield f"{len(missing)} commit(s) of unfinished tasks are missing, as {min(missing)}"
+        yield f"missing: {counted(len(missing), 'commit')} of unfinished tasks, such as {min(missing)}"
     elif deep:
         yield from check_repository(project)
 

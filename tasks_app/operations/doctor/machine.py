@@ -32,7 +32,7 @@ AGENT_BYTES = 300 * 1024**2
 _TIMEOUT_SECONDS = 30.0
 _DELEGATE = (
     "The kernel holds memory, processes and CPU at once where the portal has a cgroup to divide: "
-    "Delegate=yes in its systemd unit, or systemd-run --user --scope -p Delegate=yes make up"
+    "Delegate=yes in its systemd unit, or systemd-run --user --scope -p Delegate=yes cat-herder up"
 )
 _INSTALL_NEWER = "Install bubblewrap 0.7 or newer, which can bound them."
 
@@ -106,7 +106,10 @@ def limits() -> Iterator[Finding]:
         held = local_sandbox.enforced_limits()
     except SandboxUnavailable:
         held = Sandbox(None).enforced_limits
-    shown = [f"{row.name} {row.value}{f' ({row.by})' if row.by else ''}" for row in held]
+    shown = []
+    for row in held:
+        by = f" ({row.by})" if row.by else ""
+        shown.append(f"{row.name} {row.value}{by}")
     by_kernel = any(row.by == "cgroup" for row in held)
     yield ok("limits", "; ".join(shown), "" if by_kernel else _DELEGATE)
     for row in held:
@@ -130,9 +133,9 @@ def agent() -> Iterator[Finding]:
     if done.exit_code == 0:
         yield ok("agent program", f"{done.output.strip()} starts")
     else:
-        reason = (
-            "it did not end in time" if done.timed_out else done.output.strip() or f"exit {done.exit_code}"
-        )
+        reason = done.output.strip() or f"exit {done.exit_code}"
+        if done.timed_out:
+            reason = "it did not end in time"
         yield problem("agent program", f"{program} does not start: {reason}", "make clean, then make up")
 
 

@@ -19,6 +19,7 @@ from django.utils import timezone
 from redis import Redis
 from redis.exceptions import RedisError
 
+from tasks_app.core.amounts import counted
 from tasks_app.core.environment import misspelt_variables
 from tasks_app.core.errors import CatHerderError
 from tasks_app.git import authorities, inspect_source
@@ -47,25 +48,22 @@ def database() -> Iterator[Finding]:
     """Check that the database is reachable, migrated and undamaged."""
     try:
         connection.ensure_connection()
-        yield from _database_findings()
+        applied: frozenset[tuple[str, str]] = frozenset()
+        if "django_migrations" in connection.introspection.table_names():
+            applied = applied_migrations()
+        lacking = needed_migrations() - applied
+        if SNAPSHOT in applied:
+            yield problem("database", IS_SNAPSHOT, LEAVE_SNAPSHOT)
+        elif lacking:
+            text = f"{counted(len(lacking), 'migration')} not applied" if applied else "it has no tables yet"
+            yield problem("database", text, "Start the portal: cat-herder up")
+        elif applied - needed_migrations():
+            yield problem("database", "a newer version of Cat Herder has used it", "Install that version.")
+        else:
+            yield _sqlite() if connection.vendor == "sqlite" else _postgres()
+            yield _database_clock()
     except DatabaseError as error:
         yield problem("database", explain(error), "Nothing works without it.")
-
-
-def _database_findings() -> Iterator[Finding]:
-    applied = applied_migrations() if "django_migrations" in connection.introspection.table_names() else set()
-    if SNAPSHOT in applied:
-        yield problem("database", IS_SNAPSHOT, LEAVE_SNAPSHOT)
-        return
-    if lacking := needed_migrations() - applied:
-        text = f"{len(lacking)} migration(s) are missing" if applied else "it has no tables yet"
-        yield problem("database", text, "Start the portal with make up, or run manage.py migrate.")
-        return
-    if applied - needed_migrations():
-        yield problem("database", "a newer version of Cat Herder has used it", "Install that version.")
-        return
-    yield _sqlite() if connection.vendor == "sqlite" else _postgres()
-    yield _database_clock()
 
 
 def _sqlite() -> Finding:
@@ -106,7 +104,7 @@ def _database_clock() -> Finding:
 def queue() -> Iterator[Finding]:
     """Show the length of the queue; lost messages are sent again by the sweeper."""
     waiting = settings.HUEY.pending_count()
-    yield ok("queue", f"{waiting} message(s) wait" if waiting else "empty")
+    yield ok("queue", f"{counted(waiting, 'message')} waiting" if waiting else "empty")
 
 
 def redis() -> Iterator[Finding]:
@@ -138,7 +136,7 @@ def workers() -> Iterator[Finding]:
         return  # reported by the check of the database
     if not alive:
         yield warning(
-            "worker", "none runs: tasks wait", "Start the portal with make up, or manage.py worker."
+            "worker", "none runs: tasks wait", "Start the portal with cat-herder up, or cat-herder worker."
         )
         return
     busy, slots = sum(one.busy for one in alive), sum(one.slots for one in alive)
@@ -147,35 +145,35 @@ def workers() -> Iterator[Finding]:
         if worker.problem:
             reason = f"{worker} takes no tasks: {worker.problem}"
             yield warning("worker", reason, "Mend that; it looks again.")
-        yield from _weak_protection(worker)
+        # What protects its machine from its agents; `doctor` there says how to mend it.
+        if worker.unsandboxed:
+            yield warning(
+                "worker", f"{worker} has no sandbox: {worker.unsandboxed}", "Set CATHERDER_SANDBOX=require."
+            )
+        unheld = [
+            f"{row.value} of {row.name.lower()}"
+            for row in worker.enforced_limits
+            if row.is_set and not row.by
+        ]
+        if unheld:
+            reason = f"on {worker} nothing holds agents to {', '.join(unheld)}"
+            yield warning("worker", reason, "doctor on that machine says what to do.")
     if len(versions := {one.version for one in alive}) > 1:
         yield warning(
             "worker", f"they have different versions: {', '.join(sorted(versions))}", "Restart them."
         )
 
 
-def _weak_protection(worker: WorkerBeat) -> Iterator[Finding]:
-    """Check what protects the machine of a worker from its agents; `doctor` there says how to mend it."""
-    if worker.unsandboxed:
-        yield warning(
-            "worker", f"{worker} has no sandbox: {worker.unsandboxed}", "Set CATHERDER_SANDBOX=require."
-        )
-    unheld = [
-        f"{row.value} of {row.name.lower()}" for row in worker.enforced_limits if row.is_set and not row.by
-    ]
-    if unheld:
-        reason = f"on {worker} nothing holds agents to {', '.join(unheld)}"
-        yield warning("worker", reason, "doctor on that machine says what to do.")
-
-
 def web() -> Iterator[Finding]:
     """Check the portal at its public URL, including a proxy."""
     url = settings.ENVIRONMENT.address
-    trusted = authorities.of_portal() if url.startswith("https:") else None
-    if trusted and (text := trusted.problem()):
-        yield problem("web server", text, "Correct it.")
-        return
-    context = trusted.tls_context() if trusted else None
+    context = None
+    if url.startswith("https:"):
+        trusted = authorities.of_portal()
+        if text := trusted.problem():
+            yield problem("web server", text, "Correct it.")
+            return
+        context = trusted.tls_context()
     try:
         with urllib.request.urlopen(f"{url}/healthz", timeout=TIMEOUT_SECONDS, context=context) as response:  # noqa: S310 - http(s)
             whole = response.read(100) == b"ok\n"
@@ -189,7 +187,7 @@ def web() -> Iterator[Finding]:
             hint = "Give the proxy a certificate that is valid, or name its authority's in SSL_CERT_FILE."
             yield problem("web server", f"{url}: {reason}", hint)
         else:
-            yield warning("web server", f"{url} does not answer: {reason}", "Start it with make up.")
+            yield warning("web server", f"{url} does not answer: {reason}", "Start it with cat-herder up.")
         return
     if not whole:
         yield problem("web server", f"something else answers at {url}", "Correct CATHERDER_URL or the proxy.")
@@ -279,8 +277,10 @@ def traces() -> Iterator[Finding]:
             "Correct OTEL_EXPORTER_OTLP_ENDPOINT or its headers. Tasks are worked on all the same.",
         )  # fmt: skip
     else:
-        too = ", also those of Claude Code" if settings.ENVIRONMENT.takes_agent_spans else ""
-        yield ok("traces", f"{shown_endpoint()} takes spans{too}")
+        takes = f"{shown_endpoint()} takes spans"
+        if settings.ENVIRONMENT.takes_agent_spans:
+            takes += ", also those of Claude Code"
+        yield ok("traces", takes)
 
 
 def sources(*, remote: bool = False) -> Iterator[Finding]:
@@ -295,11 +295,11 @@ def sources(*, remote: bool = False) -> Iterator[Finding]:
             inspect_source(project.source, seconds=TIMEOUT_SECONDS)
         except CatHerderError as error:
             yield warning("source", f"{project.name}: {error}", "Correct it in the project's settings.")
-    left = len(projects) - len(looked)
+    said = f"{len(looked)} looked at"
+    if left := len(projects) - len(looked):
+        said += f", {left} behind a network: --sources"
     if projects:
-        yield ok(
-            "sources", f"{len(looked)} looked at" + (f", {left} behind a network: --sources" if left else "")
-        )
+        yield ok("sources", said)
 
 
 CHECKS = (database, queue, redis, open_services, workers, web, exposure, variables, model, mail, traces)
