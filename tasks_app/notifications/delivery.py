@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 
 from django.conf import settings
@@ -13,12 +13,13 @@ from django.db import close_old_connections, connection, transaction
 from django.db.models.signals import post_save
 from django.utils import timezone
 
-from tasks_app.core.allowed_networks import Network
 from tasks_app.core.errors import CatHerderError
+from tasks_app.core.ladder import ENDINGS
 from tasks_app.encryption import CannotDecrypt, decrypt
-from tasks_app.models import Delivery, DeliveryState, EventType, Medium, Notice, PushSubscription, Transition
+from tasks_app.models import Delivery, DeliveryState, EventType, Medium, Notice, Rung, Transition
 from tasks_app.notifications import chat, mail, web_push, webhook
-from tasks_app.notifications.message import Message, NotSent, event_type_of, is_over, message_of
+from tasks_app.notifications.ladder import climb_ladders
+from tasks_app.notifications.message import NotSent, event_type_of, is_over, message_of
 from tasks_app.notifications.notices import create_notifications
 from tasks_app.notifications.preferences import MAX_ATTEMPTS, after_quiet_hours, preferences_of, retry_delay
 from tasks_app.notifications.web_push import approval_for, browser_of
@@ -67,7 +68,8 @@ def _process(batch: Sequence[Delivery]) -> None:
 
 def _end_of_quiet_hours(delivery: Delivery) -> datetime | None:
     """Return the end of its recipient's current quiet hours, or None. Late and repeated ones wait too."""
-    if not delivery.recipient or delivery.event_type == EventType.TEST:
+    at_any_hour = delivery.rung is not None and delivery.rung.at_any_hour
+    if not delivery.recipient or delivery.event_type == EventType.TEST or at_any_hour:
         return None
     now = timezone.now()
     until = after_quiet_hours(now, preferences_of(delivery.recipient))
@@ -106,7 +108,14 @@ def _send_batch(batch: Sequence[Delivery]) -> int | None:
         mail.send(delivery.user, messages)
         return None
     if delivery.browser:
-        return _push_to_browser(delivery.browser, message, listed)
+        approval = approval_for(message, delivery.browser.user)
+        try:
+            return web_push.send(browser_of(delivery.browser), message, approval, listed=listed)
+        except web_push.BrowserGone:
+            delivery.browser.delete()
+            raise
+        except CannotDecrypt as error:
+            raise NotSent(str(error), permanent=True) from None
     assert delivery.target  # noqa: S101 (a constraint of the table)
     try:
         url = decrypt(delivery.target.encrypted_url)
@@ -121,18 +130,6 @@ def _send_batch(batch: Sequence[Delivery]) -> int | None:
     return webhook.post(url, message.as_json(), secret=secret, key=key, at=now, listed=listed)
 
 
-def _push_to_browser(subscription: PushSubscription, message: Message, listed: Iterable[Network]) -> int:
-    """Push to a browser. Remove a browser that has unsubscribed, with its deliveries."""
-    approval = approval_for(message, subscription.user)
-    try:
-        return web_push.send(browser_of(subscription), message, approval, listed=listed)
-    except web_push.BrowserGone:
-        subscription.delete()
-        raise
-    except CannotDecrypt as error:
-        raise NotSent(str(error), permanent=True) from None
-
-
 def drop_reason(delivery: Delivery) -> str:
     """Return why it should no longer be sent, according to the current rows, or ""."""
     if delivery.target and not delivery.target.active:
@@ -143,8 +140,14 @@ def drop_reason(delivery: Delivery) -> str:
     if delivery.user and not delivery.user.email:
         return f"{delivery.user.shown_name} no longer has an e-mail address."
     event = delivery.event
+    if delivery.event_type == EventType.TOKEN_SEEN:  # their token, whoever's task it was
+        return ""
     if recipient and event and not may_see(Principal.unrestricted(recipient), event.task.project):
         return f"{recipient.shown_name} no longer has a role in the project."
+    if delivery.rung and _is_passed(delivery.rung):
+        return "The question was answered or opened again meanwhile."
+    if (asked := delivery.asked) and (asked.ended_at or not asked.question.is_open):
+        return "The question is no longer asked of them."
     if transition is None:
         return ""
     if delivery.event_type == EventType.FAILED != event_type_of(transition):
@@ -152,6 +155,13 @@ def drop_reason(delivery: Delivery) -> str:
     if is_over(transition):
         return "The question was answered meanwhile."
     return ""
+
+
+def _is_passed(rung: Rung) -> bool:
+    """Return whether its message no longer holds: of a question that it put to people, or that it ended."""
+    if rung.action in ENDINGS:
+        return not rung.question.is_unanswered or rung.question.taken_back_at is not None
+    return not rung.question.is_open
 
 
 def _save_failure(batch: Sequence[Delivery], error: NotSent, milliseconds: int) -> None:
@@ -235,18 +245,16 @@ class Dispatcher(threading.Thread):
     def _run_once(self) -> None:
         close_old_connections()
         create_notifications()
-        self._start_senders(Delivery.objects.due()[:MAX_SENDERS].count())
+        climb_ladders(timezone.now())
+        self._senders = [thread for thread in self._senders if thread.is_alive()]
+        for _ in range(min(Delivery.objects.due()[:MAX_SENDERS].count(), MAX_SENDERS - len(self._senders))):
+            thread = threading.Thread(target=self._deliver, name="dispatcher-sender", daemon=True)
+            thread.start()
+            self._senders.append(thread)
         if time.monotonic() - self._pruned > _PRUNE_SECONDS or not self._pruned:
             self._pruned = time.monotonic()
             Notice.objects.prune(NOTICES_KEPT)
             Delivery.objects.prune(DELIVERIES_KEPT)
-
-    def _start_senders(self, due: int) -> None:
-        self._senders = [thread for thread in self._senders if thread.is_alive()]
-        for _ in range(min(due, MAX_SENDERS - len(self._senders))):
-            thread = threading.Thread(target=self._deliver, name="dispatcher-sender", daemon=True)
-            thread.start()
-            self._senders.append(thread)
 
     def _deliver(self) -> None:
         _log_errors(lambda: deliver(self._stopping.is_set))

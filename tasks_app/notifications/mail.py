@@ -21,20 +21,24 @@ _COUNTED_NAMES = {
     EventType.FAILED: ("failure", "failures"),
     EventType.DONE: ("task done", "tasks done"),
     EventType.CANCELLED: ("cancelled task", "cancelled tasks"),
+    EventType.UNANSWERED: ("question ended by a rule", "questions ended by rules"),
     EventType.REVIEWED: ("review", "reviews"),
     EventType.NOT_PUBLISHED: ("result not published", "results not published"),
+    EventType.TOKEN_SEEN: ("revoked token", "revoked tokens"),
     EventType.TEST: ("test", "tests"),
 }
 
 
 def send(user: User, messages: Sequence[Message]) -> None:
     """Send messages as one e-mail. Raises NotSent. Repetitions have the same Message-ID."""
+    keys = hashlib.sha256(" ".join(sorted(message.key for message in messages)).encode()).hexdigest()[:32]
+    domain = parseaddr(settings.DEFAULT_FROM_EMAIL)[1].rpartition("@")[2] or "localhost"
     mail = EmailMultiAlternatives(
         subject=subject(messages),
         body=render_to_string("notifications/mail.txt", _mail_values(user, messages)),
         to=[user.email],
         headers={
-            "Message-ID": _message_id(messages),
+            "Message-ID": f"<{keys}@{domain}>",
             "Auto-Submitted": "auto-generated",
             "X-Auto-Response-Suppress": "All",
         },
@@ -64,7 +68,7 @@ def subject(messages: Sequence[Message]) -> str:
         # Headlines of approvals and plans begin with what they are.
         if only.questions and only.questions[0].kind not in (QuestionKind.APPROVAL, QuestionKind.PLAN):
             headline = f"Question: {headline}"
-        return one_line(f"[{only.project}] {headline}", 180)
+        return one_line(f"[{only.project or 'Cat Herder'}] {headline}", 180)
     counts = Counter(message.event_type for message in messages)
     parts = [f"{number} {_COUNTED_NAMES[event_type][number > 1]}" for event_type, number in counts.items()]
     projects = {message.project for message in messages if message.project}
@@ -82,12 +86,6 @@ def _mail_values(user: User, messages: Sequence[Message]) -> dict[str, object]:
         for message in messages
     ]
     return {"user": user, "entries": entries, "settings_url": absolute_url(settings_path())}
-
-
-def _message_id(messages: Sequence[Message]) -> str:
-    keys = hashlib.sha256(" ".join(sorted(message.key for message in messages)).encode()).hexdigest()[:32]
-    domain = parseaddr(settings.DEFAULT_FROM_EMAIL)[1].rpartition("@")[2] or "localhost"
-    return f"<{keys}@{domain}>"
 
 
 def _smtp_status(error: smtplib.SMTPException) -> int | None:

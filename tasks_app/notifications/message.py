@@ -11,16 +11,21 @@ from django.urls import reverse
 from django.utils import timezone
 
 from tasks_app.absolute_urls import absolute_url
+from tasks_app.core.ladder import ENDINGS, RungAction
 from tasks_app.core.phases import Phase
-from tasks_app.core.text import storable_text, strip_controls
+from tasks_app.core.text import shortened, storable_text, strip_controls
 from tasks_app.models import (
     EVENT_TYPE_OF,
+    Asked,
+    AskedBy,
     Delivery,
     EventType,
     Publication,
     Question,
     QuestionKind,
     Review,
+    Rung,
+    RungOutcome,
     Sequence,
     Task,
     ThreadComment,
@@ -75,6 +80,8 @@ class Message:
     cause: str = ""
     verdict: str = ""
     finished_early: bool = False
+    #: Why a question comes again, such as “Reminder”.
+    again: str = ""
 
     @property
     def path(self) -> str:
@@ -89,25 +96,25 @@ class Message:
             if not self.questions:
                 return "New question"
             first, *more = self.questions
-            headline = one_line(first.title, _MAX_HEADLINE)
-            return f"{headline} (and {len(more)} more)" if more else headline
+            headline = one_line(": ".join(filter(None, (self.again, first.title))), _MAX_HEADLINE)
+            if more:
+                return f"{headline} (and {len(more)} more)"
+            return headline
         if self.sequence:
             return f"Failed: the sequence {one_line(self.sequence, 200)}"
         task, actor = one_line(self.task, 200), one_line(self.actor, 60) or "somebody"
+        by = f" by {actor}"
+        if self.cause and not self.actor:
+            by = f", {one_line(self.cause, 200)}"
         return {
             EventType.FAILED: f"Failed: {task}",
             EventType.DONE: f"Finished early: {task}" if self.finished_early else f"Done: {task}",
-            EventType.CANCELLED: f"Cancelled{self._by}: {task}",
+            EventType.CANCELLED: f"Cancelled{by}: {task}",
             EventType.NOT_PUBLISHED: f"Not published: {task}",
+            EventType.UNANSWERED: one_line(f"Nobody answered: {self.cause}", _MAX_HEADLINE),
+            EventType.TOKEN_SEEN: one_line(self.cause, _MAX_HEADLINE),
             EventType.REVIEWED: f"{actor} {self.verdict}: {task}",
         }.get(self.event_type, "Test: notifications from Cat Herder arrive here.")
-
-    @property
-    def _by(self) -> str:
-        """Return who cancelled the task; without a user, what did if it is known."""
-        if self.cause and not self.actor:
-            return f", {one_line(self.cause, 200)}"
-        return f" by {one_line(self.actor, 60) or 'somebody'}"
 
     def as_json(self) -> dict[str, Any]:
         """Return the body of a webhook."""
@@ -123,6 +130,7 @@ class Message:
             "task": task if self.task_id else None,
             "step": self.step or None,
             "questions": [vars(question) for question in self.questions],
+            "again": self.again or None,
             "failure": self.failure or None,
             "by": self.actor or None,
             "headline": self.headline,
@@ -149,7 +157,7 @@ def message_of(delivery: Delivery) -> Message:
             EventType.NOT_PUBLISHED,
             at=publication.ended_at or timezone.now(),
             url=f"{task_url(publication.task_id)}#publishing-title",
-            failure=truncate(publication.fault or publication.answer, _MAX_FAILURE),
+            failure=shortened(publication.fault or publication.answer, _MAX_FAILURE),
             actor=publication.asked_by,
         )
     if reply := delivery.reply:
@@ -161,6 +169,49 @@ def message_of(delivery: Delivery) -> Message:
             url=_url_of_diff(reply.thread.task),
             actor=reply.by,
             verdict="replied in a review",
+        )
+    if rung := delivery.rung:
+        question = open_question(rung.question)
+        if rung.action in ENDINGS:
+            return _about(
+                delivery,
+                rung.question.task,
+                EventType.UNANSWERED,
+                at=rung.done_at or timezone.now(),
+                url=absolute_url(reverse("question", args=[rung.question_id])),
+                step=rung.question.step.name,
+                cause=rung_headline(rung),
+            )
+        return _about(
+            delivery,
+            rung.question.task,
+            EventType.QUESTION,
+            at=rung.done_at or timezone.now(),
+            url=question.url,
+            questions=[question],
+            step=rung.question.step.name,
+            again=_again(rung),
+        )
+    if asked := delivery.asked:
+        return _about(
+            delivery,
+            asked.question.task,
+            EventType.QUESTION,
+            at=asked.at,
+            url=absolute_url(reverse("question", args=[asked.question_id])),
+            step=asked.question.step.name,
+            questions=[open_question(asked.question)],
+            again=why_asked(asked),
+        )
+    if notice := delivery.notice:
+        return Message(  # the owner of the token may not see the project
+            key=str(delivery.key),
+            event_type=EventType.TOKEN_SEEN,
+            at=notice.at,
+            project="",
+            project_id=None,
+            url=absolute_url(reverse("me_tokens")),
+            cause=notice.headline,
         )
     if delivery.transition is None:
         return _test_message(delivery)
@@ -176,22 +227,16 @@ def _transition_message(delivery: Delivery, transition: Transition) -> Message:
     if event_type == EventType.QUESTION and (questions := _open_questions(task)):
         values |= {"url": questions[0].url, "questions": questions}
     if event_type == EventType.FAILED:
-        values["failure"] = truncate((sequence or task).failure, _MAX_FAILURE)
+        values["failure"] = shortened((sequence or task).failure, _MAX_FAILURE)
     if event_type == EventType.CANCELLED:
-        values["cause"] = _how_pull_request_ended(transition)
+        for row in task.pull_requests.all():
+            if row.reason_to_cancel == transition.reason:  # such as “merged by ann on GitHub”
+                values["cause"] = row.end_in_words[:1].lower() + row.end_in_words[1:]
     if transition.target != Phase.DONE:
         values["step"] = step_of(task)
     if transition.actor:
         values["actor"] = transition.actor.shown_name
     return _about(delivery, task, event_type, at=transition.at, **values)
-
-
-def _how_pull_request_ended(transition: Transition) -> str:
-    """Return how the pull request ended that a task was cancelled with, such as “merged by ann on GitHub”."""
-    for row in transition.task.pull_requests.all():
-        if row.reason_to_cancel == transition.reason:
-            return row.end_in_words[:1].lower() + row.end_in_words[1:]
-    return ""
 
 
 def _about(delivery: Delivery, task: Task, event_type: EventType, **values: Any) -> Message:
@@ -255,15 +300,11 @@ def headline_of(transition: Transition, question: Question | None) -> str:
     """Return the headline of a notice: the open question, or why the task or its sequence failed."""
     text = str(question.title) if question else ""
     if event_type_of(transition) == EventType.FAILED:
-        text = _failure_line((stopped_sequence(transition) or transition.task).failure)
+        failure = (stopped_sequence(transition) or transition.task).failure
+        text, _, output = failure.strip().partition("\n")
+        if last := output.rstrip().rpartition("\n")[2].strip():
+            text = f"{one_line(text, _MAX_HEADLINE // 2).rstrip('.:')}: {last}"
     return storable_text(one_line(text, _MAX_HEADLINE))
-
-
-def _failure_line(failure: str) -> str:
-    """Return the reason of a failure, and the last line of the output below it, in one line."""
-    reason, _, output = failure.strip().partition("\n")
-    last = output.rstrip().rpartition("\n")[2].strip()
-    return f"{one_line(reason, _MAX_HEADLINE // 2).rstrip('.:')}: {last}" if last else reason
 
 
 def review_headline(review: Review) -> str:
@@ -282,8 +323,8 @@ def publication_headline(publication: Publication) -> str:
 
 def reply_headline(reply: ThreadComment, count: int) -> str:
     """Return the headline of a notice about `count` replies of one user, of which `reply` is the first."""
-    times = "" if count == 1 else f" {count} times"
-    return storable_text(one_line(f"{reply.by} replied{times}: {reply.text}", _MAX_HEADLINE))
+    replied = "replied" if count == 1 else f"replied {count} times"
+    return storable_text(one_line(f"{reply.by} {replied}: {reply.text}", _MAX_HEADLINE))
 
 
 def step_of(task: Task) -> str:
@@ -292,17 +333,58 @@ def step_of(task: Task) -> str:
     return step.name if step else ""
 
 
+def why_asked(asked: Asked) -> str:
+    """Return why somebody is asked by name, with the note of who handed it over; or that it ended."""
+    if asked.ended_at:
+        return "No longer asked of you"
+    words = "Asked of you"
+    if asked.by and asked.asked_by == AskedBy.HAND_OVER:
+        words = f"{asked.by.shown_name} hands this over to you"
+    elif asked.by and asked.asked_by == AskedBy.OPINION:
+        words = f"{asked.by.shown_name} wants your opinion"
+    if asked.note:
+        return f"{words} ({one_line(asked.note, 200)})"
+    return words
+
+
+def asked_headline(asked: Asked) -> str:
+    """Return the headline of a notice that somebody is asked by name, or no longer."""
+    return storable_text(one_line(f"{why_asked(asked)}: {asked.question.title}", _MAX_HEADLINE))
+
+
 def _open_questions(task: Task) -> list[OpenQuestion]:
-    return [
-        OpenQuestion(
-            id=question.pk,
-            kind=QuestionKind(question.kind).value,
-            title=truncate(str(question.title), _MAX_HEADLINE),
-            text=truncate(text_of_question(question), _MAX_FAILURE),
-            url=task_url(task.pk) + f"#question-{question.pk}",
-        )
-        for question in task.questions.open().order_by("number")[:20]
-    ]
+    return [open_question(question) for question in task.questions.open().order_by("number")[:20]]
+
+
+def open_question(question: Question) -> OpenQuestion:
+    return OpenQuestion(
+        id=question.pk,
+        kind=QuestionKind(question.kind).value,
+        title=shortened(str(question.title), _MAX_HEADLINE),
+        text=shortened(text_of_question(question), _MAX_FAILURE),
+        url=task_url(question.task_id) + f"#question-{question.pk}",
+    )
+
+
+def _again(rung: Rung) -> str:
+    """Return why the question comes again. What failed before is said too."""
+    before = rung.question.rungs.filter(position=rung.position - 1).first()
+    if before and before.outcome == RungOutcome.UNREACHED:
+        return "Nobody was reached"
+    if rung.action == RungAction.REMIND:
+        return "Reminder"
+    return "Nobody has answered"
+
+
+def rung_headline(rung: Rung) -> str:
+    """Return the headline of a notice about a rung: why the question comes again or ended, and its title."""
+    if rung.action in ENDINGS:
+        question = rung.question
+        came = f"{question.answerer} left it to the agent"
+        if question.answers:
+            came = f"{question.answerer} took “{shortened(question.answer_text, 100)}”"
+        return storable_text(one_line(f"{question.title} – {came}", _MAX_HEADLINE))
+    return storable_text(one_line(f"{_again(rung)}: {rung.question.title}", _MAX_HEADLINE))
 
 
 def text_of_question(question: Question) -> str:
@@ -345,20 +427,13 @@ _MARKUP = [
 
 def one_line(text: str, limit: int) -> str:
     """Return the text in one line of at most `limit` characters, without invisible characters."""
-    return truncate(strip_controls(text[: 4 * limit], one_line=True), limit)
+    return shortened(strip_controls(text[: 4 * limit], one_line=True), limit)
 
 
 def to_lines(text: str, limit: int) -> list[str]:
     """Return the lines of a text of at most `limit` characters, without invisible characters."""
-    found = [one_line(line, limit) for line in truncate(text, limit).splitlines()]
+    found = [one_line(line, limit) for line in shortened(text, limit).splitlines()]
     return [line for line in found if line]
-
-
-def truncate(text: str, limit: int) -> str:
-    """Shorten the text to `limit` characters, with “…” at the end if something was left out."""
-    if len(text) <= limit:
-        return text
-    return text[: limit - 1].rstrip() + "…"
 
 
 def neutralise_markup(text: str) -> str:

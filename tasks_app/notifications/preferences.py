@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
-from functools import cache
 from typing import Any
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
+from zoneinfo import ZoneInfo
 
 from django.db import transaction
 from django.db.models import OuterRef, Subquery
 from django.utils import timezone
 
 from tasks_app.core.errors import BadInput
+from tasks_app.core.time_zones import time_zone, time_zone_names
 from tasks_app.history.audit import record
 from tasks_app.models import (
+    ACTING_ROLES,
     TASK_EVENT_TYPES,
     Action,
+    AskedBy,
     Digest,
     Medium,
     Membership,
@@ -26,6 +28,7 @@ from tasks_app.models import (
     Preferences,
     Project,
     ProjectSelection,
+    Question,
     Role,
     Target,
     Task,
@@ -41,6 +44,7 @@ from tasks_app.permissions import (
     users_who_see,
 )
 from tasks_app.services.accounts import change_time_zone
+from tasks_app.services.working_hours import WITH_SCHEDULE
 
 
 @dataclass(frozen=True)
@@ -52,10 +56,14 @@ class Recipient:
     role: str | None
     chose_project: bool
     is_concerned: bool = False
+    is_asked_with_all: bool = False
 
-    def wants(self, event_type: str, medium: Medium, task: Task) -> bool:
-        """Return whether to tell them. A task is theirs if they created it or it concerns them."""
-        mine = task.created_by_id == self.user.pk or self.is_concerned
+    def wants(self, event_type: str, medium: Medium) -> bool:
+        """Return whether to tell them. `is_concerned`: it is theirs; see `recipients_of`.
+
+        A question that is asked of nobody by name (`is_asked_with_all`) is mailed to its creator only.
+        """
+        mine = self.is_concerned or (self.is_asked_with_all and medium != Medium.EMAIL)
         if not self._includes_project(mine):
             return False
         selected_tasks = self.preferences.selected_tasks(event_type, medium)
@@ -78,21 +86,46 @@ def preferences_of(user: User) -> Preferences:
         return Preferences(user=user)
 
 
-def recipients_of(task: Task, *, except_user: int | None, concerns: int | None = None) -> list[Recipient]:
+def recipients_of(
+    task: Task,
+    *,
+    except_user: int | None,
+    concerns: int | None = None,
+    questions: Sequence[Question] | None = None,
+) -> list[Recipient]:
     """Return all users who see the task's project, except the one who caused the event.
 
-    A task concerns those who reviewed it or wrote in its threads, and the user with the id `concerns`.
+    It is theirs if they created the task, watch it, reviewed it or wrote in its threads, and of the user with
+    the id `concerns`. If `questions` are announced, it is theirs of whom one is asked, and of who watches the
+    task; without a name it is asked of all members who may answer, and of the creator.
     """
     role = Membership.objects.filter(user=OuterRef("pk"), project=task.project_id).values("role")
     others = users_who_see(task.project_id).exclude(pk=except_user or 0)
     users = others.annotate(project_role=Subquery(role))
     choices = Preferences.projects.through.objects.filter(project=task.project_id)
     chosen_by = set(choices.values_list("preferences__user", flat=True))
-    wrote = task.threads.sent().values_list("comments__author", flat=True)
-    concerned = {*task.reviews.sent().values_list("author", flat=True), *wrote, concerns}
+    mine, roles = {concerns, task.created_by_id}, frozenset[Role]()
+    if questions is None:
+        wrote = task.threads.sent().values_list("comments__author", flat=True)
+        mine |= {*task.reviews.sent().values_list("author", flat=True), *wrote}
+    else:
+        rows = [question.asked_now for question in questions]
+        named = all(any(one.asked_by != AskedBy.OPINION for one in asked) for asked in rows)
+        mine = {concerns, *(one.user_id for asked in rows for one in asked)}
+        if not named:
+            mine.add(task.created_by_id)
+            roles = ACTING_ROLES
+    mine |= set(task.watchers.values_list("pk", flat=True))
     return [
-        Recipient(user, preferences_of(user), user.project_role, user.pk in chosen_by, user.pk in concerned)
-        for user in users.select_related("preferences", "chat_target").order_by("pk")
+        Recipient(
+            user,
+            preferences_of(user),
+            user.project_role,
+            user.pk in chosen_by,
+            is_concerned=user.pk in mine,
+            is_asked_with_all=user.project_role in roles,
+        )
+        for user in users.select_related("preferences", "chat_target", *WITH_SCHEDULE).order_by("pk")
     ]
 
 
@@ -167,7 +200,10 @@ def save_preferences(principal: Principal, choice: NotificationSettings) -> None
         elif choice.forget_chat:
             chat = "removed"
             Target.objects.filter(user=user).delete()
-        change_time_zone(user, "" if choice.time_zone == "UTC" else choice.time_zone)
+        zone = choice.time_zone
+        if zone == "UTC":
+            zone = ""
+        change_time_zone(user, zone)
         preferences, _ = Preferences.objects.update_or_create(user=user, defaults=values)
         preferences.projects.set(choice.projects)
         stored: dict[str, Any] = {
@@ -208,20 +244,6 @@ def mark_read(principal: Principal, notice_id: int | None = None) -> int:
 MAX_ATTEMPTS = 8
 _FIRST_DELAY = timedelta(seconds=20)
 _MAX_DELAY = timedelta(hours=6)
-
-
-def time_zone(name: str) -> ZoneInfo:
-    """Return the time zone, or UTC if the system does not know it any more."""
-    try:
-        return ZoneInfo(name)
-    except (ZoneInfoNotFoundError, ValueError):
-        return ZoneInfo("UTC")
-
-
-@cache
-def time_zone_names() -> tuple[str, ...]:
-    """Return the names of all regions' time zones and UTC. Python reads 600 files for them, so once."""
-    return tuple(sorted(name for name in available_timezones() if "/" in name or name == "UTC"))
 
 
 def when_due(now: datetime, preferences: Preferences, *, digest: bool) -> datetime:

@@ -152,7 +152,16 @@ def validate_url(medium: str, url: str) -> str:
     if len(url) > _MAX_URL_LENGTH or not url.isascii() or not url.isprintable() or " " in url:
         raise BadInput("Enter the URL in ASCII characters, without spaces.", where="url")
     if medium == Medium.WEBHOOK:
-        return _validate_webhook_url(url)
+        try:
+            parts = urlsplit(url)
+            usable = parts.scheme in ("https", "http") and parts.hostname and parts.port != 0
+        except ValueError:
+            usable = False
+        if not usable:
+            raise BadInput("must be an https:// or http:// URL.", where="url")
+        if parts.username or parts.password:
+            raise BadInput("must not contain a user or password. Requests are signed instead.", where="url")
+        return parts._replace(fragment="").geturl()
     if medium != Medium.CHAT:
         raise BadInput("choose webhook or chat.", where="medium")
     try:
@@ -160,19 +169,6 @@ def validate_url(medium: str, url: str) -> str:
     except NotSent as error:
         raise BadInput(str(error), where="url") from None
     return url
-
-
-def _validate_webhook_url(url: str) -> str:
-    try:
-        parts = urlsplit(url)
-        usable = parts.scheme in ("https", "http") and parts.hostname and parts.port != 0
-    except ValueError:
-        usable = False
-    if not usable:
-        raise BadInput("must be an https:// or http:// URL.", where="url")
-    if parts.username or parts.password:
-        raise BadInput("must not contain a user or password. Requests are signed instead.", where="url")
-    return parts._replace(fragment="").geturl()
 
 
 def masked_url(medium: str, url: str) -> str:

@@ -241,9 +241,13 @@ def payload(message: Message, approval: PushApproval | None = None) -> dict[str,
         "title": one_line(message.headline, 200) or "Cat Herder",
         "body": one_line(message.path, 300),
         "url": urlsplit(message.url).path,
-        "tag": f"task-{message.task_id}" if message.task_id else "test",
-        "actions": _actions(open="Answer", inbox="Inbox") if message.questions else [],
+        "tag": "test",
+        "actions": [],
     }
+    if message.task_id:
+        told["tag"] = f"task-{message.task_id}"
+    if message.questions:
+        told["actions"] = _actions(open="Answer", inbox="Inbox")
     if approval:
         told["title"] = ALLOW_COMMAND
         told["body"] = f"{approval.command}\n{told['body']}"

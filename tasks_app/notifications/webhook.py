@@ -49,7 +49,7 @@ def exchange(url: str, body: bytes, headers: Mapping[str, str], *, listed: Itera
     parts = urlsplit(url)
     headers = {"Host": parts.netloc, "User-Agent": "Cat-Herder", **headers, "Connection": "close"}
     try:
-        return _require_success(_exchange(parts, body, headers, listed))
+        status = _exchange(parts, body, headers, listed)
     except IpAddressRefused as error:
         raise NotSent(str(error), permanent=True) from None
     except ssl.SSLCertVerificationError as error:
@@ -59,6 +59,11 @@ def exchange(url: str, body: bytes, headers: Mapping[str, str], *, listed: Itera
     except (OSError, http.client.HTTPException, UnicodeError) as error:
         reason = getattr(error, "strerror", None) or type(error).__name__
         raise NotSent(f"The connection failed: {reason}.") from None
+    if 300 <= status < 400:
+        raise NotSent(f"It answered {status}: redirects are not followed.", status=status)
+    if not 200 <= status < 300:
+        raise NotSent(f"It answered {status}.", status=status, permanent=status == _GONE)
+    return status
 
 
 def _exchange(parts: SplitResult, body: bytes, headers: dict[str, str], listed: Iterable[Network]) -> int:
@@ -97,11 +102,3 @@ def _connect(ip: str, port: int, tls_host: str | None) -> Iterator[socket.socket
     finally:
         timer.cancel()
         sockets[0].close()
-
-
-def _require_success(status: int) -> int:
-    if 200 <= status < 300:
-        return status
-    if 300 <= status < 400:
-        raise NotSent(f"It answered {status}: redirects are not followed.", status=status)
-    raise NotSent(f"It answered {status}.", status=status, permanent=status == _GONE)
