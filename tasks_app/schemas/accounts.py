@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+from datetime import date
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
 
 from tasks_app.models import ApiToken, Scope
 from tasks_app.schemas.base import DateTime, Out, UserOut
@@ -32,3 +35,60 @@ class Me(UserOut):
     email: str = Field(description="Your e-mail address.")
     is_admin: bool = Field(validation_alias="is_superuser", description="Whether you are a site admin.")
     token: TokenOut | None = Field(description="The token that was used; null with a browser's login.")
+
+
+Clock = Annotated[str, Field(pattern=r"^([01][0-9]|2[0-3]):[0-5][0-9]$", examples=["09:00"])]
+
+
+class SentBack(BaseModel):
+    """Base of what is sent as it is returned, without rows."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class HoursOfDay(SentBack):
+    """When you work on a day of the week."""
+
+    begin: Clock = Field(description="From when.")
+    end: Clock = Field(description="Until when; 00:00 is the end of the day.")
+
+
+class AbsenceOut(SentBack):
+    """Days on which you do not work."""
+
+    first: date = Field(description="The first day.")
+    last: date = Field(description="The last day.")
+    word: Annotated[str, Field(max_length=60, pattern=r"^[^\x00]*$")] = Field(
+        "", description="A word for it that others see, such as holiday."
+    )
+
+
+class WorkingHoursOut(SentBack):
+    """Your working hours and absences. Questions that you are asked wait for them."""
+
+    week: Annotated[list[HoursOfDay | None], Field(min_length=7, max_length=7)] = Field(
+        description="The hours of each day from Monday on; null on days on which you do not work."
+    )
+    absences: Annotated[list[AbsenceOut], Field(max_length=50)] = Field(description="Days off.")
+    time_zone: Annotated[str, Field(max_length=64)] = Field(
+        description="Your time zone, in which the hours are meant.", examples=["Europe/Berlin"]
+    )
+
+
+class AbsenceDays(Out):
+    """Days off of a calendar."""
+
+    first: date = Field(description="The first day.")
+    last: date = Field(description="The last day.")
+
+
+class AbsenceCalendarOut(Out):
+    """The calendar of your absences. Its URL is a secret and not returned."""
+
+    source: str = Field(description="The host of its URL, or the name of the uploaded file.")
+    uploaded: bool = Field(description="Whether it is a file, which is read once.")
+    read_at: DateTime | None = Field(description="When it was last read; null: not yet.")
+    fault: str = Field(description="Why it cannot be read; empty if it can.")
+    fault_since: DateTime | None = Field(description="Since when it cannot be read.")
+    notes: list[str] = Field(description="What was passed over.")
+    absences: list[AbsenceDays] = Field(description="The days off, in their order.")

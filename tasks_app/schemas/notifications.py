@@ -17,6 +17,7 @@ class TaskEventType(StrEnum):
     FAILED = "failed"
     DONE = "done"
     CANCELLED = "cancelled"
+    UNANSWERED = "unanswered"
     REVIEWED = "reviewed"
     NOT_PUBLISHED = "not_published"
 
@@ -95,7 +96,9 @@ class NoticeOut(Out):
     """A notification in the portal."""
 
     id: int = Field(validation_alias="pk", description="The notice's id.")
-    event_type: EventType = Field(description="question, failed, done, cancelled, reviewed or not_published.")
+    event_type: EventType = Field(
+        description="question, failed, done, cancelled, unanswered, reviewed, not_published or token_seen."
+    )
     headline: str = Field(
         description="The question, why the task failed or was not published, or what a review says;"
         " may be empty."

@@ -6,7 +6,7 @@ from typing import Self
 
 from pydantic import Field
 
-from tasks_app.models import Project, Role
+from tasks_app.models import MemberGroup, Project, Role, User
 from tasks_app.models.account import InvitationState
 from tasks_app.schemas.base import DateTime, Json, Out, UserOut
 
@@ -25,7 +25,7 @@ class ProjectOut(Out):
 
 
 class ProjectListed(Out):
-    """Output of `manage.py project … --json`."""
+    """Output of `cat-herder project … --json`."""
 
     name: str = Field(description="Its name.")
     source: str = Field(description="Where the repository is: a path, or an https or ssh URL.")
@@ -81,7 +81,7 @@ class FindingOut(Out):
         description="The key in cat-herder.yaml or in front matter; may be empty.",
     )
     message: str = Field(validation_alias="problem.sentence", description="What is wrong there.")
-    fixable: bool = Field(description="Whether `manage.py validate --fix` can fix it.")
+    fixable: bool = Field(description="Whether `cat-herder validate --fix` can fix it.")
 
 
 class ReportOut(Out):
@@ -104,7 +104,7 @@ class FileWritten(Out):
 
 
 class InitOutcome(Out):
-    """Output of `manage.py init_project --json`."""
+    """Output of `cat-herder init_project --json`."""
 
     dry_run: bool = Field(description="Whether nothing was written.")
     files: list[FileWritten] = Field(description="The files that a project starts with.")
@@ -112,7 +112,7 @@ class InitOutcome(Out):
 
 
 class ReportWithFixes(ReportOut):
-    """Output of `manage.py validate --json`."""
+    """Output of `cat-herder validate --json`."""
 
     mended: list[str] = Field(description="The files that `--fix` changed.")
 
@@ -147,6 +147,17 @@ class Folders(Out):
 
 class MemberOut(UserOut):
     role: Role = Field(description="viewer, member or maintainer.")
+
+
+class GroupOut(Out):
+    """Members of a project who can be asked together."""
+
+    name: str = Field(description="Its name, which rules, tasks and CODEOWNERS files use.")
+    members: list[UserOut] = Field(description="Its members.")
+
+    @staticmethod
+    def resolve_members(group: MemberGroup) -> list[User]:
+        return list(group.members.all())
 
 
 class InvitationOut(Out):

@@ -62,6 +62,7 @@ class PublicationOut(Out):
     branch: str = Field(description="The branch there.")
     commit: str = Field(description="The result of the task.")
     squash: bool = Field(description="Whether the checkpoints are published as one commit.")
+    message: str = Field(description="The message that was given for that commit; empty: the portal made it.")
     update: bool = Field(description="Whether the newest commit of the project's branch is merged first.")
     merged_commit: str = Field(description="That commit; empty until it is known.")
     published_commit: str = Field(description="The commit at the remote; empty until it is there.")
@@ -148,14 +149,18 @@ class PublishingOut(Out):
 
     @classmethod
     def from_row(cls, project: Project, /, **more: Any) -> Self:
-        address = forge_address_of(project)
+        forge, forge_api_url, called_url = None, "", ""
+        if address := forge_address_of(project):
+            forge, forge_api_url = address.kind, address.api_url
+        if project.encrypted_webhook_secret:
+            called_url = webhook_url(project)
         return super().from_row(
             project,
             url=target_of(project),
-            forge=address.kind if address else None,
-            forge_api_url=address.api_url if address else "",
+            forge=forge,
+            forge_api_url=forge_api_url,
             credential=stored_credential(project),
             fault=credential_fault(project),
-            webhook_url=webhook_url(project) if project.encrypted_webhook_secret else "",
+            webhook_url=called_url,
             **more,
         )

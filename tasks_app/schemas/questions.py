@@ -9,7 +9,9 @@ from typing import Literal
 from django.db.models import prefetch_related_objects
 from pydantic import ConfigDict, Field
 
+from tasks_app.core.ladder import RungAction
 from tasks_app.models import (
+    AskedBy,
     Channel,
     Decision,
     DecisionEvent,
@@ -19,13 +21,17 @@ from tasks_app.models import (
     Question,
     QuestionKind,
     QuestionState,
+    Rung,
+    RungOutcome,
     User,
     Verdict,
+    next_rung,
 )
 from tasks_app.schemas.base import DateTime, Out, UserOut
 from tasks_app.services.commands import answer_command, decision_url, question_url
 from tasks_app.services.decisions.citing import RelatedDecision, related_decisions
 from tasks_app.services.questions.answers import undo_until
+from tasks_app.services.questions.approvals import equal_calls
 from tasks_app.services.questions.earlier_answers import EarlierAnswer, find_similar_answers
 
 
@@ -37,6 +43,39 @@ class OptionOut(Out):
     label: str = Field("", description="Its name; send this as the answer to choose it.")
     description: str | None = Field("", description="What it means.")
     preview: str | None = Field("", description="What it would look like, if the agent showed that.")
+
+
+class AskedOut(Out):
+    """Somebody of whom a question is asked."""
+
+    id: int = Field(description="Its id; with it, a hand-over or a wish for an opinion is taken back.")
+    user: UserOut = Field(description="Who is asked.")
+    asked_by: AskedBy = Field(
+        description="What put it to them: `task`, `rule`, `owner`, `on_call`, `starter`, `rung`; `hand_over` "
+        "or `opinion` if a person did."
+    )
+    why: str = Field(description="The reason, for people.")
+    group: str = Field(description="The group of members through which they are asked; else empty.")
+    by: UserOut | None = Field(description="Who handed it over or wants an opinion.")
+    note: str = Field(description="What they wrote with that.")
+    at: DateTime = Field(description="Since when.")
+
+
+class RungOut(Out):
+    """A rung of the ladder: what happens if nobody answers."""
+
+    position: int = Field(description="Its number; 0 is the moment in which the question was put to people.")
+    action: RungAction = Field(
+        description="`ask`, `remind` (those asked), `everybody` (asked from then on), or what ends it "
+        "without an answer: `agent_decides`, or `recommended` (the agent goes on with what it recommends)."
+    )
+    due: DateTime = Field(description="When it is due, unless somebody answers before.")
+    done_at: DateTime | None = Field(description="When it was done; null while it was not.")
+    outcome: RungOutcome | Literal[""] = Field(
+        description="`done`, `unreached` if none of its messages arrived (then the next comes at once), or "
+        "`left` if it may not end this question."
+    )
+    failure: str = Field(description="Why nobody was reached, or why it is left to people.")
 
 
 class ItemOut(Out):
@@ -74,31 +113,48 @@ class QuestionOut(Out):
         description="What to judge by: objects with kind (command, file, diff, text), title and text."
     )
     state: QuestionState = Field(
-        description="Whether it is open, was answered or dismissed, or was withdrawn."
+        description="Whether it is open, was answered or dismissed, was ended by a rule because nobody had "
+        "answered (`unanswered`), or was withdrawn."
     )
     asked_at: DateTime = Field(description="When it was asked.")
     items: list[ItemOut] = Field(description="One question or several, answered together.")
+    asked: list[AskedOut] = Field(
+        validation_alias="asked_now",
+        description="Of whom it is asked; empty if of all who may answer. Others may answer, too.",
+    )
+    next_rung: RungOut | None = Field(
+        description="What happens next if nobody answers, and when; null if nothing does, and if it is not "
+        "open."
+    )
     claimed_by: UserOut | None = Field(
         description="Who is answering it just now; null if nobody is. This informs others and blocks nobody."
     )
     answered_at: DateTime | None = Field(description="When it was answered.")
     answered_by: UserOut | None = Field(description="Who answered.")
     answered_via: Channel | Literal[""] = Field(
-        description="`web`, `terminal` or `api`; `decision` if a decision answered, without a human; empty "
-        "without an answer."
+        description="`web`, `terminal` or `api`; over MCP `mcp_form`, or `mcp` if the program wrote it; "
+        "`decision` if a decision answered, without a human; `rule` if a rule ended it without an answer; "
+        "else empty."
+    )
+    answered_with: str = Field(
+        description="Over MCP, how the program calls itself through which it was answered; else empty."
     )
     applied: int | None = Field(
         validation_alias="applied.number",
         description="The number of the decision that answered it; null if none did. Undo opens it again.",
     )
+    ended_by_rule: str = Field(
+        description="The rung of the ladder that ended it because nobody had answered; else empty. `answers` "
+        "are then what the agent recommended, if the rung takes that. Undo opens it again."
+    )
     taken_back_by: UserOut | None = Field(
-        description="Who took back the decision’s answer after the agent had it; null if nobody did."
+        description="Who took back what a decision or a rule did, after the agent had it; null if nobody did."
     )
     taken_back_at: DateTime | None = Field(description="When that was.")
     reopens: int | None = Field(
         validation_alias="reopens_id",
         description="The id of the question that this one asks again, because the answer of a decision was "
-        "taken back; null for others.",
+        "taken back, or a rule undone; null for others.",
     )
     verdict: Verdict | Literal[""] = Field(
         description="Of an approval or a plan: approved, denied or sent_back; else empty."
@@ -124,6 +180,10 @@ class QuestionOut(Out):
     )
     answer_with: str = Field(description="The command that answers it on the portal's machine.")
     url: str = Field(description="Where it can be answered in a browser.")
+
+    @staticmethod
+    def resolve_next_rung(question: Question) -> Rung | None:
+        return next_rung(question)
 
     @staticmethod
     def resolve_claimed_by(question: Question) -> User | None:
@@ -192,7 +252,9 @@ class RelatedDecisionOut(Out):
 
 
 class QuestionDetailOut(QuestionOut):
-    """A question with the earlier answers to questions like it, and the decisions that it concerns."""
+    """A question with its ladder, earlier answers to questions like it, and decisions that it concerns."""
+
+    rungs: list[RungOut] = Field(description="What happens, and happened, while nobody answers, in order.")
 
     earlier: list[EarlierAnswerOut] = Field(
         [],
@@ -201,6 +263,15 @@ class QuestionDetailOut(QuestionOut):
     decisions: list[RelatedDecisionOut] = Field(
         [], description="While it is open: the active decisions that it concerns."
     )
+    equal_calls: list[int] = Field(
+        [],
+        description="While it is open: the other open approvals of its task for exactly the same call; "
+        "`rest` approves them with it.",
+    )
+
+    @staticmethod
+    def resolve_rungs(question: Question) -> list[Rung]:
+        return list(question.rungs.all())
 
     @staticmethod
     def resolve_earlier(question: Question) -> Sequence[EarlierAnswer]:
@@ -214,13 +285,19 @@ class QuestionDetailOut(QuestionOut):
             return []
         return related_decisions(question)
 
+    @staticmethod
+    def resolve_equal_calls(question: Question) -> list[int]:
+        if not question.is_open:
+            return []
+        return [other.pk for other in equal_calls(question)]
+
 
 def _is_open_clarification(question: Question) -> bool:
     return question.is_open and question.kind == QuestionKind.CLARIFICATION
 
 
 class AnswerOutcome(Out):
-    """Output of `manage.py answer --json`."""
+    """Output of `cat-herder answer --json`."""
 
     question: int = Field(validation_alias="pk", description="The question's id.")
     task: int = Field(validation_alias="task_id", description="The task's id.")
@@ -237,6 +314,9 @@ class AnswerOutcome(Out):
         validation_alias="answered_via", description="`web`, `terminal` or `api`."
     )
     repeated: bool = Field(description="Whether the very same answer was there before.")
+    approved_too: list[int] = Field(
+        [], description="The ids of the equal calls that `--rest` approved with it."
+    )
     undo_until: DateTime | None = Field(description="Until when `--undo` takes the answer back.")
     exit_code: int = 0
 
@@ -251,6 +331,9 @@ class Answered(Out):
     question: QuestionOut = Field(description="The question with the answer, by whom and when.")
     repeated: bool = Field(
         description="Whether you had sent this very answer before, so that nothing changed."
+    )
+    approved_too: list[int] = Field(
+        default=[], description="With `rest`, the ids of the equal calls that were approved with it."
     )
 
 
@@ -292,14 +375,24 @@ class DecisionOut(Out):
     replaces: int | None = Field(
         validation_alias="replaces.number", description="The number of the decision that it replaced."
     )
+    replaced_by: list[int] = Field(description="The numbers of the decisions that replaced it.")
     exception_to: int | None = Field(
         validation_alias="exception_to.number",
         description="The number of the decision to which it is an exception.",
     )
+    exceptions: list[int] = Field(description="The numbers of the exceptions to it that are in force.")
     uses: int = Field(description="How often it was followed, applied or confirmed.")
     overrides: int = Field(description="How often somebody decided otherwise.")
     doubts: int = Field(description="How often an agent said that it does not fit.")
     url: str = Field(description="Its page.")
+
+    @staticmethod
+    def resolve_replaced_by(decision: Decision) -> list[int]:
+        return [one.number for one in decision.replaced_by.all()]
+
+    @staticmethod
+    def resolve_exceptions(decision: Decision) -> list[int]:
+        return [one.number for one in decision.exceptions.all() if one.is_active]
 
     @staticmethod
     def resolve_url(decision: Decision) -> str:

@@ -97,9 +97,13 @@ class ReviewOut(Out):
     def resolve_agent(review: Review) -> Literal["", "waiting", "handed_over", "received", "answered"]:
         if review.verdict != ReviewVerdict.REQUEST_CHANGES:
             return ""
+        if review.delivered_at and review.answered_in:
+            return "answered"
         if review.delivered_at:
-            return "answered" if review.answered_in else "received"
-        return "handed_over" if review.handed_in_id else "waiting"
+            return "received"
+        if review.handed_in_id:
+            return "handed_over"
+        return "waiting"
 
     @staticmethod
     def resolve_answered_in(review: Review) -> int | None:
@@ -109,7 +113,7 @@ class ReviewOut(Out):
 
 
 class ReviewsOut(Out):
-    """Output of `manage.py review TASK --json`."""
+    """Output of `cat-herder review TASK --json`."""
 
     task: int = Field(validation_alias="pk", description="The task's id.")
     commit: str = Field(validation_alias="head_commit", description="The newest commit of its result.")

@@ -76,5 +76,5 @@ def outcome_of(
 ) -> TaskOutcome | SequenceOutcome:
     """Return the output of a command that ran a task or sequence; `forecast` is that of a created task."""
     if isinstance(thing, Task):
-        return TaskOutcome.from_row(thing, exit_code=exit_code, **(dict(forecast) if forecast else {}))
+        return TaskOutcome.from_row(thing, exit_code=exit_code, **dict(forecast or {}))
     return SequenceOutcome.from_row(thing, exit_code=exit_code)

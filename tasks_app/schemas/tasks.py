@@ -26,6 +26,7 @@ from tasks_app.models import (
     Step,
     StepKind,
     Task,
+    User,
 )
 from tasks_app.models.task import priority_name
 from tasks_app.schemas.base import (
@@ -34,6 +35,7 @@ from tasks_app.schemas.base import (
     HasTimes,
     Json,
     Out,
+    UserOut,
     metrics_fields,
 )
 from tasks_app.schemas.publishing import PullRequestOut
@@ -64,12 +66,18 @@ class TaskOut(HasTimes, HasMetrics):
         description="Whether it is `done` because a human had it finished early at its soft cost limit, in"
         " its last step or before it.",
     )
+    only_rehearsed: bool = Field(
+        description="Whether it is `done`, but only a script has played the model and nothing was changed."
+    )
     failure: str = Field(description="Why it failed; else empty.")
     pipeline: str = Field(
         description="The pipeline that it runs through; empty for an export of decisions, which has no steps."
     )
     threshold: int = Field(description=SETTINGS["threshold"].help)
     priority: PriorityName = Field(description="How early it has its turn among the tasks that wait.")
+    ask: list[str] = Field(
+        description="Whom its questions are put to, as the task names them; empty: the project decides."
+    )
     publish: Json | None = Field(
         description="How the pipeline publishes the result, as cat-herder.yaml has it; null: it does not."
     )
@@ -226,10 +234,15 @@ class OneTask(HasMessages, TaskOut):
         description="How its workspace is made ready, as cat-herder.yaml has it; null: it is not."
     )
     setups: list[SetupOut] = Field(description="How its workspace was made ready, in order.")
+    watchers: list[UserOut] = Field(description="Who watches it, and is notified as if it were theirs.")
 
     @staticmethod
     def resolve_queue(task: Task) -> str:
         return queue_sentence(task)
+
+    @staticmethod
+    def resolve_watchers(task: Task) -> list[User]:
+        return list(task.watchers.order_by("username"))
 
     @staticmethod
     def resolve_setups(task: Task) -> Iterable[Setup]:
@@ -261,6 +274,13 @@ class RunOut(Out):
         description="What its processes could reach: full, model or none; empty if not known."
     )
     metered: bool = Field(description="Whether the portal counted tokens and dollars, not the agent.")
+    rehearsed: bool | None = Field(
+        description="Whether a script played the model, which costs nothing; null if not known."
+    )
+    needed_usd: float | None = Field(
+        description="US dollars that its next request needed of a budget of the month, which left less and "
+        "so ended the run."
+    )
     reported_cost_usd: float | None = Field(description="US dollars as the agent reported them, if it did.")
     input_tokens: int = Field(description="Tokens read, neither from the cache nor written to it.")
     output_tokens: int = Field(description="Tokens written by the model.")
@@ -292,7 +312,7 @@ class StepOut(Out):
 
 
 class TaskWithSteps(OneTask):
-    """Output of `manage.py status TASK --json`."""
+    """Output of `cat-herder status TASK --json`."""
 
     steps: list[StepOut] = Field(description="Its steps in order.")
 
@@ -336,6 +356,7 @@ class TaskPreview(HasForecast):
     resume: Literal["session", "replay"] = Field(
         description="`session` or `replay`: how it goes on after an answer."
     )
+    ask: list[str] = Field(description="Whom its questions would be put to; empty: the project decides.")
     body: str = Field(description="The Markdown below the front matter.")
     commit: str = Field(description="The commit whose settings were read.")
 

@@ -10,6 +10,7 @@ from pydantic import Field
 from tasks_app.core.types import Usage
 from tasks_app.models import Project, Task, User
 from tasks_app.schemas.base import HasUsage, Out, Seconds, UsageOut
+from tasks_app.services.usage.answer_times import MOST_QUESTIONS, AnswerTimes
 from tasks_app.services.usage.cost_limits import budgets_of
 from tasks_app.services.usage.statistics import FEWEST, Forecast, forecasts
 from tasks_app.services.usage.usage import By, Period, QuestionFigures, UsageInPeriod, WaitingTimes
@@ -63,6 +64,44 @@ class QuestionsAsked(Out):
     asked_before: int = Field(description="Questions with an item that had been asked before.")
 
 
+class WaitsOut(Out):
+    """How long questions waited that have one thing in common, by the clock."""
+
+    name: str = Field(description="What they have in common.")
+    answered: int = Field(description="Questions that people answered, decided or skipped.")
+    open: int = Field(description="Questions that still wait.")
+    median_seconds: Seconds | None = Field(
+        validation_alias="seconds.median", description="How soon half of the answers came; null without one."
+    )
+    p90_seconds: Seconds | None = Field(
+        validation_alias="seconds.p90", description="How soon nine of ten answers came; null without one."
+    )
+
+
+class AnswerTimesOut(Out):
+    """How long the questions of the period waited for people."""
+
+    total: WaitsOut = Field(description="All of them; the name is empty.")
+    nobody_asked: int = Field(
+        description="Questions that were put to all who may answer, because nothing names anybody."
+    )
+    ended_by_rule: int = Field(
+        description="Questions that a rule ended because nobody had answered; they are in no other figure."
+    )
+    is_cut: bool = Field(description=f"Whether only the newest {MOST_QUESTIONS:,} are looked at.")
+    kinds: list[WaitsOut] = Field(description="By the kind of question.")
+    steps: list[WaitsOut] = Field(description="By step, the most questions first.")
+    people: list[WaitsOut] = Field(
+        description="By the user name of each who was asked, also if it was handed over later; empty: nobody "
+        "in particular."
+    )
+    rungs: list[WaitsOut] = Field(
+        validation_alias="stages",
+        description="By the rung of the ladder on which it was answered, or is now: `at_once`, `reminded`, "
+        "`everybody`.",
+    )
+
+
 class UsageReport(HasUsage):
     """Usage in a period. `since` and `until` are days in UTC, both included."""
 
@@ -75,12 +114,12 @@ class UsageReport(HasUsage):
     days: list[DayPart] = Field(description="By day and by `by`; days without usage are left out.")
     waited: Waited = Field(description="How long was worked and waited.")
     asked: QuestionsAsked = Field(description="When questions came, and what they brought.")
+    answer_times: AnswerTimesOut = Field(description="How long questions waited, and for whom.")
 
 
 def usage_report(
-    period: Period, spent: UsageInPeriod, waited: WaitingTimes, asked: QuestionFigures
+    period: Period, spent: UsageInPeriod, waited: WaitingTimes, asked: QuestionFigures, times: AnswerTimes
 ) -> UsageReport:
-    """Return the report of a period."""
     parts = {
         by: [Part.from_row(usage, name=name) for name, usage in most_expensive_first(of)]
         for by, of in spent.parts.items()
@@ -99,6 +138,7 @@ def usage_report(
         ],
         waited=waited,
         asked=asked,
+        answer_times=times,
     )
 
 
@@ -107,7 +147,7 @@ def most_expensive_first(parts: Mapping[str, Usage]) -> list[tuple[str, Usage]]:
 
 
 class UsageOfAllRuns(Out):
-    """Output of `manage.py stats --json`."""
+    """Output of `cat-herder stats --json`."""
 
     by: str = Field(description="model, user or project.")
     total: UsageOut = Field(description="All together.")

@@ -1,4 +1,4 @@
-"""Accounts of people: closing them, sessions in browsers, failed logins and API tokens.
+"""Accounts of people: closing them, budgets, sessions in browsers, failed logins and API tokens.
 
 Failed logins: strangers can fail as often as they like, and an entry stays for ever. So beyond a number per
 hour, for one IP address and for all together, failures are counted in the cache (`web/accounts/attempts.py`),
@@ -9,6 +9,7 @@ failure after it.
 from __future__ import annotations
 
 import hashlib
+import re
 import secrets
 from collections.abc import Collection
 from dataclasses import asdict, dataclass, field
@@ -24,12 +25,36 @@ from django.db import IntegrityError, transaction
 from django.db.models import Count, Q, QuerySet
 from django.utils import timezone
 
+from tasks_app.core.amounts import counted
 from tasks_app.core.errors import BadInput
 from tasks_app.core.text import storable_text
 from tasks_app.history.audit import current_origin, record, record_once_an_hour
-from tasks_app.models import Action, ApiToken, AuditEntry, BrowserSession, Project, Scope, Theme, User
+from tasks_app.models import (
+    Action,
+    ApiToken,
+    AuditEntry,
+    BrowserSession,
+    Change,
+    ChangeKind,
+    Delivery,
+    EventType,
+    Medium,
+    Notice,
+    Project,
+    Scope,
+    Task,
+    Theme,
+    User,
+)
 from tasks_app.models.account import hash_session_key, lasting_sessions
-from tasks_app.permissions import HiddenRow, Principal, require_no_token, require_token_owner
+from tasks_app.permissions import (
+    HiddenRow,
+    Principal,
+    may_see,
+    require_no_token,
+    require_site_admin,
+    require_token_owner,
+)
 
 
 def record_refusal(error: HiddenRow) -> None:
@@ -188,9 +213,9 @@ class FailureCount:
 
     def record(self, action: Action) -> None:
         self.recorded = self.count
-        logins = f"{self.count:,} more {_WORDS[action]}{'s' * (self.count > 1)}"
+        logins = counted(self.count, f"more {_WORDS[action]}")
         most_tried = sorted(self.names.items(), key=lambda one: -one[1])[:_LISTED]
-        addresses = f"{len(self.ip_addresses):,} IP address{'es' * (len(self.ip_addresses) > 1)}"
+        addresses = counted(len(self.ip_addresses), "IP address", ending="es")
         record(
             action,
             actor_name="unknown users",
@@ -335,6 +360,44 @@ def revoke_all_tokens(user: User, *, by: User) -> int:
     return len(usable)
 
 
+_SECRET = re.compile(rf"{TOKEN_PREFIX}[A-Za-z0-9_-]{{43}}")
+
+
+def has_secret(text: str) -> bool:
+    """Return whether the text has something that looks like an API token."""
+    return _SECRET.search(text) is not None
+
+
+def revoke_seen_tokens(text: str, task: Task) -> list[str]:
+    """Revoke each token whose secret stands in a text of the task's agent, and tell its owner (A2).
+
+    Agents and all who see the task could act as that person otherwise. Owners are told in the page and by
+    e-mail, whatever they have chosen. Returns a sentence about each token, for the log.
+    """
+    told = []
+    for secret in sorted(set(_SECRET.findall(text))):
+        token = token_of(secret)
+        if token is None:
+            continue
+        with transaction.atomic():
+            if not ApiToken.objects.filter(pk=token.pk, revoked_at=None).update(revoked_at=timezone.now()):
+                continue
+            record(Action.TOKEN_REVOKED, task=task, subject=token.name, owner=token.user.shown_name)
+            headline = f"Your API token “{token.name}” was revoked: an agent saw it"
+            if may_see(Principal.unrestricted(token.user), task.project):
+                headline += f" in {task.project} › {task}"
+            event_type = EventType.TOKEN_SEEN
+            notice = Notice.objects.create(
+                user=token.user, task=task, event_type=event_type, headline=headline[:300]
+            )
+            if settings.SENDS_EMAIL and token.user.email:
+                to = {"medium": Medium.EMAIL, "user": token.user, "due_at": notice.at}
+                Delivery.objects.create(notice=notice, event_type=event_type, **to)
+            Change.objects.create(task=task, kind=ChangeKind.NOTICE)
+        told.append(f"The API token “{token.name}” of {token.user.shown_name} stood here. It was revoked.")
+    return told
+
+
 def token_of(secret: str) -> ApiToken | None:
     """Return the usable token with this secret. Looking up its digest keeps timing from revealing it."""
     if not secret.startswith(TOKEN_PREFIX) or len(secret) > 200:
@@ -365,3 +428,35 @@ def digest(secret: str) -> str:
 
 def _before(field: str, at: datetime) -> Q:
     return Q(**{field: None}) | Q(**{f"{field}__lt": at})
+
+
+# What site admins change of people: their budget, and whether they can log in.
+
+
+def set_budget(user: User, dollars: float | None, *, by: Principal) -> None:
+    """Set what the tasks of this person may cost in a month; None for no limit."""
+    require_site_admin(by, "change the budget of a person")
+    if dollars is not None and dollars < 0:
+        raise BadInput("Enter an amount of dollars, or nothing for no limit.")
+    if user.monthly_budget_usd == dollars:
+        return
+    changed = {"monthly_budget_usd": [user.monthly_budget_usd, dollars]}
+    user.monthly_budget_usd = dollars
+    with transaction.atomic():
+        user.save(update_fields=["monthly_budget_usd"])
+        record(Action.ACCOUNT_CHANGED, by=by.user, subject=user.get_username(), changed=changed)
+
+
+def set_active(user: User, active: bool, *, by: Principal) -> None:
+    """Let a person log in, or end all their access. Their tasks go on. Raises NotAllowed, BadInput."""
+    require_site_admin(by, "deactivate a person")
+    if user == by.user:
+        raise BadInput("You cannot deactivate your own account.")
+    if user.is_active == active:
+        return
+    user.is_active = active
+    with transaction.atomic():
+        user.save(update_fields=["is_active"])
+        record(Action.ACCOUNT_CHANGED, by=by.user, subject=user.get_username(), changed={"is_active": active})
+        if not active:
+            end_all_access(user, by=by.user)

@@ -16,7 +16,14 @@ from tasks_app.history.audit import record
 from tasks_app.history.transitions import move
 from tasks_app.models import Action, Step, Task, User
 from tasks_app.permissions import Principal, require_actor
-from tasks_app.services.tasks import cancel_task, has_successor, locked, resume_task, start_task
+from tasks_app.services.tasks import (
+    cancel_task,
+    checked_message,
+    has_successor,
+    locked,
+    resume_task,
+    start_task,
+)
 from tasks_app.services.workers.worker_notifier import notify_on_commit
 
 
@@ -84,13 +91,16 @@ _ACTIONS: dict[BulkAction, Callable[..., None]] = {
 # Retry a task from a step. The earlier runs stay in the history.
 
 
-def retry_from(task: Task, step: Step, *, by: Principal, put_back: bool = False, notify: bool = True) -> None:
+def retry_from(
+    task: Task, step: Step, *, by: Principal, put_back: bool = False, notify: bool = True, message: str = ""
+) -> None:
     """Retry `step` and all steps after it, each in a new session, on the present files.
 
-    With `put_back`, a worker first restores the files as they were before the step. Raises NotAllowed, or
-    IllegalMove or BadInput with the reason why this is not possible.
+    With `put_back`, a worker first restores the files as they were before the step. The agents read `message`
+    in their prompts. Raises NotAllowed, or IllegalMove or BadInput with the reason why this is not possible.
     """
     require_actor(by, task.project)
+    message = checked_message(message)
     reason = f"{by.user.shown_name} retried from {step.name}"
     with transaction.atomic():
         task = locked(task)
@@ -102,7 +112,7 @@ def retry_from(task: Task, step: Step, *, by: Principal, put_back: bool = False,
             reset_step(one, reason=reason, by=by.user, put_back=put_back)
         task.questions.forget_ends()
         move(
-            task, Phase.PENDING, reason=reason, by=by.user, failure="", early_end="",
+            task, Phase.PENDING, reason=reason, by=by.user, message=message, failure="", early_end="",
             resets_at=None, retry_at=None, queued_at=task.queued_at or timezone.now(), reset_to=reset_to,
         )  # fmt: skip
         record(Action.TASK_RETRIED, by=by.user, task=task, step=step.name, put_back=put_back)

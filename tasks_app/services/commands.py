@@ -7,7 +7,7 @@ import shlex
 from django.conf import settings
 from django.urls import reverse
 
-from tasks_app.models import Decision, Project, Question, QuestionKind, Task, paths
+from tasks_app.models import Decision, Project, Question, QuestionKind, Sequence, Task, paths
 
 
 def fetch_command_for(task: Task) -> str | None:
@@ -27,11 +27,23 @@ def answer_command(question: Question) -> str:
     if other := {QuestionKind.APPROVAL: "--deny", QuestionKind.PLAN: "--send-back"}.get(
         QuestionKind(question.kind)
     ):
-        return f'manage.py answer {question.pk} --approve    (or {other} "…")'
+        return f'cat-herder answer {question.pk} --approve    (or {other} "…")'
     if len(question.items) == 1:
-        return f'manage.py answer {question.pk} "…"'
+        return f'cat-herder answer {question.pk} "…"'
     items = " ".join(f'--item {number}="…"' for number in range(1, len(question.items) + 1))
-    return f"manage.py answer {question.pk} {items}"
+    return f"cat-herder answer {question.pk} {items}"
+
+
+def mcp_command(portal: str, token: str = "") -> str:
+    """Return the command that adds the portal at this URL to Claude Code; “cath_…” stands for no token."""
+    header = shlex.quote(f"Authorization: Bearer {token or 'cath_…'}")
+    return f"claude mcp add --transport http cat-herder {portal}/mcp --header {header}"
+
+
+def page_url(thing: Task | Sequence) -> str:
+    """Return the URL of the page of a task or a sequence."""
+    name = "task" if isinstance(thing, Task) else "sequence"
+    return f"{settings.ENVIRONMENT.address}{reverse(name, args=[thing.pk])}"
 
 
 def question_url(question: Question) -> str:

@@ -105,7 +105,7 @@ def require_own_data_dir() -> None:
     if found.verdict is Verdict.UNPROVEN and not _shares_commits():
         raise WrongDataDirectory(
             f"{_description(found)}, but none of its repositories has a commit of this database's tasks. "
-            f"{_WAYS_OUT} If they do belong together, run `manage.py installation adopt`."
+            f"{_WAYS_OUT} If they do belong together, run `cat-herder installation adopt`."
         )
     _note(found)
 
@@ -120,7 +120,7 @@ def require_shared_data_dir() -> None:
     if found.verdict is Verdict.NEW and found.database_id:
         raise WrongDataDirectory(
             f"The data directory {found.folder} is empty, and the repositories of this installation are "
-            "elsewhere. On a host of its own a worker needs CATHERDER_WORKER_TOKEN, which `manage.py "
+            "elsewhere. On a host of its own a worker needs CATHERDER_WORKER_TOKEN, which `cat-herder "
             "worker_token NAME` prints on the portal's host. On the portal's host, set CATHERDER_DATA_DIR to "
             "the portal's data directory."
         )
@@ -187,7 +187,7 @@ def database_name() -> str:
 
 _WAYS_OUT = (
     "Restore the database that belongs to it, or set CATHERDER_DATA_DIR to another directory. To start anew "
-    "here, run `manage.py installation set-aside`: it moves the old work into a folder of its own and "
+    "here, run `cat-herder installation set-aside`: it moves the old work into a folder of its own and "
     "deletes nothing."
 )
 

@@ -51,12 +51,13 @@ def difference_of(changed: Task | Step | Run | Sequence) -> Difference | None:
     return _difference(changed, base, changed.head_commit)
 
 
-def differences_of_step(step: Step) -> list[Difference]:
+def differences_of_step(step: Step, *, after: Run | None = None) -> list[Difference]:
     """Return what the step changed, one difference for each group of its runs. Raises WorkspaceError.
 
-    Another step ran between two groups; its changes are in neither.
+    Another step ran between two groups; its changes are in neither. With `after`, a run of another step, only
+    what the step has changed since.
     """
-    groups = _groups_of_runs(step)
+    groups = [group for group in _groups_of_runs(step) if after is None or group[0].pk > after.pk]
     return [_difference(step, _base_of_run(group[0]), group[-1].head_commit) for group in groups]
 
 
@@ -81,7 +82,7 @@ def _difference(changed: Task | Step | Run | Sequence, base: str, head: str) -> 
         return Difference(paths.repository(changed.project), base, head)
     repository = paths.repository(changed.task.project)
     began, before, after = (
-        committed_blob(repository, commit=commit, path=PLAN_FILE)
+        committed_blob(repository, commit=commit, path=PLAN_FILE, links=True)
         for commit in (base_of(changed.task), base, head)
     )
     if before != after and after == began:  # the portal removed the plan after the run that made `head`

@@ -30,15 +30,18 @@ PATCH_TYPE = "text/x-diff"
 #: Patches that one user can download at once. Each needs a git process, which may hold a large file in
 #: memory, until its last piece is read.
 MAX_PATCHES = 4
-_running: Counter[int] = Counter()
+#: By the key of the user.
+downloads_under_way: Counter[int] = Counter()
 _lock = threading.Lock()
 
 
 def record_download(name: str, *, by: Principal, of: Task | Step | Sequence) -> None:
     """Record that somebody took a log, a plan or a patch away, once an hour for each file."""
+    task: Task | None = None
     if isinstance(of, Step):
         of = of.task
-    task = of if isinstance(of, Task) else None
+    if isinstance(of, Task):
+        task = of
     record_once_an_hour(Action.DOWNLOADED, by=by.user, subject=name, task=task, project=of.project)
 
 
@@ -66,19 +69,15 @@ def download_difference(difference: Difference | None, *, name: str, by: Princip
     """
     if difference is None:
         raise WorkspaceError("There is nothing to compare yet.")
-    _count_download(by.user)
-    pieces = _uncount_at_end(by.user, difference.patch)
-    next(pieces)
-    return _attachment(stream_bytes(pieces), name=f"{name}.patch", content_type=PATCH_TYPE)
-
-
-def _count_download(user: User) -> None:
     with _lock:
-        if _running[user.pk] >= MAX_PATCHES:
+        if downloads_under_way[by.user.pk] >= MAX_PATCHES:
             raise WorkspaceError(
                 f"You are already downloading {MAX_PATCHES} patches. Wait for one of them to end."
             )
-        _running[user.pk] += 1
+        downloads_under_way[by.user.pk] += 1
+    pieces = _uncount_at_end(by.user, difference.patch)
+    next(pieces)
+    return _attachment(stream_bytes(pieces), name=f"{name}.patch", content_type=PATCH_TYPE)
 
 
 def _uncount_at_end(user: User, patch: Callable[[], Iterator[bytes]]) -> Iterator[bytes]:
@@ -89,7 +88,7 @@ def _uncount_at_end(user: User, patch: Callable[[], Iterator[bytes]]) -> Iterato
         yield from pieces
     finally:
         with _lock:
-            _running[user.pk] -= 1
+            downloads_under_way[user.pk] -= 1
 
 
 def _file_stem(what: Task | Step | Sequence) -> str:
@@ -188,7 +187,7 @@ TASK_COLUMNS = [
 QUESTION_COLUMNS = [
     *("id", "project", "task", "title", "step", "number", "kind", "state", "question", "verdict", "answer"),
     *("notes", "asked_at", "answered_at", "seconds", "answered_by", "answered_via"),
-    *("applied", "about_goal", "late"),
+    *("applied", "ended_by_rule", "taken_back_at", "about_goal", "late"),
 ]
 
 
@@ -274,6 +273,8 @@ def _question_row(question: Question) -> Row:
         "answered_by": question.answered_by.username if question.answered_by else "",
         "answered_via": question.answered_via,
         "applied": question.applied.label if question.applied else "",
+        "ended_by_rule": question.ended_by_rule,
+        "taken_back_at": question.taken_back_at,
         "about_goal": question.about_goal,
         "late": question.is_late,
     }

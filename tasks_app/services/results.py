@@ -6,15 +6,30 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from django.db.models import F, Q, QuerySet
+from django.db.models import F, Prefetch, Q, QuerySet
 
+from tasks_app.core.amounts import counted
 from tasks_app.core.asked_items import answer_as_told
 from tasks_app.core.errors import WorkspaceError
 from tasks_app.core.types import PLAN_FILE
 from tasks_app.history.events.reading import Events
-from tasks_app.models import EventKind, Outcome, Question, Run, Step, Task
+from tasks_app.models import (
+    DecisionEvent,
+    DecisionEventKind,
+    EventKind,
+    Outcome,
+    Question,
+    Review,
+    ReviewThread,
+    ReviewVerdict,
+    Run,
+    Step,
+    Task,
+    Transition,
+)
 from tasks_app.prompting.decisions import without_followed_line
 from tasks_app.prompting.escaping import head
+from tasks_app.prompting.feedback import asks_something
 from tasks_app.services.difference import differences_of_step
 
 _MESSAGE_CHARACTERS = 20_000
@@ -42,6 +57,11 @@ class LastMessage:
         return self.run.number < self.run.step.first_run
 
     @property
+    def asks(self) -> bool:
+        """Whether it ends with a question, which nobody has answered."""
+        return asks_something(self.text)
+
+    @property
     def check_failed(self) -> bool:
         """Whether the work that it tells of did not pass."""
         return any(not report.get("passed") for report in self.run.checks or [])
@@ -59,8 +79,7 @@ class StepChanges:
         """Return it in words; empty without changes."""
         if not self.files:
             return ""
-        files = "1 file" if self.files == 1 else f"{self.files} files"
-        return f"changed {files} (+{self.added} −{self.removed})"
+        return f"changed {counted(self.files, 'file')} (+{self.added} −{self.removed})"
 
 
 @dataclass(frozen=True)
@@ -96,13 +115,18 @@ class StepAccount:
     @cached_property
     def changes(self) -> StepChanges:
         """The changes of the step's runs, without changes of other steps between them. Runs git."""
-        try:
-            found = [file for one in differences_of_step(self.step) for file in one.files()]
-        except WorkspaceError:  # a commit is lost
-            return StepChanges()
-        own = [file for file in found if file.path != PLAN_FILE]
-        names = {file.path for file in own}
-        return StepChanges(len(names), sum(file.added for file in own), sum(file.removed for file in own))
+        return changes_of(self.step)
+
+
+def changes_of(step: Step, *, after: Run | None = None) -> StepChanges:
+    """Return what the runs of the step changed, all of them or those after a run of another. Runs git."""
+    try:
+        found = [file for one in differences_of_step(step, after=after) for file in one.files()]
+    except WorkspaceError:  # a commit is lost
+        return StepChanges()
+    own = [file for file in found if file.path != PLAN_FILE]
+    names = {file.path for file in own}
+    return StepChanges(len(names), sum(file.added for file in own), sum(file.removed for file in own))
 
 
 @dataclass(frozen=True)
@@ -133,10 +157,83 @@ def answered_items(question: Question) -> list[AnsweredItem]:
     for asked, answer in question.asked_and_answered:
         item = items.get(asked, {})
         given = question.answers.get(asked, "")
-        if question.outcome == "Answered" and given:
+        if given and not question.verdict:
             answer = answer_as_told(item, given) + answer.removeprefix(given)
         header = str(item.get("header") or "")
         found.append(AnsweredItem("" if asked.startswith(header) else header, asked, answer))
+    return found
+
+
+def requested_changes(tasks: Sequence[Task]) -> list[Review]:
+    """Return the reviews that asked for changes, in order, with their threads and comments.
+
+    They were written when the result was there, so they go before what was answered earlier.
+    """
+    sent = Review.objects.filter(task__in=tasks, verdict=ReviewVerdict.REQUEST_CHANGES)
+    threads = Prefetch("threads", ReviewThread.objects.with_comments())
+    return list(sent.select_related("author", "task").prefetch_related(threads).order_by("task", "number"))
+
+
+def messages_to_agents(tasks: Sequence[Task]) -> list[Transition]:
+    """Return what people wrote to the agents when they had the tasks go on, in order.
+
+    It holds where it differs from what was answered before.
+    """
+    written = Transition.objects.filter(task__in=tasks, step=None).exclude(message="")
+    return list(written.select_related("actor").order_by("at", "pk"))
+
+
+@dataclass(frozen=True)
+class NamedDecision:
+    """A decision that an agent followed, or of which it said that it does not fit.
+
+    `kept` is the event by which a human found it right after that; None if nobody did.
+    """
+
+    said: DecisionEvent
+    kept: DecisionEvent | None
+
+    @property
+    def is_unfit(self) -> bool:
+        return self.said.kind == DecisionEventKind.UNFIT
+
+    @property
+    def why_kept(self) -> str:
+        """The note of the human who kept it; "" if an answer did: then the note is the agent's reason."""
+        if not self.kept or self.kept.question_id:
+            return ""
+        return self.kept.note
+
+    @property
+    def kept_in_words(self) -> str:
+        """Return who kept it and why; empty if nobody did."""
+        if not self.kept or not self.kept.user:
+            return ""
+        said = f"kept by {self.kept.user.shown_name}"
+        return f"{said}: {self.why_kept}" if self.why_kept else said
+
+
+def named_decisions(tasks: Sequence[Task]) -> list[NamedDecision]:
+    """Return what agents said of decisions, each once: which they followed, and then which do not fit.
+
+    One that an agent followed and found unfit later was not followed in the end.
+    """
+    said = DecisionEvent.objects.filter(
+        task__in=tasks, kind__in=[DecisionEventKind.FOLLOWED, DecisionEventKind.UNFIT]
+    )
+    rows = said.select_related("decision").prefetch_related("decision__replaced_by")
+    rows = rows.order_by("kind", "decision__number", "at")
+    each = {(row.kind, row.decision_id, row.note): row for row in rows}.values()
+    unfit = {row.decision_id: row.at for row in each if row.kind == DecisionEventKind.UNFIT}
+    kept = DecisionEvent.objects.filter(decision__in=list(unfit), kind=DecisionEventKind.KEPT)
+    newest = {row.decision_id: row for row in kept.select_related("user").order_by("at")}
+    found = []
+    for row in each:
+        if row.kind == DecisionEventKind.UNFIT:
+            later = newest.get(row.decision_id)
+            found.append(NamedDecision(row, later if later and later.at > row.at else None))
+        elif row.at >= unfit.get(row.decision_id, row.at):
+            found.append(NamedDecision(row, None))
     return found
 
 
@@ -173,16 +270,67 @@ def building_account_first(accounts: Sequence[StepAccount]) -> list[StepAccount]
     return [*building[-1:], *(one for one in accounts if one not in building[-1:])]
 
 
+def account_after_review(accounts: Sequence[StepAccount]) -> StepAccount | None:
+    """Return the account of the step that dealt with the newest request for changes.
+
+    None if that is the first account, of the step that built the result, or if nothing was requested since.
+    """
+    built = accounts[0].messages[-1].run
+    sent = Review.objects.filter(task=built.step.task_id, verdict=ReviewVerdict.REQUEST_CHANGES)
+    request = sent.filter(sent_at__gt=built.started_at).order_by("number").last()
+    if request is None or request.sent_at is None:
+        return None
+    for one in accounts[1:]:
+        if one.step.pk == request.step_id and one.messages[-1].run.started_at > request.sent_at:
+            return one
+    return None
+
+
 def checks_of(tasks: Sequence[Task]) -> list[StepCheck]:
     """Return the checks of the newest finished run of each step, in the order of the steps.
 
     One that failed is of a task that was finished early.
     """
+    return [one for checks in checks_by_task(tasks).values() for one in checks]
+
+
+def checks_by_task(tasks: Sequence[Task]) -> dict[int, list[StepCheck]]:
+    """Return what `checks_of` does by task id; tasks without checks are left out."""
     checked = _finished_runs(tasks).exclude(checks=None).select_related("step").defer("prompt")
     newest = {run.step_id: run for run in checked.order_by("step__task", "step__position", "number")}
-    return [
-        StepCheck(run.step.name, str(report["check"]), bool(report.get("passed")))
-        for run in newest.values()
-        for report in run.checks or []
-        if report.get("check")
-    ]
+    found: dict[int, list[StepCheck]] = {}
+    for run in newest.values():
+        for report in run.checks or []:
+            if report.get("check"):
+                check = StepCheck(run.step.name, str(report["check"]), bool(report.get("passed")))
+                found.setdefault(run.step.task_id, []).append(check)
+    return found
+
+
+def checks_in_words(checks: Sequence[StepCheck]) -> str:
+    """Return how many passed, such as “2 of 3 checks passed”; empty without checks."""
+    if not checks:
+        return ""
+    return f"{sum(one.passed for one in checks)} of {counted(len(checks), 'check')} passed"
+
+
+def later_than_checks(task: Task) -> str:
+    """Return a sentence on the steps that changed files after the last check had run; "" if none did.
+
+    The last check need not be that of the last step that has one: after a review an earlier step runs again.
+    """
+    ran = _finished_runs([task]).exclude(checks=None).select_related("step").order_by("-pk")
+    last = next((run for run in ran.defer("prompt") if has_checks(run.step)), None)
+    if last is None:
+        return ""
+    others = task.steps.exclude(pk=last.step_id).exclude(head_commit="")
+    later = [step.name for step in others if changes_of(step, after=last).files]
+    if not later:
+        return ""
+    who = f"step “{later[0]}”" if len(later) == 1 else f"steps “{'”, “'.join(later)}”"
+    return f"The last ran in step “{last.step.name}”; {who} changed files after that."
+
+
+def has_checks(step: Step) -> bool:
+    """Return whether the work of the step is checked."""
+    return any(one.get("type") != "none" for one in step.config.get("check") or ())

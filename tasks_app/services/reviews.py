@@ -36,8 +36,9 @@ from tasks_app.models import (
     ViewedFile,
     paths,
 )
-from tasks_app.permissions import Principal, require_actor
+from tasks_app.permissions import Principal, require_actor, require_human_word
 from tasks_app.services.bulk import reset_step
+from tasks_app.services.commands import page_url
 from tasks_app.services.difference import base_of, differences_of_step
 from tasks_app.services.questions.question_outcomes import normalise, require_size
 from tasks_app.services.review_threads import next_number, places_now
@@ -89,6 +90,7 @@ def send_review(
     ResultChanged if something else than the newest result would be approved.
     """
     require_actor(by, task.project)
+    require_human_word(task.project, via, page_url(task))
     body = normalise(body).strip()
     require_size(body, *(thread.text for thread in threads))
     with transaction.atomic():
@@ -109,12 +111,16 @@ def send_review(
         review.sent_at = timezone.now()
         review.save()
         _store_threads(review, rows, threads)
-        for thread_number, thread in enumerate([*drafted, *rows], start=next_number(task)):
-            thread.number = thread_number
-            thread.save(update_fields=["number"])
+        for thread_number, row in enumerate([*drafted, *rows], start=next_number(task)):
+            row.number = thread_number
+            row.save(update_fields=["number"])
         if verdict == ReviewVerdict.REQUEST_CHANGES:
             resume_for_review(task, review, by=by.user, files=files, notify=notify)
-        _record_review(task, review, threads=len(drafted) + len(rows))
+        Change.objects.create(task=task, kind=ChangeKind.TASK)
+        record(
+            Action.REVIEWED, by=by.user, task=task,
+            review=number, verdict=verdict, commit=commit, threads=len(drafted) + len(rows),
+        )  # fmt: skip
     return review
 
 
@@ -156,14 +162,6 @@ def _store_threads(review: Review, rows: Sequence[ReviewThread], threads: Sequen
         row.review = review
         row.save()
         ThreadComment.objects.create(thread=row, author=review.author, text=normalise(thread.text))
-
-
-def _record_review(task: Task, review: Review, *, threads: int) -> None:
-    Change.objects.create(task=task, kind=ChangeKind.TASK)
-    record(
-        Action.REVIEWED, by=review.author, task=task,
-        review=review.number, verdict=review.verdict, commit=review.commit, threads=threads,
-    )  # fmt: skip
 
 
 def _anchored_thread(task: Task, thread: NewThread, commit: str) -> ReviewThread:
@@ -395,7 +393,7 @@ def hand_over(
 
 
 def step_for_changes(task: Task, files: Collection[str]) -> Step:
-    """Return the last step that wrote code and may write all the files.
+    """Return the step that may write the files and has written most of them.
 
     If none did, a step that may write most of them; without files, one that may write anywhere. Steps that
     wrote code come first, then those that wrote the plan only, then those that ran; of these the last.
@@ -404,12 +402,13 @@ def step_for_changes(task: Task, files: Collection[str]) -> Step:
     if not ran:
         return task.steps.order_by("position")[0]
 
-    def suits(step: Step) -> tuple[int, bool, bool, bool, int]:
+    def suits(step: Step) -> tuple[int, int, bool, bool, bool, int]:
         globs, written = step_from_json(step.config).allow_write, _written_by(step)
         may_write = [path for path in files if globs is None or allowed(path, globs)]
         wrote_code = bool(written - {PLAN_FILE})
         anywhere = globs is None and not files
-        return (len(may_write), wrote_code, bool(written), anywhere, step.position)
+        wrote_them = len(written.intersection(files))
+        return (len(may_write), wrote_them, wrote_code, bool(written), anywhere, step.position)
 
     return max([step for step in ran if not step.is_clarifying] or ran, key=suits)
 

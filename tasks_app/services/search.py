@@ -24,6 +24,8 @@ from django.db.models.expressions import RawSQL
 from django.http import QueryDict
 
 from tasks_app.models import Decision, Project, Question, Task
+from tasks_app.models.question import QuestionQuerySet
+from tasks_app.models.task import TaskQuerySet
 from tasks_app.permissions import (
     Principal,
     decisions_visible_to,
@@ -104,7 +106,7 @@ _PUNCTUATION = re.compile(
 )
 
 
-def tasks_with(tasks: QuerySet[Task], query: Query) -> QuerySet[Task]:
+def tasks_with(tasks: TaskQuerySet, query: Query) -> TaskQuerySet:
     """Return the tasks with the words of the query in title, text, failure or questions."""
     return _filter_by_search(
         tasks,
@@ -117,7 +119,7 @@ def tasks_with(tasks: QuerySet[Task], query: Query) -> QuerySet[Task]:
     )
 
 
-def questions_with(questions: QuerySet[Question], query: Query) -> QuerySet[Question]:
+def questions_with(questions: QuestionQuerySet, query: Query) -> QuestionQuerySet:
     """Return the questions with the words of the query in items, evidence, answers or notes."""
     return _filter_by_search(
         questions,
@@ -127,7 +129,7 @@ def questions_with(questions: QuerySet[Question], query: Query) -> QuerySet[Ques
     )
 
 
-def _filter_by_search(rows: QuerySet[Any], query: Query, sqlite: str, postgres: str) -> QuerySet[Any]:
+def _filter_by_search(rows: _Rows, query: Query, sqlite: str, postgres: str) -> _Rows:
     if not query:
         return rows.none()
     sql, words = postgres, " & ".join(_tsquery_term(term) for term in query.terms)
@@ -222,6 +224,7 @@ def _split_at_hits(text: str, query: Query) -> Iterator[TextPart]:
 
 
 Row = TypeVar("Row", bound=Model)
+_Rows = TypeVar("_Rows", bound=QuerySet[Any])
 
 _MAX_ID = 2**63 - 1
 

@@ -69,10 +69,11 @@ class NextTask:
     @property
     def why_it_waits(self) -> str:
         """Return the reason for people why the task waits for one of them, first in one line."""
-        first, *more = self.more_open
-        rest = f", and {len(more)} more" if more else ""
+        listed, *more = self.more_open
+        if more:
+            listed += f", and {len(more)} more"
         return (
-            f"{self.file} waits for your permission: it may do more than the first task ({first}{rest}).\n"
+            f"{self.file} waits for your permission: it may do more than the first task ({listed}).\n"
             + "\n".join(self.more_open)
         )
 
@@ -94,7 +95,10 @@ def create_sequence(
     Raises BadInput for a folder that is missing or has no task file, or whose first task is faulty.
     """
     require_actor(by, project)
-    folder = _inside(folder)
+    path = PurePosixPath(folder.strip())
+    if path.is_absolute() or ".." in path.parts or not path.name:
+        raise BadInput(f"{folder!r} is not a folder within the repository", where="sequence")
+    folder = str(path)  # as git names it
     if made := _created_before(project, folder, by=by.user, form_key=form_key):
         return made
     form_key = unused_key(Sequence, form_key, by=by.user)
@@ -108,7 +112,7 @@ def create_sequence(
     text = committed_text(paths.repository(project), commit=base, path=f"{folder}/{names[0]}") or ""
     where = f"{folder}/{names[0]}"
     plan = plan_task(project, text, base=base, where=where, threshold=threshold, pipeline=pipeline)
-    for candidate in free_names(project, PurePosixPath(folder).name):
+    for candidate in free_names(project, path.name):
         try:
             return _store_sequence(
                 project, folder, names[0], plan, by=by, slug=candidate,
@@ -144,7 +148,10 @@ def _store_sequence(
 
 
 def _add_task(sequence: Sequence, file: str, plan: TaskPlan) -> Task:
-    plan = _with_publishing_of_first_task(sequence, plan)
+    if first := sequence.tasks.order_by("pk").first():
+        # Later texts are read from the workspace: their agents must not choose whether their own work is
+        # published. The first text was read from a commit.
+        plan = replace(plan, publish=first.publish)
     # An agent may have chosen the name of the file.
     wanted = slugify(f"{sequence.slug}-{PurePosixPath(file).stem}")[:120].strip("-")
     for slug in (wanted, *(f"{wanted}-{attempt}" for attempt in range(2, 200))):
@@ -156,25 +163,6 @@ def _add_task(sequence: Sequence, file: str, plan: TaskPlan) -> Task:
         except IntegrityError:  # a task of its own has that name
             continue
     raise BadInput("there are too many tasks of that name", where=f"{sequence.folder}/{file}")
-
-
-def _with_publishing_of_first_task(sequence: Sequence, plan: TaskPlan) -> TaskPlan:
-    """Return the plan with how the first task is published, whose text was read from a commit.
-
-    Later texts are read from the workspace: their agents must not choose whether their own work is published.
-    """
-    first = sequence.tasks.order_by("pk").first()
-    if first:
-        return replace(plan, publish=first.publish)
-    return plan
-
-
-def _inside(folder: str) -> str:
-    """Return a folder of the repository as git names it. Raises BadInput."""
-    path = PurePosixPath(folder.strip())
-    if path.is_absolute() or ".." in path.parts or not path.name:
-        raise BadInput(f"{folder!r} is not a folder within the repository", where="sequence")
-    return str(path)
 
 
 def task_files(names: list[str]) -> list[str]:
@@ -381,16 +369,21 @@ def task_to_publish(sequence: Sequence) -> Task:
     return task
 
 
-def resume_sequence(sequence: Sequence, *, by: Principal, notify: bool = True, allow: str = "") -> None:
+def resume_sequence(
+    sequence: Sequence, *, by: Principal, notify: bool = True, allow: str = "", message: str = ""
+) -> None:
     """Resume the current task; or, after an error in the folder, read the folder again.
 
-    `allow` is the key of a next task (`NextTask.allow_key`) that may do more than the first one. Raises
-    IllegalMove if there is nothing to resume, BadInput if the next task needs to be allowed.
+    `allow` is the key of a next task (`NextTask.allow_key`) that may do more than the first one. `message` is
+    for the agent of the current task. Raises IllegalMove if there is nothing to resume, BadInput if the next
+    task needs to be allowed, or if no agent is there to read the message.
     """
     require_actor(by, sequence.project)
     task = current_task(sequence)
     if task is not None and task.can_resume:
-        resume_task(task, by=by, notify=notify)
+        resume_task(task, by=by, notify=notify, message=message)
+    elif message.strip():
+        raise BadInput("no task of the sequence can be resumed, so no agent reads a message", where="message")
     elif task is None and sequence.phase == Phase.FAILED:
         _read_folder_again(sequence, by=by, notify=notify, allow=allow)
     else:
@@ -402,7 +395,7 @@ def _read_folder_again(sequence: Sequence, *, by: Principal, notify: bool, allow
     allowed = upcoming.more_open
     if allowed and allow != upcoming.allow_key:
         changed = "The task has changed since. " if allow else ""
-        command = f"`manage.py run_sequence {sequence.pk} --continue --allow {upcoming.allow_key}`"
+        command = f"`cat-herder run_sequence {sequence.pk} --continue --allow {upcoming.allow_key}`"
         how = f"Allow it to go on: on its page, or with {command}."
         raise BadInput(f"{changed}{upcoming.why_it_waits}\n{how}", where="allow")
     upcoming = replace(upcoming, more_open=())
@@ -454,10 +447,13 @@ def _of_steps(
 ) -> Iterator[str]:
     reach = max((NETWORKS.index(step.network or "full") for step in before), default=0)
     models = {step.model or first.model for step in before}
-    globs = _writable(before)
+    globs = None
+    if all(step.allow_write is not None for step in before):
+        globs = [glob for step in before for glob in step.allow_write or ()]
     tools = {rule for step in before for rule in _rules(step)}
-    asked = [{*first.ask_before, *step.ask_before} for step in before]
-    approvals = set.intersection(*asked) if asked else set()
+    approvals: set[str] = set()
+    if asked := [{*first.ask_before, *step.ask_before} for step in before]:
+        approvals = set.intersection(*asked)
     for step in after:
         where = f"in step “{step.name}”"
         network = step.network or "full"
@@ -481,13 +477,6 @@ def _of_steps(
             yield f"does not ask before {', '.join(sorted(missing))} {where}"
     if any(step.plan_approval for step in before) and not any(step.plan_approval for step in after):
         yield "no plan that needs approval"
-
-
-def _writable(steps: Collection[StepConfig]) -> list[str] | None:
-    """Return the patterns of files that one of the steps may write; None: any file."""
-    if any(step.allow_write is None for step in steps):
-        return None
-    return [glob for step in steps for glob in step.allow_write or ()]
 
 
 def _is_covered(glob: str, known: list[str]) -> bool:

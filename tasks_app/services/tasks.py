@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from django.conf import settings
 from django.db import IntegrityError, transaction
 from django.db.models import F, Q
 from django.utils import timezone
 from django.utils.text import slugify
 
+from tasks_app.config.faults import ConfigInvalid, Problem
 from tasks_app.config.pipeline import Pipeline, ProjectConfig, StepConfig, choose_pipeline, step_to_json
 from tasks_app.config.planning import clarifies, clarifying_step
 from tasks_app.config.project_settings import effective
@@ -21,6 +21,7 @@ from tasks_app.config.threshold import resolve_threshold, threshold_fault
 from tasks_app.core.errors import BadInput, IllegalMove
 from tasks_app.core.labels import labels_as_stored
 from tasks_app.core.phases import CANCELLABLE, ENDED, RESUMABLE, Phase
+from tasks_app.core.text import storable_text
 from tasks_app.core.types import JsonObject
 from tasks_app.git import branch_name
 from tasks_app.history.audit import record
@@ -44,8 +45,12 @@ from tasks_app.models.task import Priority
 from tasks_app.models.transition import JUST_CANCELLED
 from tasks_app.permissions import Principal, require_actor
 from tasks_app.services.projects.projects import fetch
-from tasks_app.services.projects.settings import overrides_of, repository_settings
+from tasks_app.services.projects.settings import default_threshold, overrides_of, repository_settings
+from tasks_app.services.questions.routing import require_people
 from tasks_app.services.workers.worker_notifier import notify_on_commit
+
+#: Characters of what a person writes to the agent when a task is resumed or retried.
+MAX_MESSAGE = 10_000
 
 
 @dataclass(frozen=True)
@@ -77,6 +82,7 @@ def create_task(
     where: str,
     threshold: int | None = None,
     pipeline: str | None = None,
+    ask: tuple[str, ...] = (),
     slug: str | None = None,
     file: str = "",
     form_key: str = "",
@@ -84,16 +90,18 @@ def create_task(
 ) -> Task:
     """Create a task from Markdown with optional front matter, and start it if `start` is true.
 
-    `where` names the text in messages. `file` is the file of the repository that the text is from. A form
+    `where` names the text in messages. `ask` names whom its questions are put to, instead of those in the
+    front matter. `file` is the file of the repository that the text is from. A form
     that is sent again, with the same `form_key` and text, gets the task that it created before. The task
     takes the newest commit of the repository and the settings in that commit. Creating and starting are one
     transaction. Raises BadInput, WorkspaceError or NotAllowed.
     """
     require_actor(by, project)
+    require_people(project, ask)
     if made := _created_before(project, text, by=by.user, form_key=form_key):
         return made
     base = newest_commit(project)
-    plan = plan_task(project, text, base=base, where=where, threshold=threshold, pipeline=pipeline)
+    plan = plan_task(project, text, base=base, where=where, threshold=threshold, pipeline=pipeline, ask=ask)
     form_key = unused_key(Task, form_key, by=by.user)
     for candidate in free_names(project, slug or plan.definition.title):
         try:
@@ -131,26 +139,52 @@ def newest_commit(project: Project) -> str:
 
 
 def plan_task(
-    project: Project, text: str, *, base: str, where: str, threshold: int | None, pipeline: str | None
+    project: Project,
+    text: str,
+    *,
+    base: str,
+    where: str,
+    threshold: int | None,
+    pipeline: str | None,
+    ask: tuple[str, ...] = (),
 ) -> TaskPlan:
     """Resolve the settings of a task. Raises BadInput for a text or settings that are not usable."""
-    definition = parse_task(text, where=where)
     config = effective(repository_settings(project, commit=base), overrides_of(project))
+    try:
+        definition = parse_task(text, where=where)
+    except ConfigInvalid as error:
+        raise _with_unknown_pipeline(error, config, text, where=where) from None
     chosen = _pipeline_of(config, definition, text, where=where, explicit=pipeline)
     return TaskPlan(
         text,
-        definition,
+        replace(definition, ask=ask or definition.ask),
         config,
         chosen,
         resolve_threshold(
             explicit=threshold,
             task=definition.threshold,
             project=config.interaction_threshold,
-            installation=settings.ENVIRONMENT.threshold,
+            installation=default_threshold(project),
         ),
         base,
         publish_to_json(chosen.publish),
     )
+
+
+def _with_unknown_pipeline(
+    error: ConfigInvalid, config: ProjectConfig, text: str, *, where: str
+) -> ConfigInvalid:
+    """Add a pipeline that the project does not have to the other faults, so that all are reported at once."""
+    try:
+        document = front_matter(text, where=where)
+        name = document.value.get("pipeline") if isinstance(document.value, dict) else None
+        choose_pipeline(config, explicit=None, task=name if isinstance(name, str) else None)
+    except ConfigInvalid:
+        return error
+    except BadInput as unknown:
+        problem = Problem(document.line_of(("pipeline",)), "", unknown.message)
+        return ConfigInvalid([*error.problems, problem], where=error.file)
+    return error
 
 
 def _pipeline_of(
@@ -205,6 +239,7 @@ def store_task(
             submodules=plan.config.submodules,
             lfs=plan.config.lfs,
             ask_before=list(plan.config.ask_before),
+            ask=list(plan.definition.ask),
             max_turns=plan.config.limits.max_turns,
             max_cost_usd=plan.config.limits.max_cost_usd,
             soft_cost_usd=plan.config.limits.asks_at_cost_usd,
@@ -269,13 +304,15 @@ def cancel_locked(task: Task, *, reason: str, by: User | None = None, actor_name
     record(Action.TASK_CANCELLED, by=by, actor_name=actor_name, task=task)
 
 
-def resume_task(task: Task, *, by: Principal, notify: bool = True) -> None:
+def resume_task(task: Task, *, by: Principal, notify: bool = True, message: str = "") -> None:
     """Resume a task that failed, was interrupted, cancelled or finished early, or waits for a limit to reset.
 
-    A question of the agent that the cancellation withdrew is opened again; a worker asks about the soft cost
-    limit anew. Raises IllegalMove in any other phase.
+    Its agent reads `message` with its next prompt, or beside the answer that it waits for. A question that
+    the cancellation withdrew is opened again; a worker asks about the soft cost limit anew. Raises
+    IllegalMove in any other phase, BadInput for a message that is too long.
     """
     require_actor(by, task.project)
+    message = checked_message(message)
     reason = f"{by.user.shown_name} resumed it"
     with transaction.atomic():
         task = locked(task)
@@ -286,7 +323,7 @@ def resume_task(task: Task, *, by: Principal, notify: bool = True) -> None:
         for step in task.steps.filter(phase__in=RESUMABLE):
             move(step, target, reason=reason, by=by.user, failures=0, failure="")
         move(
-            task, target, reason=reason, by=by.user,
+            task, target, reason=reason, by=by.user, message=message,
             failure="", resets_at=None, retry_at=None,
             queued_at=task.queued_at or timezone.now(),
         )  # fmt: skip
@@ -296,6 +333,52 @@ def resume_task(task: Task, *, by: Principal, notify: bool = True) -> None:
             Change.objects.create(task=task, kind=ChangeKind.QUESTION)
         elif notify:
             notify_on_commit(task.pk)
+
+
+def watch_task(task: Task, *, by: Principal, undo: bool = False) -> None:
+    """Notify the user as if the task were theirs and its questions were asked of them; `undo` ends that.
+
+    Whoever sees a task may watch it. Doing it twice changes nothing.
+    """
+    with transaction.atomic():
+        locked(task)
+        if task.watchers.filter(pk=by.user.pk).exists() != undo:
+            return
+        if undo:
+            task.watchers.remove(by.user)
+        else:
+            task.watchers.add(by.user)
+        Change.objects.create(task=task, kind=ChangeKind.TASK)
+        record(Action.TASK_UNWATCHED if undo else Action.TASK_WATCHED, by=by.user, task=task)
+
+
+def dismiss_failure(task: Task, *, by: Principal, undo: bool = False) -> None:
+    """Take a failed or interrupted task off the lists of failures, until it moves; `undo` puts it back.
+
+    Raises NotAllowed, or BadInput for a task in another phase.
+    """
+    require_actor(by, task.project)
+    with transaction.atomic():
+        task = locked(task)
+        if task.phase not in (Phase.FAILED, Phase.INTERRUPTED):
+            raise BadInput(f"Task “{task}” is {task.phase_display.label}: there is no failure to dismiss.")
+        if task.failure_dismissed is not undo:
+            return
+        task.failure_dismissed = not undo
+        task.save(update_fields=["failure_dismissed"])
+        Change.objects.create(task=task, kind=ChangeKind.PHASE)
+        change = ["listed", "dismissed"]
+        if undo:
+            change.reverse()
+        record(Action.TASK_CHANGED, by=by.user, task=task, failure=change)
+
+
+def checked_message(text: str) -> str:
+    """Return what a person writes to the agent, as it is stored. Raises BadInput if it is too long."""
+    message = storable_text(text.replace("\r\n", "\n")).strip()
+    if len(message) > MAX_MESSAGE:
+        raise BadInput(f"the message is too long: at most {MAX_MESSAGE:,} characters", where="message")
+    return message
 
 
 def why_not_resume(task: Task) -> IllegalMove | None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
+from tasks_app.core.amounts import moment_in_words
 from tasks_app.core.phases import PHASE_DISPLAYS, Phase
 from tasks_app.history.transitions import cancellation_of
 from tasks_app.models import QuestionKind, Task, Transition
+from tasks_app.services.results import has_checks, later_than_checks
 
 #: From this on a sentence says that the wait exceeds a working day.
 LONG = timedelta(hours=8)
@@ -37,16 +39,17 @@ def phase_sentence(task: Task) -> str:
     display = task.phase_display
     if display is not PHASE_DISPLAYS[Phase.DONE]:
         return display.sentence
-    checks = (check for step in task.steps.all() for check in step.config.get("check") or ())
-    if any(check.get("type") != "none" for check in checks):
-        return "All steps finished, all checks passed."
-    return "All steps finished. No checks were configured."
+    if not any(map(has_checks, task.steps.all())):
+        return "All steps finished. No checks were configured."
+    if later := later_than_checks(task):
+        return f"All steps finished. The checks passed. {later}"
+    return "All steps finished, all checks passed."
 
 
 def _cancellation_words(move: Transition) -> str:
     by = f" by {move.actor.shown_name}" if move.actor else ""
     why = f": {move.why_cancelled}" if move.why_cancelled else ""
-    return f"Cancelled{by}, {move.at:%Y-%m-%d %H:%M} UTC{why}."
+    return f"Cancelled{by}, {moment_in_words(move.at)}{why}."
 
 
 def fault_words(task: Task) -> str:
@@ -60,7 +63,7 @@ def reset_words(resets_at: datetime | None, *, now: datetime) -> str:
     """Return when the limit resets and how far away that is; empty if it is not known."""
     if resets_at is None:
         return ""
-    at = f"It resets at {resets_at:%Y-%m-%d %H:%M} UTC"
+    at = f"It resets at {moment_in_words(resets_at)}"
     away = resets_at - now
     if away <= timedelta(0):
         return f"{at}, which has passed."

@@ -5,7 +5,7 @@ Each item of a question is decided on its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 from enum import StrEnum
@@ -14,8 +14,9 @@ from typing import Any
 from django.db.models import QuerySet
 
 from tasks_app.config.decision_records import MAX_STATEMENT
-from tasks_app.core.asked_items import answer_in_full
+from tasks_app.core.asked_items import answer_in_full, is_terse, sentence_asked, without_remarks
 from tasks_app.core.errors import BadInput
+from tasks_app.core.text import lines_joined
 from tasks_app.history.audit import record
 from tasks_app.models import (
     Action,
@@ -62,12 +63,41 @@ _DECIDED: dict[str, str] = {
 }
 
 
-def decided_by_answer(question: Question) -> list[tuple[str, Decision]]:
-    """Return the decisions that the answer made or changed, each with a label."""
-    if question.kind != QuestionKind.CLARIFICATION:
-        return []
-    events = question.decision_events.filter(kind__in=_DECIDED).select_related("decision")
-    return [(_DECIDED[event.kind], event.decision) for event in events.order_by("pk")]
+DecidedByItem = dict[str, list[tuple[str, Decision]]]
+
+
+def decided_by_answers(questions: Collection[Question]) -> dict[int, DecidedByItem]:
+    """Return the decisions that the answers made or changed, each with a label.
+
+    By the question's id, and then by the item whose answer did it. What an answer did that was taken back
+    since is not among them.
+    """
+    asked = [one for one in questions if one.kind == QuestionKind.CLARIFICATION]
+    answered_at = {one.pk: one.answered_at for one in asked if one.answered_at}
+    found: dict[int, list[tuple[str, Decision]]] = {}
+    if answered_at:
+        events = DecisionEvent.objects.filter(kind__in=_DECIDED, question__in=list(answered_at))
+        for event in events.select_related("decision").order_by("pk"):
+            question = event.question_id or 0
+            if event.at >= answered_at[question]:
+                found.setdefault(question, []).append((_DECIDED[event.kind], event.decision))
+    return {one.pk: _by_item(one, found[one.pk]) for one in asked if one.pk in found}
+
+
+def _by_item(question: Question, of_card: Sequence[tuple[str, Decision]]) -> DecidedByItem:
+    """Sort what the answers to a card decided by its items.
+
+    A changed decision stands with the one that replaces it or is an exception to it, or else with the last
+    item.
+    """
+    asked = [str(item["question"]) for item in question.items]
+    found: DecidedByItem = {}
+    for words, decision in of_card:
+        made = [one for _, one in of_card if decision.pk in (one.pk, one.replaces_id, one.exception_to_id)]
+        own = {text for one in made for text in one.answers}
+        item = next((text for text in asked if text in own), asked[-1])
+        found.setdefault(item, []).append((words, decision))
+    return found
 
 
 class Stance(StrEnum):
@@ -155,12 +185,19 @@ class PreparedItem:
 def statement_for(item: Item, answer: str, *, of_several: bool) -> str:
     """Return the statement that an answer makes, to be edited: the chosen option with its description.
 
-    The question is kept as the decision's source, so the statement does not repeat it. Of several questions
-    on a card, which were read together, each statement begins with its header.
+    The question is kept as the decision's source, so the statement repeats it only if the answer says nothing
+    without it, such as “Yes”. A remark of the agent on itself is no rule. Of several questions on a card,
+    which were read together, each statement begins with its header, unless that only cites another decision.
     """
-    said = answer_in_full(item, " ".join(answer.split()))
-    header = " ".join(str(item.get("header") or "").split())
-    if said and header and of_several:
+    rules = [
+        {**one, "description": without_remarks(str(one.get("description") or ""))}
+        for one in item.get("options") or ()
+    ]
+    said = answer_in_full({**item, "options": rules}, lines_joined(answer))
+    if said and is_terse(said):
+        return f"{sentence_asked(item)} {said}".strip()[:MAX_STATEMENT]
+    header = lines_joined(str(item.get("header") or ""))
+    if said and header and of_several and not Decision.is_label(header):
         said = f"{header}: {said}"
     return said[:MAX_STATEMENT]
 
@@ -170,12 +207,6 @@ def prepare(question: Question, answers: Mapping[str, str], given: DecisionInput
 
     Call it before the transaction of the answer: it runs git. Raises BadInput that names the field.
     """
-    _require_known_items(question, given)
-    taken = _stances(related_decisions(question), answers, given.stances)
-    return [_prepared(question, item, answers, given, taken) for item in question.items]
-
-
-def _require_known_items(question: Question, given: DecisionInput) -> None:
     asked = {str(item["question"]) for item in question.items}
     if unknown := next((one for one in given.by_item if one not in asked), None):
         raise BadInput(f"question {question.pk} does not ask “{unknown[:60]}”", where="remember.statements")
@@ -184,6 +215,14 @@ def _require_known_items(question: Question, given: DecisionInput) -> None:
             "each question on the card becomes a decision of its own; name the one of each statement",
             where="remember.statement",
         )
+    related = related_decisions(question)
+    if others := given.stances.keys() - {one.decision.number for one in related}:
+        raise BadInput(f"this question does not concern D-{min(others)}", where="decisions")
+    taken = []
+    for one in related:
+        if stance := _stance(one, answers, given.stances.get(one.decision.number)):
+            taken.append((one, stance))
+    return [_prepared(question, item, answers, given, taken) for item in question.items]
 
 
 def _prepared(
@@ -206,16 +245,6 @@ def _prepared(
         }
     reviewed = [one for one, said in here if said.stance == Stance.AGREE and one.why_review]
     return PreparedItem(content, values, here, {one.pk: citations_now(one) for one in reviewed})
-
-
-def _stances(
-    related: Sequence[RelatedDecision], answers: Mapping[str, str], given: Mapping[int, StanceChoice]
-) -> list[Taken]:
-    by_number = {one.decision.number: one for one in related}
-    if unknown := sorted(given.keys() - by_number.keys()):
-        raise BadInput(f"this question does not concern D-{unknown[0]}", where="decisions")
-    said = ((one, _stance(one, answers, given.get(one.decision.number))) for one in related)
-    return [(one, stance) for one, stance in said if stance]
 
 
 def _stance(
@@ -261,7 +290,9 @@ def _stance_unsaid(one: RelatedDecision, agrees: bool | None) -> StanceChoice | 
             "limited to paths, or your answer is an exception.",
             where="decisions",
         )
-    right = "" if one.is_comparable else f"{label} is right, "
+    right = f"{label} is right, "
+    if one.is_comparable:  # then the answer says so itself
+        right = ""
     raise BadInput(
         f"say what this answer means for {label}: {right}your answer replaces it, {label} is limited to "
         "paths, your answer is an exception, or it does not affect it.",
@@ -333,7 +364,13 @@ class _AnswerRecorder:
     def apply_stance(self, stance: Stance, decision: Decision, narrowed: Sequence[str]) -> None:
         """Write what the answer means for a locked decision."""
         if stance is Stance.NARROW:
-            self._narrow(decision, narrowed)
+            content = DecisionContent.from_decision(decision)
+            content = replace(content, scope=DecisionScope.PATHS, paths=tuple(narrowed), step="")
+            replace_by(
+                decision, content, by=self._by, kind=DecisionEventKind.NARROWED, answered=self._question,
+                cites=decision.cites, question=decision.question, question_key=decision.question_key,
+                answers=decision.answers,
+            )  # fmt: skip
         elif stance is Stance.EXCEPTION:
             self._exception_to = decision
             record_event(
@@ -376,16 +413,6 @@ class _AnswerRecorder:
                 decision, self._made, by=self._by, kind=DecisionEventKind.SUPERSEDED, answered=self._question
             )
 
-    def _narrow(self, decision: Decision, narrowed: Sequence[str]) -> None:
-        content = replace(
-            DecisionContent.from_decision(decision), scope=DecisionScope.PATHS, paths=tuple(narrowed), step=""
-        )
-        replace_by(
-            decision, content, by=self._by, kind=DecisionEventKind.NARROWED, answered=self._question,
-            cites=decision.cites, question=decision.question, question_key=decision.question_key,
-            answers=decision.answers,
-        )  # fmt: skip
-
 
 def withdraw_with_answer(question: Question, *, by: User) -> None:
     """Retire the decisions that an undone answer made, and restore the decisions that it ended.
@@ -400,10 +427,26 @@ def withdraw_with_answer(question: Question, *, by: User) -> None:
     )
     kept = list(events.filter(kind=DecisionEventKind.KEPT).select_related("decision"))
     now = _lock_decisions([*made, *ended, *(event.decision for event in kept)])
+    note = f"The answer to question {question.pk} was taken back."
     for one in made:
-        _retire(now[one.pk], question, by=by)
+        decision = now[one.pk]
+        if decision.is_active:
+            close(decision, DecisionState.RETIRED)
+            record_event(decision, DecisionEventKind.RETIRED, by=by, question=question, note=note)
+            record(
+                Action.DECISION_RETIRED, by=by, project=decision.project, task=question.task,
+                subject=subject_of(decision), reason=note,
+            )  # fmt: skip
     for one in ended:
-        _restore(now[one.pk], question, by=by)
+        decision = now[one.pk]
+        if decision.state == DecisionState.SUPERSEDED and not _has_successor(decision):
+            decision.state = DecisionState.ACTIVE
+            decision.save(update_fields=["state"])
+            record_event(decision, DecisionEventKind.RESTORED, by=by, question=question)
+            record(
+                Action.DECISION_CHANGED, by=by, project=decision.project, task=question.task,
+                subject=subject_of(decision),
+            )  # fmt: skip
     for event in kept:
         reopen_review(now[event.decision_id], event)
     question.decision_events.filter(kind__in=["confirmed", "exception", "kept"]).delete()
@@ -411,30 +454,6 @@ def withdraw_with_answer(question: Question, *, by: User) -> None:
 
 def _decisions_of(events: QuerySet[DecisionEvent], *kinds: DecisionEventKind) -> list[int]:
     return sorted(events.filter(kind__in=kinds).order_by().values_list("decision", flat=True).distinct())
-
-
-def _retire(decision: Decision, question: Question, *, by: User) -> None:
-    if not decision.is_active:
-        return
-    close(decision, DecisionState.RETIRED)
-    note = f"The answer to question {question.pk} was taken back."
-    record_event(decision, DecisionEventKind.RETIRED, by=by, question=question, note=note)
-    record(
-        Action.DECISION_RETIRED, by=by, project=decision.project, task=question.task,
-        subject=subject_of(decision), reason=note,
-    )  # fmt: skip
-
-
-def _restore(decision: Decision, question: Question, *, by: User) -> None:
-    if decision.state != DecisionState.SUPERSEDED or _has_successor(decision):
-        return
-    decision.state = DecisionState.ACTIVE
-    decision.save(update_fields=["state"])
-    record_event(decision, DecisionEventKind.RESTORED, by=by, question=question)
-    record(
-        Action.DECISION_CHANGED, by=by, project=decision.project, task=question.task,
-        subject=subject_of(decision),
-    )  # fmt: skip
 
 
 def _has_successor(decision: Decision) -> bool:

@@ -9,9 +9,8 @@ from __future__ import annotations
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from django.db import transaction
 from django.db.models import Exists, OuterRef, Q, QuerySet
@@ -20,10 +19,8 @@ from django.utils import timezone
 from tasks_app.agent.gate.path_patterns import allowed
 from tasks_app.core.asked_items import in_own_labels
 from tasks_app.core.errors import NotOpen, WorkspaceError
-from tasks_app.core.named_paths import paths_named_in
 from tasks_app.core.phases import Phase
 from tasks_app.core.similar_questions import question_digest, same_text
-from tasks_app.git import Repository, changed_files, committed_tree, root_names
 from tasks_app.models import (
     SHOWN_WITH,
     Action,
@@ -45,9 +42,9 @@ from tasks_app.services.decisions.citing import (
     blobs_at,
     decisions_named_in_question,
     related_decisions,
-    texts_of,
 )
 from tasks_app.services.difference import base_of
+from tasks_app.services.questions.concerned_files import named_and_changed_files
 from tasks_app.services.questions.question_outcomes import store_outcome
 
 #: How many people must have confirmed a decision, the one who decided among them.
@@ -95,26 +92,22 @@ def apply_decision(question: Question) -> bool:
         return False
     try:
         with transaction.atomic():
-            return _store_if_it_still_holds(question, decision)
+            # Rows are locked in the order in which a human's answer locks them: task, decision, project.
+            Task.objects.select_for_update().get(pk=question.task_id)
+            decision = lock_decision(decision)
+            decision.project = Project.objects.select_for_update(no_key=True).get(pk=decision.project_id)
+            if _same_decision(question) != decision or _blocker_in_rows(decision, question):
+                return False
+            outcome = {
+                "state": QuestionState.ANSWERED,
+                "answers": answers_of(decision, question),
+                "notes": "",
+                "applied": decision,
+            }
+            store_outcome(question, outcome, action=Action.ANSWERED, by=None, via=Channel.DECISION)
+            record_event(decision, DecisionEventKind.APPLIED, task=question.task, question=question)
     except NotOpen:
         return False
-
-
-def _store_if_it_still_holds(question: Question, decision: Decision) -> bool:
-    # Rows are locked in the order in which a human's answer locks them: task, decision, project.
-    Task.objects.select_for_update().get(pk=question.task_id)
-    decision = lock_decision(decision)
-    decision.project = Project.objects.select_for_update(no_key=True).get(pk=decision.project_id)
-    if _same_decision(question) != decision or _blocker_in_rows(decision, question):
-        return False
-    outcome = {
-        "state": QuestionState.ANSWERED,
-        "answers": answers_of(decision, question),
-        "notes": "",
-        "applied": decision,
-    }
-    store_outcome(question, outcome, action=Action.ANSWERED, by=None, via=Channel.DECISION)
-    record_event(decision, DecisionEventKind.APPLIED, task=question.task, question=question)
     return True
 
 
@@ -166,42 +159,17 @@ def _blocker_in_paths(decision: Decision, question: Question) -> str:
     """Return why a decision for paths does not hold here: at least one file is concerned, all are in it."""
     if decision.scope != DecisionScope.PATHS:
         return ""
-    files = _files_concerned(question)
-    if files is None:
+    try:
+        named, changed = named_and_changed_files(question)
+    except WorkspaceError:
         return "the files of the task cannot be read"
+    files = [*named, *changed]
     if not files:
         return "no file shows whether it holds here"
     outside = next((file for file in files if not allowed(file, decision.paths)), None)
     if outside is not None:
         return f"it does not hold for {outside}"
     return ""
-
-
-def _files_concerned(question: Question) -> list[str] | None:
-    """Return what the task has changed and the question names; None if git cannot say. Runs git."""
-    task, repository = question.task, paths.repository(question.task.project)
-    base = base_of(task)
-    try:
-        named = _in_tree(paths_named_in(texts_of(question)), repository, task.head_commit or base)
-        changed = changed_files(repository, base=base, head=task.head_commit or base)
-    except WorkspaceError:
-        return None
-    return [*named, *(name for one in changed for name in (one.path, one.old_path) if name)]
-
-
-def _in_tree(named: Collection[str], repository: Repository, commit: str) -> list[str]:
-    """Return the names that may mean files of a commit: “and/or” and “HTTP/2” are words as well.
-
-    Of a name with folders the first must exist, so that a new file counts. A name without folders stands for
-    each file of that name in any folder.
-    """
-    roots = root_names(repository, commit=commit)
-    with_folder = [name for name in named if name.partition("/")[0] in roots and "/" in name]
-    alone = {name for name in named if "/" not in name}
-    if not alone:
-        return with_folder
-    files = (file.path for file in committed_tree(repository, commit=commit))
-    return [*with_folder, *(file for file in files if file.rpartition("/")[2] in alone)]
 
 
 def _blocker_in_code(decision: Decision, question: Question) -> str:
@@ -251,7 +219,11 @@ def apply_missed_decisions() -> None:
     missed = _missed_questions()
     for pk in _refused.keys() - missed.keys():
         del _refused[pk]
-    due = [pk for pk, state in missed.items() if not _was_refused_lately(pk, state)]
+    due = []
+    for pk, state in missed.items():
+        known, at = _refused.get(pk, (None, 0.0))
+        if known != state or time.monotonic() - at >= LOOK_AGAIN:
+            due.append(pk)
     if not due:
         return
     for question in Question.objects.filter(pk__in=due).select_related(*SHOWN_WITH):
@@ -267,39 +239,31 @@ def apply_missed_decisions() -> None:
 _refused: dict[int, tuple[object, float]] = {}
 
 
-def _was_refused_lately(pk: int, state: object) -> bool:
-    known, at = _refused.get(pk, (None, 0.0))
-    return known == state and time.monotonic() - at < LOOK_AGAIN
-
-
 def _missed_questions() -> dict[int, object]:
     """Return open questions that a confirmed decision answered before, with all on which the rest depends."""
+    confirmed = _confirmed()
+    waiting = Task.objects.free().filter(
+        phase=Phase.WAITING_FOR_INPUT,
+        project__overrides__apply_decisions=True,
+        project__in=confirmed.filter(project__overrides__apply_decisions=True).values("project"),
+    )
+    asked = Question.objects.open().filter(kind=QuestionKind.CLARIFICATION, task__in=waiting)
+    rows = asked.order_by("pk").values_list(
+        "pk", "task__project", "items",
+        "asked_at", "task__head_commit", "task__project__branch", "task__project__fetched_at",
+    )  # fmt: skip
     by_key = defaultdict(list)
-    for pk, project, items, *state in _waiting_questions():
+    for pk, project, items, *state in rows:
         by_key[project, question_digest(items)].append((pk, state))
     if not by_key:
         return {}
     projects, keys = zip(*by_key, strict=True)
-    decisions = _confirmed().filter(project__in=set(projects), question_key__in=set(keys)).order_by("pk")
+    decisions = confirmed.filter(project__in=set(projects), question_key__in=set(keys)).order_by("pk")
     found: dict[int, list[object]] = defaultdict(list)
     for pk, project, key, cites in decisions.values_list("pk", "project", "question_key", "cites"):
         for question, state in by_key.get((project, key), ()):
             found[question].append([pk, cites, state])
     return dict(found)
-
-
-def _waiting_questions() -> Iterable[tuple[Any, ...]]:
-    """Return id, project, items and state of the open questions in projects that have confirmed decisions."""
-    waiting = Task.objects.free().filter(
-        phase=Phase.WAITING_FOR_INPUT,
-        project__overrides__apply_decisions=True,
-        project__in=_confirmed().filter(project__overrides__apply_decisions=True).values("project"),
-    )
-    asked = Question.objects.open().filter(kind=QuestionKind.CLARIFICATION, task__in=waiting)
-    return asked.order_by("pk").values_list(
-        "pk", "task__project", "items",
-        "asked_at", "task__head_commit", "task__project__branch", "task__project__fetched_at",
-    )  # fmt: skip
 
 
 def _confirmed() -> QuerySet[Decision]:

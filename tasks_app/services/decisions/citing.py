@@ -160,13 +160,24 @@ def _mark_if_stale(decision: Decision, blobs: Mapping[str, str], passages: State
     changed = {one["path"] for one in decision.cites if blobs.get(one["path"]) != one["blob"]}
     if not changed:
         return 0
-    expected = {one["path"] for one in decision.cites if _is_expected(one, blobs, passages)}
-    unexpected = changed - expected
+    unexpected = set(changed)
+    for one in decision.cites:
+        is_no_file = one["blob"] == UNREAD and one["path"] not in blobs  # the name turned out to be none
+        if is_no_file or _is_still_stated(one, blobs, passages):
+            unexpected.discard(one["path"])
     unexpected -= _changed_by_its_task(decision, unexpected, blobs)
     names = ", ".join(sorted(unexpected or changed))
-    if unexpected:
-        return _ask_for_review(decision, names)
-    _cite_anew(decision, blobs, names)
+    rows = Decision.objects.active().filter(pk=decision.pk, review_reason="")
+    with transaction.atomic():
+        if unexpected:
+            asked = rows.update(review_reason=ReviewReason.STALE, review_note=names)
+            if asked:
+                DecisionEvent.objects.create(decision=decision, kind=DecisionEventKind.STALE, note=names)
+            return asked
+        # Cite the files as they are now: nobody needs to look at the change.
+        now = [_as_now(one, blobs) for one in decision.cites if one["path"] in blobs]
+        if rows.update(cites=now):
+            DecisionEvent.objects.create(decision=decision, kind=DecisionEventKind.CITED_ANEW, note=names)
     return 0
 
 
@@ -208,12 +219,6 @@ def _results_of_its_task(decision: Decision) -> list[str]:
     return list(dict.fromkeys([*commits, *recorded]))
 
 
-def _is_expected(cited: Citation, blobs: Mapping[str, str], passages: StatementIndex) -> bool:
-    """Return whether a change of the file matters to nobody, or the name turned out to be no file."""
-    is_no_file = cited["blob"] == UNREAD and cited["path"] not in blobs
-    return is_no_file or _is_still_stated(cited, blobs, passages)
-
-
 def _is_still_stated(cited: Citation, blobs: Mapping[str, str], passages: StatementIndex) -> bool:
     path = cited["path"]
     return passages.are_in(cited.get("passage", ""), path, blobs.get(path, ""))
@@ -223,23 +228,6 @@ def _as_now(cited: Citation, blobs: Mapping[str, str]) -> Citation:
     now = cited.copy()
     now["blob"] = blobs[cited["path"]]
     return now
-
-
-def _ask_for_review(decision: Decision, note: str) -> int:
-    with transaction.atomic():
-        rows = Decision.objects.active().filter(pk=decision.pk, review_reason="")
-        if rows.update(review_reason=ReviewReason.STALE, review_note=note):
-            DecisionEvent.objects.create(decision=decision, kind=DecisionEventKind.STALE, note=note)
-            return 1
-    return 0
-
-
-def _cite_anew(decision: Decision, blobs: Mapping[str, str], note: str) -> None:
-    """Cite the files as they are now: nobody needs to look at the change."""
-    now = [_as_now(one, blobs) for one in decision.cites if one["path"] in blobs]
-    with transaction.atomic():
-        if Decision.objects.active().filter(pk=decision.pk, review_reason="").update(cites=now):
-            DecisionEvent.objects.create(decision=decision, kind=DecisionEventKind.CITED_ANEW, note=note)
 
 
 def blobs_at(project: Project, commit: str, names: Collection[str]) -> dict[str, str]:
@@ -302,10 +290,15 @@ class RelatedDecision:
         for item in self.items:
             asked = str(item["question"])
             decided, answer = decisions.get(same_text(asked), "").strip(), answers.get(asked, "")
-            said.add(says_same(item, decided, answer) if decided and answer else None)
+            same = None
+            if decided and answer:
+                same = says_same(item, decided, answer)
+            said.add(same)
         if False in said:
             return False
-        return None if None in said else True
+        if None in said:
+            return None
+        return True
 
     @property
     def is_comparable(self) -> bool:
@@ -350,7 +343,9 @@ def related_decisions_of_each(questions: Collection[Question]) -> dict[int, list
         project__in={one.task.project_id for one in questions},
     )
     # Mostly there are none. To build the statement that joins five tables takes longer than the rest of this.
-    active = list(rows.prefetch_related("project", "decided_by", "question__task").order_by("-number"))
+    active = list(
+        rows.prefetch_related("project", "decided_by", "question__task", "exceptions").order_by("-number")
+    )
     return {one.question.pk: [found for row in active if (found := one.related(row))] for one in asked}
 
 

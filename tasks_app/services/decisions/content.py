@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from datetime import date
 from functools import cache
 
-from django.db.models import QuerySet
 from django.utils import timezone
 
 from tasks_app.agent.gate.path_patterns import matches, path_pattern_fault
@@ -27,9 +26,11 @@ from tasks_app.models import (
     Task,
     paths,
 )
+from tasks_app.models.decision import DecisionQuerySet
 from tasks_app.prompting.decisions import tokens_of
 from tasks_app.services.difference import base_of
 from tasks_app.services.questions.question_outcomes import normalise
+from tasks_app.services.results import named_decisions
 
 
 class StatementIndex:
@@ -65,7 +66,7 @@ _MAX_RANKED = 10_000
 _MAX_FILES = 2_000
 
 
-def holding_for(step: Step) -> QuerySet[Decision]:
+def holding_for(step: Step) -> DecisionQuerySet:
     """Return the active decisions of the project, except decisions for other steps."""
     active = step.task.project.decisions.active()
     others = active.filter(scope=DecisionScope.STEP).exclude(step=step.name)
@@ -81,9 +82,7 @@ def decisions_for(step: Step) -> list[Decision]:
     holding = holding_for(step)
     newest = holding.only("scope", "paths", "number").order_by("-number")[:_MAX_RANKED]
     ranked = _ranked(list(newest), step.task)
-    found = holding.select_related("decided_by", "question__task", "replaces").in_bulk(
-        [one.pk for one in ranked[:MAX_SEARCHED]]
-    )
+    found = holding.as_known().in_bulk([one.pk for one in ranked[:MAX_SEARCHED]])
     return [found[one.pk] for one in ranked if one.pk in found]
 
 
@@ -105,17 +104,29 @@ def _ranked(decisions: Sequence[Decision], task: Task) -> list[Decision]:
     return sorted(decisions, key=rank)
 
 
-def listed_in_prompt(decisions: Sequence[Decision]) -> list[KnownDecision]:
-    """Return the decisions that fit into the prompt, in the given order.
+def listed_in_prompt(decisions: Sequence[Decision], task: Task) -> list[KnownDecision]:
+    """Return the decisions that fit into the prompt of the task, in the given order.
 
     A decision that is too long is left out, and the next ones are tried.
     """
-    listed, left = [], PROMPT_TOKENS
-    for known in map(known_decision, decisions):
+    listed, left, kept = [], PROMPT_TOKENS, kept_after_report(task)
+    for decision in decisions:
+        known = replace(known_decision(decision), kept=kept.get(decision, ""))
         if (tokens := tokens_of(known)) <= left:
             listed.append(known)
             left -= tokens
     return listed
+
+
+def kept_after_report(task: Task) -> dict[Decision, str]:
+    """Return who kept the decisions that the task's agents reported as unfit, in a sentence, by decision."""
+    found = {}
+    for one in named_decisions([task]):
+        if one.kept and one.kept.user:
+            at, who = f"{one.said.at:%-d %B %Y}", one.kept.user.shown_name
+            said = f"Reported as unfit in this task on {at}; {who} kept it"
+            found[one.said.decision] = f"{said}, and noted: {one.why_kept}" if one.why_kept else f"{said}."
+    return found
 
 
 def files_of(task: Task) -> frozenset[str]:
@@ -135,7 +146,7 @@ def known_decision(decision: Decision) -> KnownDecision:
     where = "" if decision.scope == DecisionScope.PROJECT else decision.scope_in_words
     day = f"{decision.decided_at:%-d %B %Y}" if decision.decided_at else ""
     who = decision.decided_by.shown_name if decision.decided_by else ""
-    replaced, doubt = decision.replaces, decision.doubt
+    replaced, doubt, excepted = decision.replaces, decision.doubt, decision.exception_to
     if doubt:  # its words are about the task of the agent that said them
         said = decision.events.filter(kind=DecisionEventKind.UNFIT).exclude(task=None).last()
         doubt = f"in the task “{said.task}”: {doubt}" if said else doubt
@@ -143,12 +154,19 @@ def known_decision(decision: Decision) -> KnownDecision:
         decision.number, decision.statement, decision.reason, who, day, where,
         question=_asked_in(decision), doubt=doubt,
         replaces=replaced.label if replaced and not replaced.is_active else "",
+        exception_to=excepted.label if excepted and excepted.is_active else "",
+        exceptions=decision.exceptions_in_words,
     )  # fmt: skip
 
 
 def _asked_in(decision: Decision) -> str:
-    """Return the question that it answers, after the task in which “here” and “this task” stand in it."""
-    if not decision.asked or decision.question is None:
+    """Return the question that it answers, after the task in which “here” and “this task” stand in it.
+
+    "" if the statement begins with it.
+    """
+    if decision.statement.startswith(decision.asked):
+        return ""
+    if decision.question is None:
         return decision.asked
     return f"in the task “{decision.question.task}”: {decision.asked}"
 

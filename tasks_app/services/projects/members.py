@@ -71,6 +71,8 @@ def remove_member(membership: Membership, *, by: Principal) -> None:
         _keep_a_maintainer(membership)
         _withdraw_invitations_of(membership, by=by.user)
         record_no_role(membership, by=by.user)
+        for group in membership.project.groups.filter(members=membership.user):
+            group.members.remove(membership.user)
         membership.delete()
 
 

@@ -11,6 +11,7 @@ from django.db import connection, transaction
 from django.db.models import Q
 from django.utils import timezone
 
+from tasks_app.config.threshold import NEW_PROJECT
 from tasks_app.core.errors import BadInput, BranchMissing, CatHerderError, IllegalMove, WorkspaceError
 from tasks_app.core.phases import Phase
 from tasks_app.core.text import storable_text
@@ -28,13 +29,18 @@ logger = logging.getLogger(__name__)
 ADDING_PATIENCE = 10.0
 
 
-def add_project(name: str, source: str, *, by: User | None = None, is_sample: bool = False) -> Project:
+def add_project(
+    name: str, source: str, *, by: User | None = None, is_sample: bool = False, threshold: int | None = None
+) -> Project:
     """Add the repository at `source` (a path, or an https or ssh URL) under `name`.
 
-    For the terminal: a user with a shell on the portal's machine needs no permission. The user who adds the
+    For the terminal: a user with a shell on the portal's machine needs no permission. `threshold` is that of
+    tasks if cat-herder.yaml has none. The user who adds the
     project becomes its maintainer. Raises BadInput or WorkspaceError that names the error, and adds nothing.
     """
-    project = _store_project(name, source, by=by, is_sample=is_sample, seconds=NETWORK_SECONDS)
+    project = _store_project(
+        name, source, by=by, is_sample=is_sample, threshold=threshold, seconds=NETWORK_SECONDS
+    )
     try:
         fetch(project)
     except BaseException:
@@ -43,22 +49,24 @@ def add_project(name: str, source: str, *, by: User | None = None, is_sample: bo
     return project
 
 
-def add_project_as_admin(name: str, source: str, *, by: Principal) -> Project:
+def add_project_as_admin(name: str, source: str, *, by: Principal, threshold: int = NEW_PROJECT) -> Project:
     """Add a project as a site admin: the source may be anywhere on the portal's machine.
 
     Raises NotAllowed for others.
     """
     require_site_admin(by, "add a project")
-    return add_project(name, source, by=by.user)
+    return add_project(name, source, by=by.user, threshold=threshold)
 
 
-def add_project_meanwhile(name: str, source: str, *, by: Principal) -> Project:
+def add_project_meanwhile(name: str, source: str, *, by: Principal, threshold: int = NEW_PROJECT) -> Project:
     """Add a project as a site admin who waits for a page: a long fetch continues after ADDING_PATIENCE.
 
     Raises NotAllowed for others. The project's page shows a fetch that fails later.
     """
     require_site_admin(by, "add a project")
-    project = _store_project(name, source, by=by.user, is_sample=False, seconds=INSPECTING_SECONDS)
+    project = _store_project(
+        name, source, by=by.user, is_sample=False, threshold=threshold, seconds=INSPECTING_SECONDS
+    )
     ended = fetch_meanwhile(project, by=by, patience=ADDING_PATIENCE)
     project.refresh_from_db()
     if ended and project.fetched_at is None:
@@ -69,9 +77,17 @@ def add_project_meanwhile(name: str, source: str, *, by: Principal) -> Project:
     return project
 
 
-def _store_project(name: str, source: str, *, by: User | None, is_sample: bool, seconds: float) -> Project:
+def _store_project(
+    name: str, source: str, *, by: User | None, is_sample: bool, threshold: int | None, seconds: float
+) -> Project:
+    if taken := Project.objects.filter(name=name).first():
+        raise BadInput(
+            f"“{name}” is the name of the project from {taken.source}; choose another", where="project"
+        )
     inspected = inspect_source(source, seconds=seconds)
     project = Project(name=name, source=inspected.source, branch=inspected.head_branch, is_sample=is_sample)
+    if threshold is not None:
+        project.overrides = {"default_threshold": threshold}
     try:
         project.full_clean()
     except ValidationError as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -21,12 +21,12 @@ from tasks_app.config.project_settings import (
     value_in_file,
 )
 from tasks_app.config.repository_settings import soft_limit_fault
-from tasks_app.config.setting import Setting, call_patterns
+from tasks_app.config.setting import Setting, ask_rules, call_patterns
 from tasks_app.config.yaml_text import read_yaml
 from tasks_app.core.errors import BadInput, WorkspaceError
 from tasks_app.git import Repository, committed_text, inspect_source
 from tasks_app.history.audit import record
-from tasks_app.models import Action, Project, paths
+from tasks_app.models import Action, Calendar, Project, paths
 from tasks_app.permissions import Principal, require_maintainer
 from tasks_app.services.projects.projects import INSPECTING_SECONDS, fetch, fetch_meanwhile
 
@@ -44,6 +44,11 @@ class SettingInEffect:
     line: int | None
     override: str
     in_effect: str
+
+    @property
+    def is_default(self) -> bool:
+        """Whether neither the file nor the portal says something."""
+        return not (self.in_file or self.override)
 
 
 def repository_settings(project: Project, *, commit: str) -> ProjectConfig:
@@ -64,6 +69,12 @@ def overrides_of(project: Project) -> Overrides:
     return overrides
 
 
+def default_threshold(project: Project) -> int:
+    """Return the threshold of tasks if neither they nor cat-herder.yaml have one."""
+    chosen = overrides_of(project).default_threshold
+    return settings.ENVIRONMENT.threshold if chosen is None else int(chosen)
+
+
 def settings_in_effect(project: Project, text: str | None) -> list[SettingInEffect]:
     """Return every setting in the order of the page, with the file's `text` as the portal last fetched it.
 
@@ -76,7 +87,10 @@ def settings_in_effect(project: Project, text: str | None) -> list[SettingInEffe
     for name, setting in SETTINGS.items():
         key = file_key(setting)
         line = lines.get(key) if key else None
-        found.append(_in_effect(setting, config, getattr(overrides, name), line))
+        shown = _in_effect(setting, config, getattr(overrides, name), line)
+        if name == "threshold" and shown.is_default and overrides.default_threshold is not None:
+            shown = replace(shown, in_effect=f"{overrides.default_threshold} (default of the project)")
+        found.append(shown)
     return found
 
 
@@ -103,6 +117,8 @@ def change_settings(project: Project, overrides: Overrides, *, by: Principal, co
     """
     require_maintainer(by, project, CHANGE_SETTINGS)
     call_patterns(overrides.ask_before, entered_now=True)
+    if overrides.ask:
+        ask_rules(overrides.ask)
     before = overrides_of(project)
     if overrides.default_pipeline and overrides.default_pipeline != before.default_pipeline:
         choose_pipeline(
@@ -190,6 +206,7 @@ def save_settings(
         return
     with transaction.atomic():
         project.save(update_fields=list(values))
+        Calendar.objects.filter(project=project).update(checked_at=None)  # its source may be another one
         record(Action.SETTINGS_CHANGED, by=by.user, project=project, changed=changed)
 
 

@@ -28,7 +28,7 @@ from tasks_app.config.validation.findings import warning
 from tasks_app.config.yaml_text import read_yaml
 from tasks_app.core.errors import BadInput, IllegalMove, LeaseLost, WorkspaceError
 from tasks_app.core.phases import Phase
-from tasks_app.core.text import storable_text
+from tasks_app.core.text import storable_text, strip_controls
 from tasks_app.git.files import committed_text
 from tasks_app.history.audit import record
 from tasks_app.models import (
@@ -78,6 +78,8 @@ def publication_hindrances(task: Task, commit: str) -> list[str]:
     if task.phase != Phase.DONE:
         return [f"Only the result of a task that is done can be published; this one is {task.phase}."]
     hindrances = []
+    if task.only_rehearsed:
+        hindrances.append("The task was only rehearsed. Connect a model, then retry it.")
     if not has_changes(task, commit):
         hindrances.append("The task has changed nothing.")
     if has_successor(task):
@@ -117,13 +119,22 @@ def missing_approvals(task: Task, commit: str) -> str:
     )
 
 
+def lacks_one_approval(task: Task) -> bool:
+    """Return whether one more approval of the result is enough."""
+    return counted_approvals(task) + 1 >= task.project.required_approvals
+
+
+#: Characters of the message of a squashed commit.
+LONGEST_MESSAGE = 20_000
+
+
 @dataclass(frozen=True)
 class PublishOptions:
     """How a result is published.
 
-    `squash`: one commit replaces the checkpoints. `update`: the newest commit of the project's branch is
-    merged first. `pull_request`: one is opened or updated, as a `draft` if it is new, and the `reviewers` are
-    asked for reviews.
+    `squash`: one commit replaces the checkpoints, with this `message`; "": `commit_message`. `update`: the
+    newest commit of the project's branch is merged first. `pull_request`: one is opened or updated, as a
+    `draft` if it is new, and the `reviewers` are asked for reviews.
     """
 
     squash: bool = False
@@ -131,6 +142,7 @@ class PublishOptions:
     pull_request: bool = False
     draft: bool = False
     reviewers: tuple[str, ...] = ()
+    message: str = ""
 
 
 def publish(
@@ -142,6 +154,7 @@ def publish(
     pull_request: bool = False,
     draft: bool = False,
     reviewers: Sequence[str] = (),
+    message: str = "",
 ) -> Publication:
     """Ask for the task's result to be published, and return the publication, which a worker carries out.
 
@@ -151,7 +164,11 @@ def publish(
     is being published otherwise.
     """
     require_actor(by, task.project)
-    options = PublishOptions(squash, update, pull_request, draft, _checked_reviewers(reviewers))
+    options = PublishOptions(
+        squash, update, pull_request, draft, _checked_reviewers(reviewers), _checked_message(message)
+    )
+    if options.message and not squash:
+        raise BadInput("only a squashed commit gets a message", where="message")
     if (draft or reviewers) and not pull_request:
         raise BadInput("a draft and reviewers need a pull request", where="pull_request")
     with transaction.atomic():
@@ -189,6 +206,13 @@ def _checked_reviewers(names: Sequence[str]) -> tuple[str, ...]:
     if len(found) > MOST_REVIEWERS:
         raise BadInput(f"name up to {MOST_REVIEWERS} reviewers", where="reviewers")
     return found
+
+
+def _checked_message(message: str) -> str:
+    text = storable_text(strip_controls(message.replace("\r\n", "\n"))).strip()
+    if len(text) > LONGEST_MESSAGE:
+        raise BadInput(f"a commit's message has at most {LONGEST_MESSAGE:,} characters", where="message")
+    return text
 
 
 def _require_same(pending: Publication, task: Task, options: PublishOptions) -> Publication:
@@ -358,10 +382,13 @@ def publishing_findings(project: Project, text: str | None) -> list[Finding]:
     if text is None or not (hindrance := pull_request_hindrance(project)):
         return []
     try:
-        config, document = load_project_config(text), read_yaml(text, where=CONFIG_FILE)
+        config = load_project_config(text)
     except ConfigInvalid:
         return []
     asking = [one.name for one in config.pipelines if one.publish and one.publish.pull_request]
+    if not asking:
+        return []
+    document = read_yaml(text, where=CONFIG_FILE)
     places: list[Location] = [("pipelines", name, "publish", "pullRequest") for name in asking]
     return [
         warning(CONFIG_FILE, f"cannot work yet. {hindrance}", line=document.line_of(one), key=key_path(one))

@@ -1,31 +1,43 @@
-"""Title and description of a pull request: what, why, the questions and who answered, checks, cost (V7)."""
+"""Message of a squashed commit; title and description of a pull request, with questions and checks (V7)."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from html import unescape
+from textwrap import wrap
 from urllib.parse import urljoin
 
 from django.conf import settings
 from django.urls import reverse
 
 from tasks_app.core.amounts import dollars, duration_in_words
+from tasks_app.core.text import shortened, strip_controls
+from tasks_app.history.events.calls import failed_approvals
 from tasks_app.models import Task
 from tasks_app.prompting.escaping import head
 from tasks_app.services.results import (
     StepAccount,
     StepCheck,
+    account_after_review,
     accounts_of,
     answered_items,
     building_account_first,
     checks_of,
+    later_than_checks,
+    messages_to_agents,
+    requested_changes,
 )
 from tasks_app.services.usage.statistics import of_task
 
 #: The portal's part of a description. What people write outside of it stays when the portal writes it anew.
 BEGIN, END = "<!-- cat-herder: begin -->", "<!-- cat-herder: end -->"
-_LONGEST_TITLE = 250
+#: Characters of a title in git, as its tools show it in one line.
+_LONGEST_TITLE = 72
+#: Lines of a commit's text are wrapped there, but not code, tables, headings and quotations.
+_LINE = 72
+_KEPT_LINE = re.compile(r"(?: {4}|\t)(?!\s*[-*+\d])|\s*[|>#]")
+_BEGINS_ITEM = re.compile(r"\s*(?:(?:[-*+]|\d+[.)])\s+)?")
 _LONGEST_PART = 15_000
 _LONGEST_FOLDED = 10_000
 #: GitHub takes 65,536 characters.
@@ -48,10 +60,44 @@ _CLOSING_WORD = re.compile(
 
 
 def pull_request_title(task: Task) -> str:
-    title = harmless(" ".join(task.title.split()))  # squashed there, it is the message of a commit
-    if len(title) > _LONGEST_TITLE:
-        return f"{title[: _LONGEST_TITLE - 1]}…"
-    return title
+    title = shortened(" ".join(task.title.split()), _LONGEST_TITLE)
+    return harmless(title)  # squashed there, it is the message of a commit
+
+
+def commit_message(task: Task) -> str:
+    """Return the message of a squashed commit: the task's title, and what its agent says that it changed.
+
+    A title that is cut stands whole in the text. Without the agent's words, or if another step changed the
+    result since because of a review, the text is that of the task.
+    """
+    title = " ".join(task.title.split())
+    subject = shortened(title, _LONGEST_TITLE)
+    parts = [subject] if subject == title else [subject, title]
+    accounts = building_account_first(accounts_of([task]))
+    if accounts and account_after_review(accounts) is None:
+        said = accounts[0].current or accounts[0].messages[-1]
+        parts.append(strip_controls(head(said.text, limit=_LONGEST_PART)).strip())
+    else:
+        first, _, rest = task.body.strip().partition("\n")
+        text = rest.strip() if first.lstrip("# ").strip() == task.title else task.body
+        parts.append(head(text, limit=_LONGEST_PART))
+    title, *body = without_closing_words("\n\n".join(parts)).split("\n")
+    return "\n".join([title, *_wrapped(body)])
+
+
+def _wrapped(lines: Sequence[str]) -> Iterator[str]:
+    """Wrap long lines of prose; those of a list keep their indent. Words, such as URLs, stay whole."""
+    in_code = False
+    for line in lines:
+        in_code ^= line.lstrip().startswith(("```", "~~~"))
+        if in_code or len(line) <= _LINE or _KEPT_LINE.match(line):
+            yield line
+        else:
+            begins = _BEGINS_ITEM.match(line)
+            indent = " " * (begins.end() if begins else 0)
+            yield from wrap(
+                line, _LINE, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+            )
 
 
 def pull_request_body(task: Task) -> str:
@@ -75,7 +121,9 @@ def _sections(task: Task) -> Iterator[tuple[str, str]]:
     yield "What", _what(task)
     yield "Why", harmless(task.body)[:_LONGEST_PART]
     yield "Questions", _question_lines(task)
-    yield "Checks", "\n".join(map(_check_line, checks_of([task])))
+    yield "Requested changes", _request_lines(task)
+    checks = "\n".join(map(_check_line, checks_of([task])))
+    yield "Checks", "\n\n".join(filter(None, [checks, harmless(later_than_checks(task))]))
     yield "Cost", _cost(task)
 
 
@@ -122,18 +170,29 @@ def _said(account: StepAccount, *, limit: int) -> str:
 
 def _question_lines(task: Task) -> str:
     lines = []
-    for question in (
-        task.questions.of_agents()
-        .settled()
-        .in_force()
-        .select_related("answered_by", "applied")
-        .order_by("number")
-    ):
+    settled = task.questions.of_agents().settled().in_force()
+    questions = list(settled.select_related("answered_by", "applied").order_by("number"))
+    failed = failed_approvals(questions)
+    for question in questions:
         who = question.answerer or "nobody"
         for one in answered_items(question):
             asked = ": ".join(filter(None, (one.header, one.asked)))
             lines.append(f"- **{_one_line(asked)}**  \n  {_one_line(one.answer) or '–'}")
-            lines[-1] += f" ({_one_line(question.outcome.lower())} by {_one_line(who)})"
+            lines[-1] += f" ({_one_line(question.outcome.lower())} by {_one_line(who)}"
+            lines[-1] += "; the call failed)" if question.pk in failed else ")"
+    return "\n".join(lines)[:_LONGEST_PART]
+
+
+def _request_lines(task: Task) -> str:
+    lines = []
+    for review in requested_changes([task]):
+        lines.append(f"- **{_one_line(review.author.shown_name)}**: {_one_line(review.body)}".rstrip(": "))
+        for thread in review.threads.all():
+            place = f"{_as_code(thread.place)} " if thread.place else ""
+            lines.append(f"  - {place}{_one_line(thread.comments.all()[0].text)}")
+    for message in messages_to_agents([task]):
+        who = message.actor.shown_name if message.actor else "Somebody"
+        lines.append(f"- **{_one_line(who)}**, to the agent: {_one_line(message.message)}")
     return "\n".join(lines)[:_LONGEST_PART]
 
 

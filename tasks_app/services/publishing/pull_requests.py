@@ -183,7 +183,13 @@ def record_answer(row: PullRequest, look: Look, *, began: datetime) -> PullReque
         if row.is_outdated_by(began):
             news |= _store_state(row, look, began)
         if was_open and not row.is_open:
-            _end_with_task(task, row)
+            actor_name = f"{row.ended_by or 'somebody'} on {row.forge_label}"
+            record(
+                Action.PULL_REQUEST_ENDED, task=task, actor_name=actor_name,
+                number=row.number, state=row.state, url=row.web_url,
+            )  # fmt: skip
+            if task.phase in CANCELLABLE:  # work that goes on for it
+                cancel_locked(task, reason=row.reason_to_cancel, actor_name=actor_name)
         if news:
             Change.objects.create(task=task, kind=ChangeKind.TASK)
     return row
@@ -205,18 +211,6 @@ def _store_state(row: PullRequest, look: Look, began: datetime) -> bool:
     _set_values(row, {**values, "state_as_of": began})
     row.save()
     return news
-
-
-def _end_with_task(task: Task, row: PullRequest) -> None:
-    """End the task with its pull request: work that goes on for it is cancelled."""
-    by = row.ended_by or "somebody"
-    actor_name = f"{by} on {row.forge_label}"
-    record(
-        Action.PULL_REQUEST_ENDED, task=task, actor_name=actor_name,
-        number=row.number, state=row.state, url=row.web_url,
-    )  # fmt: skip
-    if task.phase in CANCELLABLE:
-        cancel_locked(task, reason=row.reason_to_cancel, actor_name=actor_name)
 
 
 # Comments at the forge become threads here.
@@ -242,13 +236,10 @@ def _anchors(row: PullRequest, comments: Iterable[RemoteComment]) -> dict[str, _
     for comment in comments:
         if len(known) + len(found) >= MOST_THREADS:
             break
-        if comment.discussion not in known and comment.discussion not in found and _is_by_others(comment):
+        is_by_others = comment.text.strip() and not _MARK_AT_END.search(comment.text)
+        if is_by_others and comment.discussion not in known and comment.discussion not in found:
             found[comment.discussion] = _anchor(row.task, comment, lines_of)
     return found
-
-
-def _is_by_others(comment: RemoteComment) -> bool:
-    return bool(comment.text.strip()) and not _MARK_AT_END.search(comment.text)
 
 
 def _anchor(task: Task, comment: RemoteComment, lines_of: Callable[[str, str], list[str] | None]) -> _Anchor:
@@ -286,8 +277,26 @@ def _store_comments(
             continue  # later comments may belong to threads that are here
         if thread is None:
             anchor = anchors.get(comment.discussion) or _Anchor(task.head_commit)
-            thread = threads[comment.discussion] = _open_thread(task, row, comment, anchor)
-        _add_comment(thread, comment)
+            thread = threads[comment.discussion] = ReviewThread.objects.create(
+                task=task,
+                pull_request=row,
+                discussion=comment.discussion[:200],
+                number=next_number(task),
+                path=anchor.path,
+                side=anchor.side,
+                line=anchor.line,
+                first_line=anchor.first_line,
+                line_text=anchor.line_text,
+                commit=anchor.commit,
+            )
+        ThreadComment.objects.create(
+            thread=thread,
+            forge_author=(storable_text(comment.author) or "somebody")[:200],
+            forge_id=comment.id[:64],
+            text=storable_text(comment.text)[:_LONGEST_COMMENT],
+        )
+        if thread.state != ThreadState.OPEN:
+            set_state(thread, ThreadState.OPEN)
         stored = True
     return stored
 
@@ -302,32 +311,6 @@ def _is_ours(row: PullRequest, comment: RemoteComment) -> bool:
         return False
     replies = ThreadComment.objects.filter(thread__pull_request=row, run__isnull=False, forge_id="")
     return bool(replies.filter(pk=int(mark[1])).update(forge_id=comment.id[:64]))
-
-
-def _add_comment(thread: ReviewThread, comment: RemoteComment) -> None:
-    ThreadComment.objects.create(
-        thread=thread,
-        forge_author=(storable_text(comment.author) or "somebody")[:200],
-        forge_id=comment.id[:64],
-        text=storable_text(comment.text)[:_LONGEST_COMMENT],
-    )
-    if thread.state != ThreadState.OPEN:
-        set_state(thread, ThreadState.OPEN)
-
-
-def _open_thread(task: Task, row: PullRequest, comment: RemoteComment, anchor: _Anchor) -> ReviewThread:
-    return ReviewThread.objects.create(
-        task=task,
-        pull_request=row,
-        discussion=comment.discussion[:200],
-        number=next_number(task),
-        path=anchor.path,
-        side=anchor.side,
-        line=anchor.line,
-        first_line=anchor.first_line,
-        line_text=anchor.line_text,
-        commit=anchor.commit,
-    )
 
 
 def _committed_lines(task: Task, path: str, commit: str) -> list[str] | None:

@@ -228,21 +228,18 @@ def change_publishing(
     }
     values |= {name: value for name, value in plain.items() if value is not None}
     if forge_api_url is not None:
-        values["forge_api_url"] = _checked_api_url(forge_api_url.strip().rstrip("/"))
+        api_url = forge_api_url.strip().rstrip("/")
+        parts = urlsplit(api_url)
+        is_plain = parts.scheme in ("https", "http") and parts.hostname and not parts.username
+        if api_url and (not is_plain or parts.query):
+            said = "Enter the URL of the API, such as https://git.example.org/api/v4."
+            raise BadInput(said, where="forge_api_url")
+        values["forge_api_url"] = api_url
         if values["forge_api_url"] != project.forge_api_url:
             require_site_admin(by, "say where the API of a project's forge is")
     pairs: dict[str, list[Any]] = {name: [getattr(project, name), value] for name, value in values.items()}
     changed = {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
     save_settings(project, values, by=by, changed=changed, where="publishing")
-
-
-def _checked_api_url(url: str) -> str:
-    parts = urlsplit(url)
-    if url and (parts.scheme not in ("https", "http") or not parts.hostname or parts.username or parts.query):
-        raise BadInput(
-            "Enter the URL of the API, such as https://git.example.org/api/v4.", where="forge_api_url"
-        )
-    return url
 
 
 def store_credential(project: Project, new: NewCredential, *, by: Principal) -> PublishCredential:
@@ -304,25 +301,22 @@ def _checked_app(new: NewCredential, url: str) -> dict[str, str]:
     if not app_id.isascii() or (not app_id.isalnum() and not app_id.replace(".", "").isalnum()):
         raise BadInput("Enter the id of the app, as its settings show it.", where="username")
     key = _private_key(new)
-    _require_rsa(key)
-    return {
-        "kind": CredentialKind.GITHUB_APP, "username": app_id[:200], "encrypted_secret": key,
-        "known_hosts": "", "encrypted_api_token": "", "shown": f"app {app_id}, key {_fingerprint(key)}"[:200],
-    }  # fmt: skip
-
-
-def _require_rsa(key: str) -> None:
-    """Raise BadInput for another key than GitHub gives an app: what signs for it reads no other."""
     try:
         loaded = serialization.load_pem_private_key(key.encode(), password=None)
     except (TypeError, ValueError, UnsupportedAlgorithm):
         loaded = None
-    if not isinstance(loaded, rsa.RSAPrivateKey):
+    if not isinstance(
+        loaded, rsa.RSAPrivateKey
+    ):  # GitHub gives an app no other: what signs for it reads none
         raise BadInput(
             "The key of a GitHub app is an RSA private key without a passphrase. Enter the file that GitHub "
             "gave you: it begins with “-----BEGIN RSA PRIVATE KEY-----”.",
             where="secret",
         )
+    return {
+        "kind": CredentialKind.GITHUB_APP, "username": app_id[:200], "encrypted_secret": key,
+        "known_hosts": "", "encrypted_api_token": "", "shown": f"app {app_id}, key {_fingerprint(key)}"[:200],
+    }  # fmt: skip
 
 
 def _private_key(new: NewCredential) -> str:

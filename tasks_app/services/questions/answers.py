@@ -5,7 +5,7 @@ A claim is not audited: it changes nothing that anybody may do, and is renewed w
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -15,12 +15,12 @@ from django.db import transaction
 from django.db.models import Q
 from django.utils import timezone
 
-from tasks_app.core.asked_items import as_labels
+from tasks_app.core.asked_items import Item, as_labels
 from tasks_app.core.errors import AnswerEmpty, BadInput, NotAllowed, NotOpen, TooLateToUndo
 from tasks_app.core.phases import Phase
 from tasks_app.history.audit import record
 from tasks_app.history.events.blocks import append_one, question_payload
-from tasks_app.history.transitions import move
+from tasks_app.history.transitions import move, move_both
 from tasks_app.models import (
     CLAIM_LASTS,
     VERDICTS,
@@ -34,11 +34,11 @@ from tasks_app.models import (
     QuestionKind,
     QuestionState,
     Run,
-    Step,
     Task,
     Verdict,
 )
-from tasks_app.permissions import Principal, require_actor
+from tasks_app.permissions import Principal, require_actor, require_human_word
+from tasks_app.services.commands import question_url
 from tasks_app.services.decisions.answering import (
     DecisionInput,
     prepare,
@@ -86,7 +86,7 @@ def undo_until(question: Question) -> datetime | None:
     seconds = settings.ENVIRONMENT.undo_seconds
     if not seconds or not question.is_settled or question.answered_at is None or question.handed_in_id:
         return None
-    if question.is_applied:  # it can be taken back without a time: see `may_take_back`
+    if question.is_settled_by_portal:  # it can be taken back without a time: see `may_take_back`
         return None
     task = question.task
     if task.phase != Phase.WAITING_FOR_INPUT and (task.phase != Phase.PENDING or task.undo_until is None):
@@ -100,14 +100,14 @@ def undo_until(question: Question) -> datetime | None:
 def undo_answer(question: Question, *, by: Principal) -> Question:
     """Open the question again. Nothing changes if it is open already: the request was sent twice.
 
-    The answer of a decision may be taken back by everybody who may answer, until the task has ended. If the
-    agent has it, the question that replaces it is returned.
+    What a decision answered or a rule ended may be taken back by everybody who may answer, until the task has
+    ended. If the agent was told, the question that replaces it is returned.
 
     Raises NotAllowed for all but the user who answered, NotOpen if it was withdrawn, or TooLateToUndo.
     """
     require_actor(by, question.task.project)
-    if question.is_applied:
-        return take_back_applied(question, by=by)
+    if question.is_settled_by_portal:
+        return _take_back(question, by=by)
     with transaction.atomic():
         # Before the task is read: this decides between taking the answer back and a worker's claim.
         taken_back = Task.objects.end_undo(question.task_id)
@@ -116,8 +116,11 @@ def undo_answer(question: Question, *, by: Principal) -> Question:
         if question.is_open:
             return question
         _require_own_outcome(question, by)
-        if not (taken_back or _waits_for_other_answers(question, task)):
-            raise TooLateToUndo("It is too late: the agent has the answer.")
+        if not taken_back:
+            # The task may still wait for answers to other questions of the same run.
+            others = task.questions.open().filter(run=question.run_id)
+            if task.phase != Phase.WAITING_FOR_INPUT or question.handed_in_id or not others.exists():
+                raise TooLateToUndo("It is too late: the agent has the answer.")
         reopen(question, task, by=by)
     return question
 
@@ -126,21 +129,13 @@ def _require_own_outcome(question: Question, by: Principal) -> None:
     if not question.is_settled:
         raise NotOpen("This question was withdrawn: the task was cancelled.")
     if question.answered_by_id != by.user.pk:
-        who = question.answered_by.shown_name if question.answered_by else "somebody else"
-        raise NotAllowed(f"Only {who} can take this answer back.")
+        raise NotAllowed(f"Only {question.answerer or 'somebody else'} can take this answer back.")
     answered_at = question.answered_at
     seconds = settings.ENVIRONMENT.undo_seconds
     if not seconds:
         raise TooLateToUndo("Undo is switched off.")
     if answered_at is None or timezone.now() >= answered_at + timedelta(seconds=seconds):
         raise TooLateToUndo(f"It is too late: an answer can be taken back for {seconds} seconds.")
-
-
-def _waits_for_other_answers(question: Question, task: Task) -> bool:
-    """Return whether the task still waits for answers to other questions of the same run."""
-    if task.phase != Phase.WAITING_FOR_INPUT or question.handed_in_id:
-        return False
-    return task.questions.open().filter(run=question.run_id).exists()
 
 
 @dataclass(frozen=True)
@@ -172,13 +167,18 @@ def answer_question(question: Question, reply: Reply, *, by: Principal, via: Cha
     require_actor(by, question.task.project)
     if not question.takes_answer:
         raise BadInput(_not_what_is_expected(question))
-    reply = _check_reply(question, reply)
+    reply = check_reply(question, reply, question.items)
     outcome: dict[str, Any] = {
         "state": QuestionState.ANSWERED, "answers": reply.answers, "notes": reply.notes,
         "taken_from": find_reused_answer(question, reply.answers, reply.taken_from),
     }  # fmt: skip
     if question.is_about_cost:
-        _require_no_decision(reply)
+        require_human_word(question.task.project, via, question_url(question))
+        if not reply.decision_input.is_empty:
+            raise BadInput(
+                "an answer about costs holds for its task only: send neither remember nor decisions",
+                where="remember",
+            )
         chosen = cost_answer_in(question, reply.answers[question.headline])
         outcome["answers"] = {question.headline: chosen.answer}
         outcome |= {"allowed_usd": chosen.allowed_usd, "finishes": chosen.finishes}
@@ -216,6 +216,7 @@ def decide(question: Question, verdict: str, *, by: Principal, via: Channel, not
     require_actor(by, question.task.project)
     if verdict not in VERDICTS[question.kind]:
         raise BadInput(_not_what_is_expected(question), where="verdict")
+    require_human_word(question.task.project, via, question_url(question))
     chosen = Verdict(verdict)
     notes = normalise_notes(notes)
     if chosen != Verdict.APPROVED and not notes:
@@ -250,16 +251,8 @@ def _not_what_is_expected(question: Question) -> str:
     return f"Question {question.pk} is {_EXPECTED[QuestionKind(question.kind)]}."
 
 
-def _require_no_decision(reply: Reply) -> None:
-    if not reply.decision_input.is_empty:
-        raise BadInput(
-            "an answer about costs holds for its task only: send neither remember nor decisions",
-            where="remember",
-        )
-
-
-def _check_reply(question: Question, reply: Reply) -> Reply:
-    """Return the reply with normalised line ends, and with options as they are labelled.
+def check_reply(question: Question, reply: Reply, items: Iterable[Item]) -> Reply:
+    """Return the reply to these items with normalised line ends, and with options as they are labelled.
 
     Raises BadInput, AnswerEmpty or AnswerTooLong.
     """
@@ -267,7 +260,7 @@ def _check_reply(question: Question, reply: Reply) -> Reply:
     if unknown := next((name for name in reply.answers if name not in asked), None):
         raise BadInput(f"question {question.pk} does not ask “{unknown}”", where="answers")
     answers = {}
-    for item in question.items:
+    for item in items:
         answer = normalise(reply.answers.get(item["question"], ""))
         if not answer.strip():
             said = "Choose an option or type an answer."
@@ -284,9 +277,9 @@ def _check_reply(question: Question, reply: Reply) -> Reply:
 _OPEN: dict[str, Any] = {
     "state": QuestionState.OPEN, "answers": {}, "notes": "", "verdict": "",
     "allowed_usd": None, "finishes": False, "recommended_taken": 0, "taken_from": None, "applied": None,
-    "answered_at": None, "answered_by": None, "answered_via": "",
+    "answered_at": None, "answered_by": None, "answered_via": "", "answered_with": "", "ended_by_rule": "",
 }  # fmt: skip
-#: What a question keeps that is asked again because the answer of a decision was taken back.
+#: What a question keeps that is asked again because its answer, of a decision or a rule, was taken back.
 _KEPT = ("kind", "items", "about_goal", "is_late", "recommended")
 #: How it was asked: by no tool of an agent.
 _WAY = "portal"
@@ -295,6 +288,7 @@ _WAY = "portal"
 def reopen(question: Question, task: Task, *, by: Principal) -> None:
     """Open a question again whose answer the agent does not have. The task must be locked."""
     withdraw_with_answer(question, by=by.user)
+    reason = _record_undo(question, task, by)
     as_before: dict[str, Any] = {}
     if question.finishes:
         as_before["early_end"] = ""
@@ -302,26 +296,36 @@ def reopen(question: Question, task: Task, *, by: Principal) -> None:
         setattr(question, name, value)
     question.save(update_fields=list(_OPEN))
     forget_answer(question)
-    reason = f"{by.user.shown_name} took back the answer to question {question.pk}"
-    record(Action.ANSWER_TAKEN_BACK, by=by.user, task=task, subject=question.headline, question=question.pk)
     append_one(question.run, EventKind.NOTE, {"text": f"{reason}.", "taken_back": question.number})
     Change.objects.create(task=task, kind=ChangeKind.QUESTION)
     if task.phase == Phase.PENDING:
         question.step.refresh_from_db()
-        move(question.step, Phase.WAITING_FOR_INPUT, reason=reason, by=by.user)
-        move(task, Phase.WAITING_FOR_INPUT, reason=reason, by=by.user, **as_before)
+        move_both(question.step, task, Phase.WAITING_FOR_INPUT, reason=reason, by=by.user, **as_before)
+
+
+def _record_undo(question: Question, task: Task, by: Principal) -> str:
+    """Record in the audit log that an outcome was undone, and return that in words."""
+    detail: dict[str, Any] = {"question": question.pk}
+    said = f"{by.user.shown_name} took back the answer to question {question.pk}"
+    if question.is_unanswered:
+        detail["rule"] = question.ended_by_rule
+        said = f"{by.user.shown_name} undid {question.answerer} at question {question.pk}"
+    elif question.is_applied:
+        said = f"{by.user.shown_name} took back the answer of {question.answerer} to question {question.pk}"
+    record(Action.ANSWER_TAKEN_BACK, by=by.user, task=task, subject=question.headline, **detail)
+    return said
 
 
 def may_take_back(question: Question) -> bool:
-    """Return whether a decision answered, and its answer can still be taken back."""
-    return question.is_applied and question.taken_back_at is None and not question.task.is_ended
+    """Return whether a decision answered or a rule ended it, and that can still be taken back."""
+    return question.is_settled_by_portal and question.taken_back_at is None and not question.task.is_ended
 
 
-def take_back_applied(question: Question, *, by: Principal) -> Question:
-    """Take back the answer of a decision, and return the question that is open then.
+def _take_back(question: Question, *, by: Principal) -> Question:
+    """Take back what a decision or a rule did, and return the question that is open then.
 
-    It is the same question as long as the agent does not have the answer. Otherwise a run is stopped, and the
-    question is asked anew; the agent reads what is answered to that, and that the first answer does not hold.
+    It is the same question as long as the agent was not told. Otherwise a run is stopped, and the question is
+    asked anew; the agent reads what is answered to that, and that the first answer does not hold.
     Doing it twice changes nothing. Raises NotOpen if a human has answered meanwhile, or TooLateToUndo if the
     task has ended.
     """
@@ -330,7 +334,7 @@ def take_back_applied(question: Question, *, by: Principal) -> Question:
         question.refresh_from_db()
         if question.is_open:
             return question
-        if not question.is_applied:
+        if not question.is_settled_by_portal:
             raise NotOpen(f"A human has answered this question meanwhile: {question.answerer}.")
         if question.taken_back_at:
             return question.reopened_as.get()
@@ -340,7 +344,8 @@ def take_back_applied(question: Question, *, by: Principal) -> Question:
                 question.applied, DecisionEventKind.TAKEN_BACK, by=by.user, task=question.task,
                 question=question,
             )  # fmt: skip
-        if _agent_may_have_it(question, task):
+        was_handed_in = question.handed_in_id or question.run.number < question.step.first_run
+        if was_handed_in or task.phase not in (Phase.PENDING, Phase.WAITING_FOR_INPUT):
             return _ask_again(question, task, by=by)
         reopen(question, task, by=by)
     return question
@@ -356,16 +361,9 @@ def _require_working(task: Task) -> None:
         )
 
 
-def _agent_may_have_it(question: Question, task: Task) -> bool:
-    """Return whether the answer was handed in, is about to be, or the session that waited for it is gone."""
-    if question.handed_in_id or question.run.number < question.step.first_run:
-        return True
-    return task.phase not in (Phase.PENDING, Phase.WAITING_FOR_INPUT)
-
-
 def _ask_again(question: Question, task: Task, *, by: Principal) -> Question:
     """Ask the question again, of the step that is under way, and stop its run."""
-    reason = f"{by.user.shown_name} took back the answer of {question.answerer} to question {question.pk}"
+    reason = _record_undo(question, task, by)
     question.taken_back_by, question.taken_back_at = by.user, timezone.now()
     question.save(update_fields=["taken_back_by", "taken_back_at"])
     step = task.steps.exclude(phase=Phase.DONE).order_by("position")[0]
@@ -383,20 +381,14 @@ def _ask_again(question: Question, task: Task, *, by: Principal) -> Question:
         asked_at=timezone.now(),
         **{name: getattr(question, name) for name in _KEPT},
     )
-    record(Action.ANSWER_TAKEN_BACK, by=by.user, task=task, subject=question.headline, question=question.pk)
     append_one(run, EventKind.NOTE, {"text": f"{reason}."})
     append_one(run, EventKind.QUESTION, question_payload(anew))
-    _wait_for_input(task, step, reason=reason, by=by)
+    if task.phase != Phase.WAITING_FOR_INPUT:  # for the answer to another question
+        # A worker that works on them stops within seconds.
+        no_limit: dict[str, Any] = {"resets_at": None, "retry_at": None}
+        for row, values in ((step, {}), (task, no_limit)):
+            if row.phase not in (Phase.PENDING, Phase.RUNNING):
+                move(row, Phase.PENDING, reason=reason, by=by.user, **values)
+            move(row, Phase.WAITING_FOR_INPUT, reason=reason, by=by.user)
     Change.objects.create(task=task, kind=ChangeKind.QUESTION)
     return anew
-
-
-def _wait_for_input(task: Task, step: Step, *, reason: str, by: Principal) -> None:
-    """Move task and step to `waiting_for_input`; a worker that works on them stops within seconds."""
-    if task.phase == Phase.WAITING_FOR_INPUT:  # for the answer to another question
-        return
-    no_limit: dict[str, Any] = {"resets_at": None, "retry_at": None}
-    for row, values in ((step, {}), (task, no_limit)):
-        if row.phase not in (Phase.PENDING, Phase.RUNNING):
-            move(row, Phase.PENDING, reason=reason, by=by.user, **values)
-        move(row, Phase.WAITING_FOR_INPUT, reason=reason, by=by.user)

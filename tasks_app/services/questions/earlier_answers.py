@@ -22,6 +22,7 @@ from django.db.models import Q, QuerySet
 from django.db.models.expressions import RawSQL
 
 from tasks_app.core.asked_items import in_own_labels
+from tasks_app.core.named_paths import paths_named_in
 from tasks_app.core.similar_questions import (
     Likeness,
     own_label,
@@ -225,12 +226,21 @@ class EarlierAnswer:
             answer += f"\n\n{self.question.notes_label}: {self.question.notes}"
         return answer
 
+    def notes_for(self, question: Question) -> str:
+        """Return its notes for another card; "" if that asks other questions, too, or not all of them.
+
+        They would count for all questions there, and may be about one that is not.
+        """
+        cards = [{str(item["question"]) for item in one.items} for one in (self.question, question)]
+        return self.question.notes if cards[0] == cards[1] else ""
+
 
 def find_similar_answers(question: Question) -> list[EarlierAnswer]:
     """Return the earlier answers that are most similar to each item, the nearest first, item by item.
 
     Only answers that people of the same project gave to clarifications. Of items that are the same, the
-    latest answer counts.
+    latest answer counts. A question of the same task that is only similar is left out: its agent knows the
+    answer and asks all the same.
     """
     if not question.takes_answer or question.is_about_cost:
         return []
@@ -266,11 +276,12 @@ def _nearest_to(question: Question, item: Item, recent: list[Entry], likeness: L
     least = lowest_shown(one[0] for one in scored)
     near = sorted((one for one in scored if one[0] >= least), reverse=True)[:CANDIDATES]
     texts = _load([(pk, place) for _, pk, place, _ in near])
-    return [
+    found = [
         _Candidate(*texts[pk, place], its_key, score)
         for score, pk, place, its_key in near
         if (pk, place) in texts
     ]
+    return [one for one in found if one.score == 1.0 or one.question.task_id != question.task_id]
 
 
 def lowest_shown(scores: Iterable[float]) -> float:
@@ -345,26 +356,15 @@ def _differences(question: Question, item: Item, one: _Candidate) -> list[str]:
     other = one.question
     found = []
     if one.score < 1.0:
-        found = _differing_texts(item, one.item)
-    their_paths = paths_in(texts_of(one.item))
-    if paths_in(texts_of(item)) != their_paths:
-        found.append(f"other paths: {_named(sorted(their_paths))}" if their_paths else "no paths")
+        found = _differing_options(item, one.item)
+    if paths_in(texts_of(item)) != paths_in(texts_of(one.item)):
+        theirs = sorted(paths_named_in(texts_of(one.item)))  # as they are written
+        found.append(f"other paths: {_named(theirs)}" if theirs else "no paths")
     if question.step.name != other.step.name:
         found.append(f"other step: {other.step.name}")
     if question.task.pipeline != other.task.pipeline:
         found.append(f"other pipeline: {other.task.pipeline}")
     return found
-
-
-def _differing_texts(item: Item, other: Item) -> list[str]:
-    mine, theirs = same_text(str(item["question"])), same_text(str(other["question"]))
-    header = same_text(str(other.get("header") or ""))
-    found = []
-    if mine != theirs:
-        found.append("other wording")
-    if header != same_text(str(item.get("header") or "")):
-        found.append(f"other header: {_named([header])}" if header else "no header")
-    return [*found, *_differing_options(item, other)]
 
 
 def _differing_options(item: Item, other: Item) -> list[str]:

@@ -11,7 +11,7 @@ from math import ceil, inf
 from typing import Any
 
 from django.db import transaction
-from django.db.models import Exists, Max, OuterRef, QuerySet, Sum
+from django.db.models import Exists, F, Max, OuterRef, QuerySet, Subquery, Sum
 from django.db.models.functions import Now
 from django.utils import timezone
 
@@ -25,14 +25,19 @@ from tasks_app.services.tasks import cancel_locked
 from tasks_app.services.usage.day_sums import split_days
 
 
-def dollars_for_run(task_id: int) -> DollarsLeft:
+def with_limits(task_id: int) -> Task:
+    """Return the task with what its limits are made of, read anew: somebody may have changed them."""
+    return Task.objects.select_related("project", "created_by").get(pk=task_id)
+
+
+def dollars_for_run(task: Task) -> DollarsLeft:
     """Return the dollars that budgets of the month and the soft limit leave over."""
-    return DollarsLeft(of_budgets=budgets_of_task(task_id).left, of_soft_limit=dollars_left(task_id))
+    return DollarsLeft(of_budgets=budgets_of_task(task).left, of_soft_limit=dollars_left(task))
 
 
-def soft_limit_leaves_least(task_id: int) -> bool:
+def soft_limit_leaves_least(task: Task) -> bool:
     """Return whether the task has a soft limit, and no budget of the month leaves less than it."""
-    left, budget = dollars_left(task_id), budgets_of_task(task_id).left
+    left, budget = dollars_left(task), budgets_of_task(task).left
     return left is not None and (budget is None or left <= budget)
 
 
@@ -66,10 +71,15 @@ class Budget:
         """The name of this month."""
         return f"{timezone.now():%B}"
 
-    def spent_in_words(self, viewer: Principal | None) -> str:
-        """Return a sentence that the budget is spent, with the amounts if the viewer may see them.
+    def leaves(self, needed: float) -> bool:
+        """Return whether a run may begin that needs these dollars, or any if that is not known."""
+        return not self.is_used_up and self.left >= needed - _ROUNDING
 
-        Everybody who sees a task sees the budget of its project. Without a viewer everybody reads it.
+    def spent_in_words(self, viewer: Principal | None, needed: float) -> str:
+        """Return a sentence that the budget is spent, or leaves less than `needed`.
+
+        It has the amounts of the budget if the viewer may see them. Everybody who sees a task sees the
+        budget of its project. Without a viewer everybody reads it.
         """
         if isinstance(self.owner, User):
             is_own = viewer is not None and viewer.user.pk == self.owner.pk
@@ -78,15 +88,23 @@ class Budget:
         else:
             name, shows_amounts = f"The budget of {self.owner}", True
         amounts = f": {dollars(self.spent)} of {dollars(self.dollars)}" if shows_amounts else ""
-        return f"{name} for {self.month} is spent{amounts}."
+        if self.is_used_up:
+            return f"{name} for {self.month} is spent{amounts}."
+        needs = f"less than the {dollars(needed)} that the next request needs"
+        amounts = amounts and f" ({dollars(self.spent)} of {dollars(self.dollars)} spent)"
+        return f"{name} for {self.month} leaves {needs}{amounts}."
 
 
 @dataclass(frozen=True)
 class Budgets:
-    """The budgets for one person's tasks in one project; None without a budget."""
+    """The budgets for one person's tasks in one project; None without a budget.
+
+    `needed` are the dollars of a task's next request, if one did not fit; 0 if that is not known.
+    """
 
     project: Budget | None = None
     person: Budget | None = None
+    needed: float = 0.0
 
     @property
     def left(self) -> float | None:
@@ -94,17 +112,17 @@ class Budgets:
         return min((one.left for one in (self.project, self.person) if one), default=None)
 
     @property
-    def is_used_up(self) -> bool:
+    def are_too_small(self) -> bool:
         """Whether no run may begin."""
-        return bool(self._used_up)
+        return bool(self._too_small)
 
     @property
-    def _used_up(self) -> list[Budget]:
-        return [one for one in (self.project, self.person) if one and one.is_used_up]
+    def _too_small(self) -> list[Budget]:
+        return [one for one in (self.project, self.person) if one and not one.leaves(self.needed)]
 
     def problem(self, viewer: Principal | None = None) -> str:
-        """Return which budgets are spent, in sentences for the viewer; empty if runs may begin."""
-        return " ".join(one.spent_in_words(viewer) for one in self._used_up)
+        """Return which budgets are too small, in sentences for the viewer; empty if runs may begin."""
+        return " ".join(one.spent_in_words(viewer, self.needed) for one in self._too_small)
 
 
 def month_start(at: datetime) -> datetime:
@@ -145,42 +163,51 @@ def _budgets(owners: Iterable[Project | User], *, of_projects: bool) -> dict[int
     return {pk: Budget(dollars=limit, spent=spent[pk], owner=having[pk]) for pk, limit in limits.items()}
 
 
+def budgets_of_people(users: Iterable[User]) -> dict[int, Budget]:
+    """Return the budgets of users by their ids, without users that have none."""
+    return _budgets(users, of_projects=False)
+
+
 def budgets_of(project: Project, user: User | None) -> Budgets:
     """Return the budgets for the tasks that this person creates in the project."""
     return Budgets(project=budget_of(project), person=budget_of(user) if user else None)
 
 
-def budgets_of_task(task_id: int) -> Budgets:
-    """Return the budgets of a task, read anew: somebody may have changed them since it was read."""
-    task = Task.objects.select_related("project", "created_by").only("project", "created_by").get(pk=task_id)
-    return budgets_of(task.project, task.created_by)
+def budgets_of_task(task: Task) -> Budgets:
+    """Return the budgets of a task, with project and creator as they were read with it."""
+    return budgets_of_tasks([task])[task.pk]
 
 
 def budgets_of_tasks(tasks: Collection[Task]) -> dict[int, Budgets]:
-    """Return the budgets of each task by its id. Six queries at most for tasks with project and creator."""
+    """Return the budgets of each task by its id. Seven queries at most for tasks with project and creator."""
     projects = _budgets({task.project for task in tasks}, of_projects=True)
     users = _budgets({task.created_by for task in tasks if task.created_by}, of_projects=False)
+    needed = _needed_by(tasks) if projects or users else {}
     return {
-        task.pk: Budgets(projects.get(task.project_id), users.get(task.created_by_id or 0)) for task in tasks
+        task.pk: Budgets(
+            projects.get(task.project_id), users.get(task.created_by_id or 0), needed.get(task.pk) or 0.0
+        )
+        for task in tasks
     }
 
 
+def _needed_by(tasks: Iterable[Task]) -> dict[int, float | None]:
+    """Return what the last run of each task's present attempt could not pay, by the ids of the tasks."""
+    current = Run.objects.filter(step__task=OuterRef("pk"), number__gte=F("step__first_run"))
+    last = Subquery(current.order_by("-pk").values("needed_usd")[:1])
+    rows = Task.objects.filter(pk__in=[task.pk for task in tasks]).annotate(needed=last)
+    return dict(rows.order_by().values_list("pk", "needed"))
+
+
 def end_waits_for_budgets() -> None:
-    """Make tasks due whose project and creator have some of their budgets left, however they came to it."""
+    """Make tasks due whose project and creator have enough of their budgets left, however they came to it."""
     waiting = Task.objects.filter(
         phase=Phase.WAITING_FOR_RESET, waits_for_budget=True, resets_at__gt=Now()
     ).order_by()
-    if not waiting.exists():
-        return
-    projects = _used_up(Project.objects.filter(pk__in=waiting.values("project")), of_projects=True)
-    users = _used_up(User.objects.filter(pk__in=waiting.values("created_by")), of_projects=False)
-    waiting.exclude(project__in=projects).exclude(created_by__in=users).update(resets_at=Now())
-
-
-def _used_up(owners: Iterable[Project | User], *, of_projects: bool) -> list[int]:
-    """Return the ids of users who have spent their budget."""
-    budgets = _budgets(owners, of_projects=of_projects)
-    return [pk for pk, budget in budgets.items() if budget.is_used_up]
+    rows = waiting.select_related("project", "created_by").only("project", "created_by")
+    due = [pk for pk, budgets in budgets_of_tasks(list(rows)).items() if not budgets.are_too_small]
+    if due:
+        waiting.filter(pk__in=due).update(resets_at=Now())
 
 
 # The soft cost limit of a task: when it is reached, what is asked then, and what an answer means (M8).
@@ -220,16 +247,15 @@ def limit_of(task: Task) -> float | None:
     return limit
 
 
-def dollars_left(task_id: int) -> float | None:
+def dollars_left(task: Task) -> float | None:
     """Return what the task may cost before it asks; negative if it has cost more, None if it does not ask."""
-    task = Task.objects.only("soft_cost_usd", "max_cost_usd").get(pk=task_id)
     limit = limit_of(task)
-    return None if limit is None else limit - spent_by(task_id)
+    return None if limit is None else limit - spent_by(task.pk)
 
 
-def is_reached(task_id: int) -> bool:
+def is_reached(task: Task) -> bool:
     """Return whether a human must be asked before the task goes on."""
-    left = dollars_left(task_id)
+    left = dollars_left(task)
     return left is not None and left <= _ROUNDING
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from functools import reduce
@@ -89,8 +89,8 @@ SHARES = (
     ("40 to 70 %", 0.4, 0.7),
     ("Last 30 %", 0.7, None),
 )
-#: Answers of people: a decision answers at once.
-BY_PEOPLE = Q(answered_at__isnull=False) & ~Q(answered_via=Channel.DECISION)
+#: Answers of people: a decision answers at once, and a rule ends what nobody has answered.
+BY_PEOPLE = Q(answered_at__isnull=False) & ~Q(answered_via__in=[Channel.DECISION, Channel.RULE])
 
 _EARLY = Q(phase=Phase.DONE, early_end=EarlyEnd.ENDED)
 _ENDED = Q(started_at__isnull=False, ended_at__isnull=False)
@@ -187,8 +187,8 @@ def add_up_days(*, at_once: int = AT_ONCE) -> int:
     changed = ChangedDay.objects.filter(day__lte=last).order_by("day").values_list("day", flat=True)
     days = set(changed.distinct()[:at_once])
     days |= set(_newest_without_sums(last, at_once - len(days)))
-    for run in _consecutive(sorted(days)):
-        _add_up(run)
+    for span in _ranges(sorted(days)):
+        _add_up(span)
     return len(days)
 
 
@@ -204,29 +204,17 @@ def _newest_without_sums(last: date, most: int) -> list[date]:
     return [day for day in days if day not in known][:most]
 
 
-def _consecutive(days: Sequence[date]) -> Iterator[list[date]]:
-    """Yield the days in runs without a gap."""
-    found: list[date] = []
-    for day in days:
-        if found and found[-1] != day - DAY:
-            yield found
-            found = []
-        found.append(day)
-    if found:
-        yield found
-
-
 @transaction.atomic
-def _add_up(days: list[date]) -> None:
+def _add_up(span: Days) -> None:
     """Write the sums of consecutive days anew.
 
     The notes are removed before the rows are read: a change that is committed by then is read, and a later
     one notes the day again.
     """
+    days = [span.since + number * DAY for number in range((span.until - span.since).days + 1)]
     SummedDay.objects.bulk_create([SummedDay(day=day) for day in days], ignore_conflicts=True)
     list(SummedDay.objects.select_for_update().filter(day__in=days).order_by("day"))  # one worker at a time
     ChangedDay.objects.filter(day__in=days).delete()
-    span = Days(days[0], days[-1])
     for sums in (ModelUsage, PersonUsage, DayFigures):
         sums._default_manager.filter(day__in=days).delete()
     ModelUsage.objects.bulk_create(_usage_of_models(span))

@@ -18,7 +18,7 @@ from django.utils import timezone
 
 from tasks_app.core.phases import ENDED, Phase
 from tasks_app.core.types import Usage
-from tasks_app.history.transitions import NOT_WORKING, PAUSES, pause_starts, seconds_since
+from tasks_app.history.transitions import NOT_WORKING, PAUSES, pause_starts
 from tasks_app.models import ModelUsage, Project, Run, Sequence, Step, Task, Transition
 from tasks_app.models.phased import Phased
 
@@ -34,10 +34,15 @@ class Duration:
 
     Waiting is for humans (an answer, or resuming), for usage limits, and after that for a worker. The time
     from an end until a human resumed the work counts as neither.
+
+    What works or waits now would have done so since `working_since` or `waiting_since` without a break: from
+    these moments pages count on, so that one time has the same figure wherever it stands.
     """
 
     total: float | None = None
     paused: float = 0.0
+    working_since: datetime | None = field(default=None, compare=False)
+    waiting_since: datetime | None = field(default=None, compare=False)
 
     @property
     def working(self) -> float | None:
@@ -68,20 +73,22 @@ def of_task(task: Task) -> Metrics:
 def of_tasks(tasks: Collection[Task]) -> dict[int, Metrics]:
     """Return metrics by task id."""
     used = _usage_of_owners(Run.objects.filter(step__task__in=[task.pk for task in tasks]), "step__task")
-    starts = pause_starts(tasks)
-    paused = {task.pk: task.paused_seconds + seconds_since(starts.get(task.pk)) for task in tasks}
-    return {
-        task.pk: _metrics(used[task.pk], _duration(task, paused[task.pk], task.idle_seconds))
-        for task in tasks
-    }
+    starts, now = pause_starts(tasks), timezone.now()
+    found = {}
+    for task in tasks:
+        duration = _duration(task, task.paused_seconds, task.idle_seconds, now, starts.get(task.pk))
+        found[task.pk] = _metrics(used[task.pk], duration)
+    return found
 
 
 def of_steps(steps: Collection[Step]) -> dict[int, Metrics]:
     """Return metrics by step id; pauses follow from the step's own transitions."""
     used = _usage_of_owners(Run.objects.filter(step__in=[step.pk for step in steps]), "step")
-    paused, idle = _step_pauses(steps)
+    now = timezone.now()
+    paused, idle = _step_pauses(steps, now)
     return {
-        step.pk: _metrics(used[step.pk], _duration(step, paused[step.pk], idle[step.pk])) for step in steps
+        step.pk: _metrics(used[step.pk], _duration(step, paused[step.pk], idle[step.pk], now))
+        for step in steps
     }
 
 
@@ -146,18 +153,27 @@ def _sum_of_tasks(sequence: Sequence, tasks: Iterable[Metrics], idle: float) -> 
         paused += metrics.duration.paused
         for model, usage in metrics.by_model.items():
             by_model[model] += usage
-    return _metrics(by_model, _duration(sequence, paused, idle))
+    return _metrics(by_model, _duration(sequence, paused, idle, timezone.now()))
 
 
-def _duration(thing: Phased, paused: float, idle: float) -> Duration:
-    """Return the duration without `idle`, the seconds in which it had ended or stood still."""
+def _duration(
+    thing: Phased, paused: float, idle: float, now: datetime, pause_start: datetime | None = None
+) -> Duration:
+    """Return the duration without `idle`, the seconds in which it had ended or stood still.
+
+    `paused` are those of earlier pauses, `pause_start` is the beginning of the present one.
+    """
+    since = None
+    if pause_start:
+        since = pause_start - timedelta(seconds=paused)
+        paused = (now - since).total_seconds()
     if thing.started_at is None:
-        return Duration(None, paused)
-    total = (thing.ended_at or timezone.now()) - thing.started_at
-    return Duration(max(0.0, total.total_seconds() - idle), paused)
+        return Duration(None, paused, waiting_since=since)
+    total = max(0.0, ((thing.ended_at or now) - thing.started_at).total_seconds() - idle)
+    return Duration(total, paused, thing.started_at + timedelta(seconds=paused + idle), since)
 
 
-def _step_pauses(steps: Iterable[Step]) -> tuple[dict[int, float], dict[int, float]]:
+def _step_pauses(steps: Iterable[Step], now: datetime) -> tuple[dict[int, float], dict[int, float]]:
     """Return the seconds of each step in pauses, and those in which it had ended or stood still.
 
     A pause lasts from the transition into a pause or pending to the next transition. A step stands still
@@ -175,9 +191,9 @@ def _step_pauses(steps: Iterable[Step]) -> tuple[dict[int, float], dict[int, flo
         last[step] = (target, at)
     for step, (target, at) in last.items():
         if target in PAUSES:
-            paused[step] += seconds_since(at)
+            paused[step] += (now - at).total_seconds()
         elif target == Phase.PENDING:
-            idle[step] += seconds_since(at)
+            idle[step] += (now - at).total_seconds()
     return paused, idle
 
 
@@ -211,6 +227,7 @@ def forecasts(project: Project) -> dict[str, Forecast]:
     """Return the forecast of each pipeline that has done tasks, from one query of bounded size."""
     done = Task.objects.filter(project=project, phase=Phase.DONE, early_end="", started_at__isnull=False)
     runs = Run.objects.filter(step__task__in=done.order_by("-pk").values("pk")[:LOOKED_AT]).order_by()
+    runs = runs.exclude(rehearsed=True)  # they cost nothing
     columns = ("pipeline", "started_at", "ended_at", "paused_seconds", "idle_seconds")
     by_task = runs.values("step__task", *(f"step__task__{column}" for column in columns))
     found: dict[str, list[dict[str, Any]]] = defaultdict(list)
@@ -221,7 +238,7 @@ def forecasts(project: Project) -> dict[str, Forecast]:
         by_pipeline[pipeline] = Forecast(len(tasks))
         if len(tasks) >= FEWEST:
             costs, seconds = [row["cost"] for row in tasks], [_working_seconds(row) for row in tasks]
-            by_pipeline[pipeline] = Forecast(len(tasks), _spread(costs), _spread(seconds))
+            by_pipeline[pipeline] = Forecast(len(tasks), spread(costs), spread(seconds))
     return by_pipeline
 
 
@@ -232,6 +249,7 @@ def _working_seconds(row: dict[str, Any]) -> float:
     return max(0.0, lasted.total_seconds() - not_working)
 
 
-def _spread(values: list[float]) -> Spread:
+def spread(values: list[float]) -> Spread:
+    """Return the spread of one value or more."""
     ordered = sorted(values)
     return Spread(median(ordered), ordered[ceil(0.9 * len(ordered)) - 1])

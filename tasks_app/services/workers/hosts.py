@@ -14,6 +14,7 @@ import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from ipaddress import ip_address
 from typing import Any
 
 from django.conf import settings
@@ -33,25 +34,39 @@ from tasks_app.git.recording import set_refs
 from tasks_app.history.audit import record
 from tasks_app.models import Action, Outcome, Project, Run, Step, Task, WorkerToken, paths
 from tasks_app.permissions import Principal, require_site_admin
+from tasks_app.sandbox.peer_identity import own_addresses
 from tasks_app.services.accounts import digest
 
 _network: Network = NETWORKS[-1]
 _tasks_per_person: int | None = None
+#: The address from which the portal sees this worker host; "" on the portal's host.
+_seen_address = ""
 
 
 def follow_portal(told: Mapping[str, Any]) -> None:
     """Apply the limits that the portal has sent."""
-    global _network, _tasks_per_person
+    global _network, _tasks_per_person, _seen_address
     network = told.get("network", NETWORKS[-1])
     # A newer portal may know networks that this version does not: then the least.
     _network = network if network in NETWORKS else NETWORKS[0]
     _tasks_per_person = told.get("tasks_per_person")
+    _seen_address = told.get("seen_address") or ""
 
 
 def most_network() -> Network:
     """Return the most that a step may reach."""
     own: Network = settings.ENVIRONMENT.network
     return least_network(own, _network)
+
+
+def agent_addresses() -> set[str]:
+    """Return the IP addresses from which the portal may see agents of this machine."""
+    if most_network() != "full":
+        return set()
+    own = own_addresses()
+    if _seen_address and _seen_address not in own:  # behind a translator, where private ones mean others
+        return {_seen_address, *(address for address in own if ip_address(address).is_global)}
+    return own
 
 
 def network_of(step: Step) -> Network:

@@ -12,6 +12,7 @@ from math import inf
 
 from django.db.models import Q
 
+from tasks_app.core.amounts import moment_in_words
 from tasks_app.core.fair_shares import Account, in_turn
 from tasks_app.core.labels import Labels, labels_in_words
 from tasks_app.core.phases import ANSWERED, Phase
@@ -60,7 +61,15 @@ class QueuedTask:
     task: Task
     position: int | None
     waits_for: WaitsFor
-    sentence: str
+    reason: str
+
+    @property
+    def sentence(self) -> str:
+        """The place in line, if it has one, and the reason."""
+        if self.position is None:
+            return self.reason
+        place = dict(enumerate(_ORDINALS, start=1)).get(self.position, f"Number {self.position}")
+        return f"{place} in line: {self.reason}"
 
 
 @dataclass(frozen=True)
@@ -133,11 +142,12 @@ class Queue:
         return tasks_worked_on()
 
     @cached_property
-    def _turns(self) -> tuple[set[int], TaskCounts]:
-        """The ids of the due tasks that may be worked on now, and the counts with them."""
+    def _turns(self) -> tuple[dict[int, int], TaskCounts]:
+        """The ids of the due tasks that may be worked on now, counted from 1, and the counts with them."""
         due, left = [task for _, task in self.due.values()], self._counts.copy()
         labels = [frozenset(worker.labels) for worker in self._taking]
-        return {task.task_id for task in within_limits(due, self._line.used, left, labels)}, left
+        turns = within_limits(due, self._line.used, left, labels)
+        return {task.task_id: number for number, task in enumerate(turns, start=1)}, left
 
     @cached_property
     def workers(self) -> list[WorkerBeat]:
@@ -164,15 +174,17 @@ class Queue:
 
     def seen_by(self, principal: Principal, *, most: int = MOST) -> list[QueuedTask]:
         """Return the waiting tasks that the principal may see: due ones in line, then the others."""
-        waiting = _waiting(tasks_visible_to(principal)).order_by("queued_at", "pk")
-        due = self.due
-        not_due = (inf, None)  # these follow in the order of the query
-        in_order = sorted(waiting.values_list("pk", flat=True), key=lambda pk: due.get(pk, not_due)[0])
-        ids = in_order[:most]
+        ids = self.in_line(_waiting(tasks_visible_to(principal)))[:most]
         rows = Task.objects.select_related("project", "created_by", "sequence").defer("text", "body")
         tasks = rows_in_order(rows, ids)
         spent = _spent_budgets(tasks, principal)
         return [self.entry(task, spent.get(task.pk, "")) for task in tasks]
+
+    def in_line(self, waiting: TaskQuerySet) -> list[int]:
+        """Return the ids of these tasks that wait: due ones in line, then the others."""
+        due, not_due = self.due, (inf, None)  # these follow in the order of the query
+        ids = waiting.order_by("queued_at", "pk").values_list("pk", flat=True)
+        return sorted(ids, key=lambda pk: due.get(pk, not_due)[0])
 
     def count_seen_by(self, principal: Principal) -> int:
         return _waiting(tasks_visible_to(principal)).count()
@@ -183,8 +195,7 @@ class Queue:
             return QueuedTask(task, None, *_not_due(task, spent_budgets))
         position, due = self.due[task.pk]
         waits_for, words = self._what(task, due)
-        place = dict(enumerate(_ORDINALS, start=1)).get(position, f"Number {position}")
-        return QueuedTask(task, position, waits_for, f"{place} in line: {words}.")
+        return QueuedTask(task, position, waits_for, f"{words}.")
 
     def _what(self, task: Task, due: DueTask) -> tuple[WaitsFor, str]:
         labels = due.labels
@@ -196,7 +207,7 @@ class Queue:
             return self._which_worker(labels, task.left_by)
         turns, left = self._turns
         if due.task_id in turns:
-            return self._which_worker(labels, task.left_by)
+            return self._which_worker(labels, task.left_by, turns[due.task_id])
         if left.project_is_full(due):
             words = _limit_words(self._counts.of_project[due.project], due.project_limit)
             return WaitsFor.PROJECT_LIMIT, f"its project {words}"
@@ -204,7 +215,7 @@ class Queue:
         who = task.created_by.shown_name if task.created_by else "its creator"
         return WaitsFor.PERSON_LIMIT, f"{who} {words}"
 
-    def _which_worker(self, labels: Labels, left_by: list[str]) -> tuple[WaitsFor, str]:
+    def _which_worker(self, labels: Labels, left_by: list[str], turn: int = 1) -> tuple[WaitsFor, str]:
         worker = "worker"
         if labels:
             worker = f"worker with {labels_in_words(labels)}"
@@ -216,7 +227,7 @@ class Queue:
         if not able:
             return WaitsFor.LABELS, f"waits for a {worker}, and none is running"
         able = [one for one in able if one.host not in left_by] or able
-        if any(one.busy < one.slots for one in able):
+        if turn <= sum(max(one.slots - one.busy, 0) for one in able):
             return WaitsFor.WORKER, f"waits for a {worker}, which will take it within seconds"
         return WaitsFor.WORKER, f"waits for a free {worker}"
 
@@ -258,7 +269,7 @@ def _not_due(task: Task, spent_budgets: str) -> tuple[WaitsFor, str]:
     if fault := fault_words(task):
         return WaitsFor.FAULT, fault
     if task.phase == Phase.WAITING_FOR_RESET and task.resets_at:
-        until = f"until {task.resets_at:%Y-%m-%d %H:%M} UTC"
+        until = f"until {moment_in_words(task.resets_at)}"
         if task.waits_for_budget:
             what = f"{spent_budgets} Waits {until}," if spent_budgets else f"Waits for a budget, {until}"
             return WaitsFor.BUDGET, f"{what} or until it is raised."

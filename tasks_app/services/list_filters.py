@@ -1,4 +1,4 @@
-"""Filters of the history, parsed from a URL."""
+"""Filters of the lists of tasks and questions, parsed from a URL."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from datetime import UTC, date, datetime, time, timedelta
 from functools import cached_property
 from typing import Any, Self
 
-from django.db.models import Exists, OuterRef, Q, QuerySet
+from django.db.models import Exists, OuterRef, Q
 from django.http import QueryDict
 
 from tasks_app.core.phases import Phase
 from tasks_app.core.text import storable_text
-from tasks_app.models import Channel, Question, QuestionState, Run, Task
+from tasks_app.models import Channel, Question, QuestionState, Run, Sequence, Task
+from tasks_app.models.question import QuestionQuerySet
+from tasks_app.models.task import TaskQuerySet
 from tasks_app.permissions import Principal, projects_visible_to
 from tasks_app.services.search import Query, parse_query, questions_with, tasks_with
 
@@ -20,11 +22,13 @@ from tasks_app.services.search import Query, parse_query, questions_with, tasks_
 _MAX_NAME = 300
 #: The largest id that the databases support.
 _MAX_ID = 2**63 - 1
+#: More sequences than a word of a folder's name is meant to find.
+_MOST_FOLDERS = 200
 ANY, NONE = "yes", "no"
 
 
 @dataclass(frozen=True)
-class HistoryFilters:
+class ListFilters:
     """Filters for tasks and questions; unset ones are empty. `faults` has messages on ignored values.
 
     `since` and `until` are days in UTC, both included: when the task was created, or the question asked.
@@ -79,8 +83,11 @@ class HistoryFilters:
         values = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "faults"}
         return {shown.get(name, name): value for name, value in values.items() if value}
 
-    def matching_tasks(self, principal: Principal) -> QuerySet[Task]:
-        """Return matching tasks that the principal may see, unordered."""
+    def matching_tasks(self, principal: Principal) -> TaskQuerySet:
+        """Return matching tasks that the principal may see, unordered.
+
+        Words are also those of the folder of the task's sequence.
+        """
         tasks = Task.objects.order_by().filter(self._in_projects(principal, "project"))
         for name, lookup in (
             ("person", "created_by__username"),
@@ -98,11 +105,16 @@ class HistoryFilters:
             asked = Exists(Question.objects.filter(task=OuterRef("pk")))
             tasks = tasks.filter(asked if self.questions == ANY else ~asked)
         tasks = tasks.filter(self._between("created_at"))
-        if self.q.strip():
-            return tasks_with(tasks, self.words)
-        return tasks
+        if not self.q.strip():
+            return tasks
+        found = tasks_with(tasks, self.words)
+        folders = Sequence.objects.filter(*(Q(folder__icontains=word) for word in self.q.split()))
+        if sequences := list(folders.values_list("pk", flat=True)[:_MOST_FOLDERS]):
+            in_folders = tasks.filter(sequence__in=sequences)
+            return tasks.filter(pk__in=found.values("pk").union(in_folders.values("pk")))
+        return found
 
-    def matching_questions(self, principal: Principal) -> QuerySet[Question]:
+    def matching_questions(self, principal: Principal) -> QuestionQuerySet:
         """Return matching questions that the principal may see, unordered; `person` is who answered."""
         questions = Question.objects.order_by().filter(self._in_projects(principal, "task__project"))
         for name, lookup in (
