@@ -12,6 +12,8 @@ from django.core.asgi import get_asgi_application
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "catherder_site.settings")
 gc.disable()  # while modules are imported there is no garbage; TasksConfig switches it on again
+# A page makes some 100,000 objects, and with Python's 700 the collector took a fifth of its CPU time.
+gc.set_threshold(10_000)
 pages = get_asgi_application()
 
 from tasks_app.asgi_layers.body_limits import (  # noqa: E402 - only now are there settings
@@ -26,8 +28,11 @@ from tasks_app.asgi_layers.proxies import ForwardedClients  # noqa: E402
 from tasks_app.asgi_layers.sandboxed_peers import (  # noqa: E402
     RefuseForwardedSandboxes,
     RefuseSandboxedPeers,
+    RefuseTokensFromWorkers,
     SandboxGuard,
 )
+from tasks_app.mcp_server.application import McpServer  # noqa: E402
+from tasks_app.models import WorkerBeat  # noqa: E402
 from tasks_app.operations.health import not_ready  # noqa: E402
 from tasks_app.services.accounts import session_exists, token_of  # noqa: E402
 from tasks_app.services.usage.metrics import exposition  # noqa: E402
@@ -60,7 +65,11 @@ async def exists(shown: Credentials) -> bool:
     return bool(shown.session_key) and await database_sync_to_async(session_exists)(shown.session_key)
 
 
-measured_pages = Metrics(pages, read=exposition, token=settings.ENVIRONMENT.metrics_token or "")
+guarded_pages: Application = McpServer(pages)
+if settings.ENVIRONMENT.tokens_from_workers == "refuse":
+    find_addresses = database_sync_to_async(WorkerBeat.objects.ip_addresses)
+    guarded_pages = RefuseTokensFromWorkers(guarded_pages, find_addresses)
+measured_pages = Metrics(guarded_pages, read=exposition, token=settings.ENVIRONMENT.metrics_token or "")
 
 application = ProtocolTypeRouter(
     {

@@ -40,7 +40,6 @@ class KeptConnections:
         self._close_all(keep_for=0)
 
     def close_all(self) -> None:
-        """Close the connections that are kept."""
         self._close_all(keep_for=self._process)
 
     def _close_all(self, *, keep_for: int) -> None:

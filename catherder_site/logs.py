@@ -48,7 +48,9 @@ def _unavailable_service(fault: BaseException) -> str | None:
 
     if isinstance(fault, RedisError | sqlite3.Error):  # of the queue; Django has errors of its own
         return str(fault)
-    return explain(fault) if is_unavailable(fault) else None
+    if is_unavailable(fault):
+        return explain(fault)
+    return None
 
 
 class Seldom(logging.Filter):

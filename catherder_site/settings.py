@@ -83,6 +83,7 @@ MIDDLEWARE = [
     "tasks_app.web.audit.Refusals",
     "tasks_app.web.middleware.visible_directions",
     "tasks_app.web.middleware.method_not_allowed_page",
+    "tasks_app.web.middleware.single_stack_chunk",
 ]
 
 CONTENT_SECURITY_POLICY: dict[str, Any] = {
@@ -219,7 +220,7 @@ MFA_TOTP_TOLERANCE = 1
 MFA_ALLOW_UNVERIFIED_EMAIL = True
 
 LOGIN_URL = "login"
-LOGIN_REDIRECT_URL = "dashboard"
+LOGIN_REDIRECT_URL = "tasks"
 LOGOUT_REDIRECT_URL = "login"
 
 # Delivery is at most once and a job only says "look at task N": the rows are the truth (ARCHITECTURE.md).

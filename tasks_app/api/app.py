@@ -14,6 +14,7 @@ from ninja.operation import Operation
 from tasks_app.api import (
     accounts,
     decisions,
+    groups,
     notifications,
     projects,
     publishing,
@@ -86,6 +87,7 @@ for router in (
     projects.router,
     projects.files_router,
     projects.members_router,
+    groups.router,
     tasks.router,
     reviews.router,
     sequences.router,

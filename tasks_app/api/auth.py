@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, cast
 
 from django.conf import settings
@@ -24,14 +25,45 @@ def principal_of(request: HttpRequest) -> Principal:
 
 def origin_of(principal: Principal) -> audit.ActionOrigin:
     """Return the origin that the audit log records for the principal's requests."""
-    token = principal.token.name if principal.token else ""
-    return audit.ActionOrigin(via=Channel.API, ip_address=audit.current_origin().ip_address, token=token)
+    origin, token = audit.current_origin(), principal.token.name if principal.token else ""
+    via = origin.via if origin.program else Channel.API
+    return replace(origin, via=via, token=token)
+
+
+def channel() -> Channel:
+    """Return through what the present operation was called: the API, or the MCP server."""
+    return Channel(audit.current_origin().via)
 
 
 def _rate_limit_key(principal: Principal) -> str:
     if principal.token:
         return f"token-{principal.token.pk}"
     return f"user-{principal.user.pk}"
+
+
+def accept_token(request: HttpRequest, secret: str) -> Principal:
+    """Return who shows this token; note its use and count the request. Raises Refused."""
+    found = token_of(secret)
+    if found is None:
+        record_refused_token(secret)
+        raise _not_authenticated("This token is unknown, expired or revoked.")
+    principal = Principal.of_token(found)
+    origin = origin_of(principal)
+    with audit.acting_from(origin):
+        note_use(found, ip_address=origin.ip_address)
+    count_request(request, _rate_limit_key(principal))
+    return principal
+
+
+def require_scope(principal: Principal, scope: Scope) -> None:
+    """Raise Refused if the principal's token lacks the scope."""
+    token = principal.token
+    if token and scope not in token.scopes:
+        detail = f"The token “{token.name}” lacks the scope “{scope.value}”. It has: "
+        challenge = f'Bearer realm="Cat Herder", error="insufficient_scope", scope="{scope.value}"'
+        raise Refused(
+            Kind.SCOPE_MISSING, detail + ", ".join(token.scopes), headers={"WWW-Authenticate": challenge}
+        )
 
 
 class PersonalToken(HttpBearer):
@@ -45,6 +77,9 @@ class PersonalToken(HttpBearer):
 
     def __call__(self, request: HttpRequest) -> Any:
         """Judge a request by its header if it has one: a cookie does not make up for a bad token."""
+        if accepted := getattr(request, "accepted", None):  # the MCP server has accepted its token
+            require_scope(accepted, self.scope)
+            return accepted
         if "Authorization" not in request.headers:
             return None
         scheme, _, secret = request.headers["Authorization"].partition(" ")
@@ -53,18 +88,8 @@ class PersonalToken(HttpBearer):
         return self.authenticate(request, secret.strip())
 
     def authenticate(self, request: HttpRequest, token: str) -> Principal:
-        found = token_of(token)
-        if found is None:
-            record_refused_token(token)
-            raise _not_authenticated("This token is unknown, expired or revoked.")
-        principal = Principal.of_token(found)
-        origin = origin_of(principal)
-        with audit.acting_from(origin):
-            note_use(found, ip_address=origin.ip_address)
-        count_request(request, _rate_limit_key(principal))
-        if self.scope not in found.scopes:
-            detail = f"The token “{found.name}” lacks the scope “{self.scope.value}”. It has: "
-            raise Refused(Kind.SCOPE_MISSING, detail + ", ".join(found.scopes))
+        principal = accept_token(request, token)
+        require_scope(principal, self.scope)
         return principal
 
 

@@ -16,7 +16,8 @@ from tasks_app.api.auth import principal_of
 from tasks_app.history.audit import record, truncated_query
 from tasks_app.models import Action
 from tasks_app.services import exports
-from tasks_app.services.history_filters import HistoryFilters
+from tasks_app.services.list_filters import ListFilters
+from tasks_app.services.tasks import MAX_MESSAGE
 
 #: The largest id that the databases can store.
 LARGEST = 2**63 - 1
@@ -97,6 +98,8 @@ def responses(success: Any, *problems: int, status: int = 200, **special: Any) -
 
 
 Name = Annotated[Storable, Field(max_length=300)]
+#: What a person writes to the agent of a task that goes on.
+AgentMessage = Annotated[Storable, Field(max_length=MAX_MESSAGE)]
 
 
 def _as_iso(value: Any) -> Any:
@@ -119,11 +122,11 @@ class SearchFilters(Schema):
     since: Day | None = Field(None, alias="from", description="The first day, in UTC, as in 2026-03-01.")
     until: Day | None = Field(None, alias="to", description="The last day, in UTC.")
 
-    def filters(self, **other: Any) -> HistoryFilters:
+    def filters(self, **other: Any) -> ListFilters:
         """Return the filters of the search; `other` are filters of the search that have other names here."""
-        known = HistoryFilters.__dataclass_fields__
+        known = ListFilters.__dataclass_fields__
         values = {name: value for name, value in self.model_dump().items() if name in known}
-        return HistoryFilters(**{**values, **other})
+        return ListFilters(**{**values, **other})
 
 
 # Keyset pagination: a cursor is the id of the last row, so no row is skipped or repeated.
@@ -147,7 +150,12 @@ def page_of(
     following, order = ("pk__lt", "-pk") if newest_first else ("pk__gt", "pk")
     if paging.cursor is not None:
         rows = rows.filter(**{following: paging.cursor})
-    found = list(rows.order_by(order)[: paging.limit + 1])
+    return page_from(request, rows.order_by(order), paging)
+
+
+def page_from(request: HttpRequest, rows: QuerySet[_Row], paging: Paging) -> tuple[list[_Row], str | None]:
+    """Return the first rows as a page, in their order, and the URL of the next one."""
+    found = list(rows[: paging.limit + 1])
     if len(found) <= paging.limit:
         return found, None
     found.pop()

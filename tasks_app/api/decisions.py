@@ -182,9 +182,10 @@ def list_decisions(
     if only.review:
         found = found.to_review()
     found = found.listed_as(only.state or ALL)
-    rows, following = page_of(
-        request, found.with_counts().select_related(*DECISION_SHOWN_WITH), paging, newest_first=True
+    found = (
+        found.with_counts().select_related(*DECISION_SHOWN_WITH).prefetch_related("replaced_by", "exceptions")
     )
+    rows, following = page_of(request, found, paging, newest_first=True)
     return DecisionPage(items=[DecisionOut.from_row(one) for one in rows], next=following)
 
 

@@ -35,16 +35,12 @@ def _finish(request: HttpRequest, response: HttpResponseBase) -> HttpResponseBas
     if not request.path.startswith("/api/"):
         return response
     if response.status_code >= 400 and response.headers.get("Content-Type") != MEDIA_TYPE:
-        response = _as_problem(request, response)
+        kind = kind_of_status(response.status_code)
+        details = {
+            Kind.NOT_FOUND: f"There is no operation at {request.path}. {DOCS} lists all operations.",
+            Kind.METHOD_NOT_ALLOWED: f"This URL does not accept {request.method}.",
+        }
+        headers = {name: response.headers[name] for name in _KEPT_HEADERS if name in response.headers}
+        response = problem(kind, details.get(kind, kind.description.sentence), headers=headers)
     set_budget_headers(request, response)
     return response
-
-
-def _as_problem(request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
-    kind = kind_of_status(response.status_code)
-    details = {
-        Kind.NOT_FOUND: f"There is no operation at {request.path}. {DOCS} lists all operations.",
-        Kind.METHOD_NOT_ALLOWED: f"This URL does not accept {request.method}.",
-    }
-    headers = {name: response.headers[name] for name in _KEPT_HEADERS if name in response.headers}
-    return problem(kind, details.get(kind, kind.description.sentence), headers=headers)

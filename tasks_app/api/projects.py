@@ -31,8 +31,9 @@ from tasks_app.api.idempotency import once
 from tasks_app.api.problems import Kind, Refused
 from tasks_app.config.faults import ConfigInvalid
 from tasks_app.config.pipeline import ProjectConfig, StepConfig, step_to_json
-from tasks_app.config.project_settings import Overrides, effective
+from tasks_app.config.project_settings import SETTINGS, Overrides, effective
 from tasks_app.config.repository_settings import DEFAULT_TASK_FOLDER, publish_to_json
+from tasks_app.config.threshold import HIGHEST, LOWEST, NEW_PROJECT
 from tasks_app.config.validation import validate_commit
 from tasks_app.core.types import JsonObject, least_network
 from tasks_app.engine.workers.machine import toolchains_of_machine
@@ -59,6 +60,7 @@ from tasks_app.services.projects.projects import fetch_meanwhile
 from tasks_app.services.projects.settings import repository_settings
 from tasks_app.services.projects.task_files import RepositoryTaskFiles
 from tasks_app.services.publishing.publications import with_publishing
+from tasks_app.services.questions.routing import with_people
 
 
 class ProjectPage(Schema):
@@ -72,6 +74,9 @@ class NewProject(Input):
     )
     source: Annotated[Storable, Field(min_length=1, max_length=500)] = Field(
         description="A path on the portal's machine, or an https or ssh URL.", examples=["/srv/git/shop"]
+    )
+    default_threshold: int = Field(
+        NEW_PROJECT, ge=LOWEST, le=HIGHEST, description=SETTINGS["default_threshold"].help
     )
 
 
@@ -120,7 +125,9 @@ def list_projects(request: HttpRequest, paging: Query[Paging]) -> ProjectPage:
 def add_project(request: HttpRequest, body: NewProject) -> Status[ProjectOut]:
     """Add a repository as a project. For site admins, because it may be anywhere on the portal's machine."""
     principal = principal_of(request)
-    project = actions.add_project_as_admin(body.project, body.source, by=principal)
+    project = actions.add_project_as_admin(
+        body.project, body.source, by=principal, threshold=body.default_threshold
+    )
     return Status(201, ProjectOut.from_row(project, role=_role(principal.user, "")))
 
 
@@ -227,7 +234,7 @@ def get_validation(request: HttpRequest, project: ProjectName) -> Validation:
     found = permissions.project_named_or_404(principal_of(request), project)
     repository = paths.repository(found)
     commit = repository.head(found.branch)
-    threshold = settings.ENVIRONMENT.threshold
+    threshold = settings_actions.default_threshold(found)
     report = validate_commit(
         repository,
         commit,
@@ -236,7 +243,7 @@ def get_validation(request: HttpRequest, project: ProjectName) -> Validation:
         toolchains=toolchains_of_machine(),
     )
     text = committed_text(repository, commit=commit, path=settings_actions.CONFIG_FILE)
-    report = with_publishing(report, found, text)
+    report = with_people(with_publishing(report, found, text), found, text)
     return Validation.from_row(report, commit=commit)
 
 

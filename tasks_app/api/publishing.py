@@ -21,7 +21,7 @@ from tasks_app.schemas.publishing import (
     PublishingOut,
 )
 from tasks_app.services.publishing import settings as actions
-from tasks_app.services.publishing.publications import publish
+from tasks_app.services.publishing.publications import LONGEST_MESSAGE, publish
 from tasks_app.services.publishing.settings import create_webhook_secret, remove_webhook_secret
 
 
@@ -32,6 +32,9 @@ class Publish(Input):
     update: Flag = Field(False, description="First merge the newest commit of the project's branch.")
     pull_request: Flag = Field(False, description="Then open a pull request, or update the one that is open.")
     draft: Flag = Field(False, description="Open the pull request as a draft.")
+    message: Annotated[Storable, Field(max_length=LONGEST_MESSAGE)] = Field(
+        "", description="The message of the one commit; empty: what the task changed, by its agent's account."
+    )
     reviewers: list[Annotated[Storable, Field(max_length=210)]] = Field(
         [], max_length=15, description="Users of the forge who are asked for reviews of the pull request."
     )

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
-from django.db.models import QuerySet
 from django.http import HttpRequest, StreamingHttpResponse
 from ninja import Query, Router, Schema, Status
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from tasks_app import permissions
-from tasks_app.api.auth import authenticators, principal_of
+from tasks_app.api.auth import authenticators, channel, principal_of
 from tasks_app.api.base import (
     KINDS,
     ExportFormat,
@@ -24,6 +23,7 @@ from tasks_app.api.base import (
     QuestionId,
     SearchFilters,
     export_response,
+    page_from,
     page_of,
     responses,
     sends,
@@ -32,13 +32,26 @@ from tasks_app.api.decisions import RememberIn, StanceIn
 from tasks_app.api.idempotency import once
 from tasks_app.api.problems import Kind, Refused
 from tasks_app.core.errors import BadInput, NotOpen
-from tasks_app.models import SHOWN_WITH, Channel, Question, QuestionKind, QuestionState, Scope, Task, Verdict
+from tasks_app.models import (
+    Channel,
+    Question,
+    QuestionKind,
+    QuestionState,
+    Scope,
+    Task,
+    Verdict,
+    asked_of,
+    asked_of_groups_of,
+    by_urgency,
+)
+from tasks_app.models.question import QuestionQuerySet
 from tasks_app.schemas.questions import Answered, QuestionDetailOut, QuestionOut
 from tasks_app.services.decisions.answering import DecisionInput, Remember
 from tasks_app.services.exports import QUESTION_COLUMNS, question_rows
-from tasks_app.services.questions import answers, question_outcomes
+from tasks_app.services.questions import answers, asking, question_outcomes
 from tasks_app.services.questions import answers as actions
 from tasks_app.services.questions.answers import Reply, undo_answer
+from tasks_app.services.questions.approvals import approve_equal_calls
 
 
 class QuestionPage(Schema):
@@ -109,6 +122,17 @@ class VerdictIn(Input):
         description="The reason for a denial, or comments on the plan; optional for an approval.",
         examples=["Not on the production database."],
     )
+    rest: bool = Field(
+        False,
+        description="With `approved`: also approve the other open approvals of the task for exactly the same "
+        "call (`equal_calls` of the question), each with an answer of its own.",
+    )
+
+    @model_validator(mode="after")
+    def _rest_is_approved(self) -> Self:
+        if self.rest and self.verdict != Verdict.APPROVED:
+            raise ValueError("`rest` goes with the verdict `approved`")
+        return self
 
 
 class NotOpenProblem(Problem):
@@ -128,14 +152,30 @@ class QuestionFilters(SearchFilters):
     task: Number | None = Field(None, description="Only questions of the task with this id.")
     person: Name = Field("", description="Only questions that this user answered.")
     via: Channel | None = Field(None, description="Only questions that were answered through this channel.")
-    sort: Literal["newest", "oldest"] = Field("oldest", description="Which come first.")
+    asked: Literal["me", "groups", "all"] = Field(
+        "all",
+        description="`me`: only questions that are asked of you, by name or because nobody is named; "
+        "`groups`: of one of your groups.",
+    )
+    sort: Literal["urgent", "newest", "oldest"] | None = Field(
+        None,
+        description="Which come first. `urgent`: what blocks most, as in the inbox: questions of sequences, "
+        "then the nearest rung, then the oldest. Default: `urgent` with `state=open`, else `oldest`.",
+    )
 
 
 @router.get("/questions", response=responses(QuestionPage), auth=authenticators(Scope.READ))
 def list_questions(request: HttpRequest, only: Query[QuestionFilters], paging: Query[Paging]) -> QuestionPage:
-    """List questions in the projects that you may see, the oldest first, with search and filters."""
-    newest_first = only.sort == "newest"
-    rows, following = page_of(request, _filtered_questions(request, only), paging, newest_first=newest_first)
+    """List questions in the projects that you may see, with search and filters.
+
+    The pages of `urgent` follow the order as it is when each is fetched.
+    """
+    questions = _filtered_questions(request, only)
+    sort = only.sort or ("urgent" if only.state == QuestionState.OPEN else "oldest")
+    if sort == "urgent":
+        rows, following = page_from(request, by_urgency(questions, after=paging.cursor), paging)
+    else:
+        rows, following = page_of(request, questions, paging, newest_first=sort == "newest")
     return QuestionPage(items=[QuestionOut.from_row(question) for question in rows], next=following)
 
 
@@ -239,10 +279,13 @@ def dismiss_question(request: HttpRequest, question_id: QuestionId, body: Dismis
 def decide_question(request: HttpRequest, question_id: QuestionId, body: VerdictIn) -> Status[Answered]:
     """Approve or deny a tool call; approve a plan or send it back.
 
-    A question that is not open gets 409, as with answers.
+    With `rest`, the equal calls of the task are approved, too; `approved_too` has their ids. A question that
+    is not open gets 409, as with answers.
     """
     question = permissions.question_or_404(principal_of(request), question_id)
     act = partial(actions.decide, question, body.verdict, by=principal_of(request), notes=body.notes)
+    if body.rest:
+        act = partial(approve_equal_calls, question, by=principal_of(request), notes=body.notes)
     return _act_on_open(question, act)
 
 
@@ -263,18 +306,71 @@ def undo_question(request: HttpRequest, question_id: QuestionId) -> Status[Quest
     return Status(200, QuestionOut.from_row(undo_answer(question, by=principal_of(request))))
 
 
+class AskSomebodyIn(Input):
+    """Somebody else who is to be asked."""
+
+    to: Name = Field(description="The username of a member who may answer.", examples=["dana"])
+    kind: Literal["hand_over", "opinion"] = Field(
+        description="`hand_over`: instead of you; `opinion`: as well, for a second opinion."
+    )
+    note: str = Field("", description="What they should know.", examples=["I am away until Monday."])
+
+
+@router.post(
+    "/questions/{question_id}/asked",
+    response=responses(QuestionOut, 404, 409, 413),
+    auth=authenticators(Scope.ANSWER),
+)
+def ask_somebody(request: HttpRequest, question_id: QuestionId, body: AskSomebodyIn) -> QuestionOut:
+    """Hand an open question over to somebody, or ask them for a second opinion.
+
+    They are notified. The same request again changes nothing. `asked` of the question has who is asked now.
+    """
+    by = principal_of(request)
+    question = permissions.question_or_404(by, question_id)
+    permissions.require_actor(by, question.task.project)
+    to = asking.find_user_to_ask(question.task.project, body.to, by=by)
+    ask = asking.hand_over if body.kind == "hand_over" else asking.ask_opinion
+    ask(question, to, by=by, note=body.note)
+    return get_question(request, question_id)
+
+
+@router.delete(
+    "/questions/{question_id}/asked/{username}",
+    response=responses(QuestionOut, 404, 409),
+    auth=authenticators(Scope.ANSWER),
+)
+def take_back_asking(request: HttpRequest, question_id: QuestionId, username: Name) -> QuestionOut:
+    """Take back that this user was asked by a person: who was asked before is asked again.
+
+    Only who asked, or who was asked, can do it. Nothing changes if the user is not asked.
+    """
+    by = principal_of(request)
+    question = permissions.question_or_404(by, question_id)
+    permissions.require_actor(by, question.task.project)
+    for row in question.asked.current().filter(user__username=username):
+        asking.take_back(row, by=by)
+    return get_question(request, question_id)
+
+
 def _act_on_open(question: Question, act: Callable[..., question_outcomes.Answered]) -> Status[Answered]:
     """Act and return the outcome. If the question is not open, the problem says who answered it, and what."""
     try:
-        done = act(via=Channel.API)
+        done = act(via=channel())
     except NotOpen as error:
         raise Refused(
             Kind.NOT_OPEN, str(error), question=QuestionOut.from_row(question).model_dump(mode="json")
         ) from error
-    return Status(200, Answered(question=QuestionOut.from_row(done.question), repeated=done.repeated))
+    answered = QuestionOut.from_row(done.question)
+    return Status(
+        200, Answered(question=answered, repeated=done.repeated, approved_too=list(done.approved_too))
+    )
 
 
-def _filtered_questions(request: HttpRequest, only: QuestionFilters) -> QuerySet[Question]:
+def _filtered_questions(request: HttpRequest, only: QuestionFilters) -> QuestionQuerySet:
     rows = only.filters(state=only.state or "", via=only.via or "").matching_questions(principal_of(request))
     wanted = only.model_dump(include={"kind", "task"}, exclude_none=True)
-    return rows.filter(**wanted).select_related(*SHOWN_WITH)
+    if only.asked != "all":
+        asked = asked_of if only.asked == "me" else asked_of_groups_of
+        rows = rows.filter(asked(principal_of(request).user))
+    return rows.filter(**wanted).shown()

@@ -9,10 +9,10 @@ from ninja import Path, Router, Schema, Status
 from pydantic import Field
 
 from tasks_app import permissions
-from tasks_app.api.auth import authenticators, principal_of
+from tasks_app.api.auth import authenticators, channel, principal_of
 from tasks_app.api.base import Flag, Input, Storable, TaskId, responses
 from tasks_app.api.idempotency import once
-from tasks_app.models import Channel, ReviewVerdict, Scope, Side
+from tasks_app.models import ReviewVerdict, Scope, Side
 from tasks_app.schemas.reviews import ReviewOut, ReviewsOut, ThreadOut, review_out, threads_out
 from tasks_app.services.publishing import pull_requests
 from tasks_app.services.review_threads import reply_to, resolve
@@ -96,7 +96,7 @@ def let_agent_merge(request: HttpRequest, task_id: TaskId) -> Status[ReviewOut]:
     """
     principal = principal_of(request)
     task = permissions.task_or_404(principal, task_id)
-    return Status(201, review_out(pull_requests.let_agent_merge(task, by=principal, via=Channel.API)))
+    return Status(201, review_out(pull_requests.let_agent_merge(task, by=principal, via=channel())))
 
 
 @router.post(
@@ -117,7 +117,7 @@ def create_review(request: HttpRequest, task_id: TaskId, body: ReviewIn) -> Stat
         task,
         body.verdict,
         by=principal,
-        via=Channel.API,
+        via=channel(),
         body=body.body,
         threads=[given.thread(f"body.threads.{index}") for index, given in enumerate(body.threads)],
         commit=body.commit,

@@ -5,17 +5,28 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from django.db.models import Q, QuerySet
+from django.db.models import Q
 from django.http import HttpRequest, StreamingHttpResponse
 from ninja import Field, Query, Router, Schema, Status
 
 from tasks_app import permissions
-from tasks_app.api.auth import authenticators, principal_of
-from tasks_app.api.base import Flag, Input, Paging, SequenceId, Storable, Threshold, page_of, responses, sends
+from tasks_app.api.auth import authenticators, channel, principal_of
+from tasks_app.api.base import (
+    AgentMessage,
+    Flag,
+    Input,
+    Paging,
+    SequenceId,
+    Storable,
+    Threshold,
+    page_of,
+    responses,
+    sends,
+)
 from tasks_app.api.idempotency import once
 from tasks_app.api.publishing import WITHOUT_OPTIONS, Publish
 from tasks_app.core.phases import Phase
-from tasks_app.models import Channel, Scope, Sequence, Task
+from tasks_app.models import Scope, Task
 from tasks_app.models.phased import shown_in
 from tasks_app.schemas.publishing import PublicationOut
 from tasks_app.schemas.reviews import ReviewOut, review_out
@@ -56,6 +67,7 @@ class Resume(Input):
     allow: Annotated[Storable, Field(max_length=40)] = Field(
         "", description="The `allow_key` of a next task that may do more than the first one."
     )
+    message: AgentMessage = Field("", description="Read by the agent of the current task, as your words.")
 
 
 PLAIN_RESUME = Resume.model_validate({})
@@ -71,9 +83,15 @@ class SequenceFilters(Schema):
 @router.get("/sequences", response=responses(SequencePage), auth=authenticators(Scope.READ))
 def list_sequences(request: HttpRequest, only: Query[SequenceFilters], paging: Query[Paging]) -> SequencePage:
     """Sequences in the projects that you may see, the newest first."""
-    rows, following = page_of(request, _filtered_sequences(request, only), paging)
-    metrics = statistics.of_sequences(rows)
-    items = [SequenceOut.from_row(row, metrics=metrics[row.pk]) for row in rows]
+    rows = permissions.sequences_visible_to(principal_of(request)).select_related("project", "created_by")
+    if only.project is not None:
+        rows = rows.filter(project__name=only.project)
+    if only.phase is not None:
+        lost = Q(phase=Phase.RUNNING, pk__in=Task.objects.without_worker().values("sequence"))
+        rows = rows.filter(shown_in([only.phase], lost=lost))
+    page, following = page_of(request, rows, paging)
+    metrics = statistics.of_sequences(page)
+    items = [SequenceOut.from_row(row, metrics=metrics[row.pk]) for row in page]
     return SequencePage(items=items, next=following)
 
 
@@ -148,7 +166,7 @@ def resume_sequence(
     """
     principal = principal_of(request)
     sequence = permissions.sequence_or_404(principal, sequence_id)
-    actions.resume_sequence(sequence, by=principal, allow=body.allow)
+    actions.resume_sequence(sequence, by=principal, allow=body.allow, message=body.message)
     return _detail(request, sequence_id)
 
 
@@ -181,7 +199,7 @@ def let_agent_merge_sequence(request: HttpRequest, sequence_id: SequenceId) -> S
     """
     principal = principal_of(request)
     task = actions.task_to_publish(permissions.sequence_or_404(principal, sequence_id))
-    return Status(201, review_out(let_agent_merge(task, by=principal, via=Channel.API)))
+    return Status(201, review_out(let_agent_merge(task, by=principal, via=channel())))
 
 
 @router.get(
@@ -194,16 +212,6 @@ def get_sequence_patch(request: HttpRequest, sequence_id: SequenceId) -> Streami
     """Download the complete change of all tasks so far, with binary files, for `git apply`."""
     principal = principal_of(request)
     return download_patch(permissions.sequence_or_404(principal, sequence_id), by=principal)
-
-
-def _filtered_sequences(request: HttpRequest, only: SequenceFilters) -> QuerySet[Sequence]:
-    rows = permissions.sequences_visible_to(principal_of(request)).select_related("project", "created_by")
-    if only.project is not None:
-        rows = rows.filter(project__name=only.project)
-    if only.phase is not None:
-        lost = Q(phase=Phase.RUNNING, pk__in=Task.objects.without_worker().values("sequence"))
-        rows = rows.filter(shown_in([only.phase], lost=lost))
-    return rows
 
 
 def _detail(request: HttpRequest, sequence_id: int) -> SequenceDetail:

@@ -17,6 +17,7 @@ from tasks_app.api.auth import authenticators, principal_of
 from tasks_app.api.base import (
     KINDS,
     LARGEST,
+    AgentMessage,
     ExportFormat,
     Flag,
     Input,
@@ -36,7 +37,7 @@ from tasks_app.api.base import (
 )
 from tasks_app.api.idempotency import once
 from tasks_app.config.project_settings import SETTINGS
-from tasks_app.config.task_file import PriorityName
+from tasks_app.config.task_file import NamesToAsk, PriorityName
 from tasks_app.core.phases import Phase
 from tasks_app.history.events.logs import LogKind, render_log
 from tasks_app.history.events.reading import Events
@@ -64,7 +65,7 @@ from tasks_app.services.exports import (
     stream_text,
     task_rows,
 )
-from tasks_app.services.history_filters import HistoryFilters
+from tasks_app.services.list_filters import ListFilters
 from tasks_app.services.tasks import change_priority, change_threshold
 
 
@@ -86,6 +87,12 @@ class TaskDraft(Input):
     threshold: Threshold | None = Field(None, description=SETTINGS["threshold"].help)
     pipeline: Annotated[Storable, Field(min_length=1, max_length=100)] | None = Field(
         None, description="One of the project's pipelines."
+    )
+    ask: NamesToAsk = Field(
+        (),
+        description="Whom its questions are put to: user names, e-mail addresses, groups of members; left "
+        "out, those in the front matter, else whom the project names.",
+        examples=[["ann", "payments"]],
     )
 
 
@@ -112,10 +119,20 @@ class TaskPatch(Input):
     )
 
 
+class ResumeTask(Input):
+    """How to resume."""
+
+    message: AgentMessage = Field("", description="Read by the agent with its next prompt, as your words.")
+
+
+PLAIN_RESUME = ResumeTask.model_validate({})
+
+
 class Retry(Input):
     """How to retry a step."""
 
     put_back: Flag = Field(False, description="First restore the files as they were before the step.")
+    message: AgentMessage = Field("", description="Read by the agents of these steps in their prompts.")
 
 
 class Steps(Schema):
@@ -186,6 +203,7 @@ def create_task(request: HttpRequest, body: NewTask) -> Status[CreatedTask]:
         where="task",
         threshold=body.threshold,
         pipeline=body.pipeline,
+        ask=body.ask,
         start=body.start,
     )
     return _created(request, task)
@@ -211,8 +229,9 @@ def preview_task(request: HttpRequest, body: TaskDraft) -> TaskPreview:
     project = permissions.project_named_or_404(principal, body.project)
     commit = paths.repository(project).head(project.branch)
     plan = actions.plan_task(
-        project, body.text, base=commit, where="task", threshold=body.threshold, pipeline=body.pipeline
-    )
+        project, body.text, base=commit, where="task",
+        threshold=body.threshold, pipeline=body.pipeline, ask=body.ask,
+    )  # fmt: skip
     return TaskPreview(
         title=plan.definition.title,
         pipeline=plan.pipeline.name,
@@ -220,6 +239,7 @@ def preview_task(request: HttpRequest, body: TaskDraft) -> TaskPreview:
         threshold=plan.threshold,
         model=plan.definition.model or plan.config.model or "",
         resume=plan.definition.resume,
+        ask=list(plan.definition.ask),
         body=plan.definition.body,
         commit=commit,
         **dict(forecast_for(project, pipeline=plan.pipeline.name, user=principal.user)),
@@ -264,13 +284,33 @@ def cancel_task(request: HttpRequest, task_id: TaskId) -> TaskDetail:
     return _detail(permissions.task_or_404(principal_of(request), task_id))
 
 
+@router.put("/tasks/{task_id}/watch", response=responses(TaskDetail, 404), auth=authenticators(Scope.WRITE))
+def watch_task(request: HttpRequest, task_id: TaskId) -> TaskDetail:
+    """Watch a task: you are notified as if it were yours and its questions were asked of you."""
+    return _watch(request, task_id)
+
+
+@router.delete(
+    "/tasks/{task_id}/watch", response=responses(TaskDetail, 404), auth=authenticators(Scope.WRITE)
+)
+def unwatch_task(request: HttpRequest, task_id: TaskId) -> TaskDetail:
+    """End watching a task."""
+    return _watch(request, task_id, undo=True)
+
+
+def _watch(request: HttpRequest, task_id: int, *, undo: bool = False) -> TaskDetail:
+    task = permissions.task_or_404(principal_of(request), task_id)
+    actions.watch_task(task, by=principal_of(request), undo=undo)
+    return _detail(task)
+
+
 @router.post(
     "/tasks/{task_id}/resume", response=responses(TaskDetail, 404, 409), auth=authenticators(Scope.WRITE)
 )
-def resume_task(request: HttpRequest, task_id: TaskId) -> TaskDetail:
+def resume_task(request: HttpRequest, task_id: TaskId, body: ResumeTask = PLAIN_RESUME) -> TaskDetail:
     """Resume a task that failed, was interrupted or cancelled, or waits for a usage limit to reset."""
     task = permissions.task_or_404(principal_of(request), task_id)
-    actions.resume_task(task, by=principal_of(request))
+    actions.resume_task(task, by=principal_of(request), message=body.message)
     return _detail(permissions.task_or_404(principal_of(request), task_id))
 
 
@@ -290,7 +330,7 @@ def list_steps(request: HttpRequest, task_id: TaskId) -> Steps:
 def retry_step(request: HttpRequest, task_id: TaskId, position: Position, body: Retry) -> Status[TaskDetail]:
     """Retry a step and all steps after it, in new sessions. The earlier runs stay in the history."""
     step = permissions.step_or_404(principal_of(request), task_id, position)
-    retry_from(step.task, step, by=principal_of(request), put_back=body.put_back)
+    retry_from(step.task, step, by=principal_of(request), put_back=body.put_back, message=body.message)
     return Status(200, _detail(permissions.task_or_404(principal_of(request), task_id)))
 
 
@@ -348,7 +388,7 @@ def get_log(
     )
 
 
-def _filters(only: TaskFilters) -> HistoryFilters:
+def _filters(only: TaskFilters) -> ListFilters:
     return only.filters(sequence=str(only.sequence or ""), phase=tuple(only.phase))
 
 

@@ -14,6 +14,7 @@ from tasks_app.api.base import Day, Name, responses
 from tasks_app.core.errors import BadInput
 from tasks_app.models import Scope
 from tasks_app.schemas.usage import UsageReport, usage_report
+from tasks_app.services.usage.answer_times import answer_times
 from tasks_app.services.usage.usage import (
     MAX_PERIOD,
     By,
@@ -46,17 +47,14 @@ class UsageFilters(Schema):
 @router.get("/usage", response=responses(UsageReport), auth=authenticators(Scope.READ))
 def get_usage(request: HttpRequest, only: Query[UsageFilters]) -> UsageReport:
     """Return tokens, dollars, working and waiting time, and questions, of the projects that you may see."""
-    principal, period = principal_of(request), _period(only)
-    used = usage_in_period(principal, period, only.project, _BY[only.by])
-    waited = waiting_times(principal, period, only.project)
-    return usage_report(period, used, waited, question_figures(principal, period, only.project))
-
-
-def _period(only: UsageFilters) -> Period:
     until = only.until or timezone.now().date()
     since = only.since or until - _DEFAULT
     if since > until:
         raise BadInput(f"the period begins on {since} and ends earlier, on {until}", where="query.from")
     if until - since > MAX_PERIOD:
         raise BadInput(f"a period has at most {MAX_PERIOD.days:,} days", where="query.from")
-    return Period(since, until)
+    principal, period = principal_of(request), Period(since, until)
+    used = usage_in_period(principal, period, only.project, _BY[only.by])
+    waited = waiting_times(principal, period, only.project)
+    figures = question_figures(principal, period, only.project)
+    return usage_report(period, used, waited, figures, answer_times(principal, period, only.project))

@@ -186,7 +186,10 @@ class Connection(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         register().release(self.transport)
-        self._end_timers()
+        for timer in (self._timer, self._write_timer):
+            if timer:
+                timer.cancel()
+        self._timer = self._write_timer = None
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -280,12 +283,6 @@ class Connection(H11Protocol):
             return
         self._body_bytes = 0
         self._timer = self.loop.call_later(BODY_SECONDS, self._check_body_timeout)
-
-    def _end_timers(self) -> None:
-        for timer in (self._timer, self._write_timer):
-            if timer:
-                timer.cancel()
-        self._timer = self._write_timer = None
 
 
 class Socket(WebSocketsSansIOProtocol):

@@ -37,18 +37,15 @@ class Metrics:
             refusal = b"This needs the token of CATHERDER_METRICS_TOKEN, as in Authorization: Bearer TOKEN.\n"
             await answer(scope, send, 401, refusal, {b"www-authenticate": b"Bearer"})
         else:
-            await self._answer_with_metrics(scope, send)
-
-    async def _answer_with_metrics(self, scope: Message, send: Send) -> None:
-        try:
-            body = await self._metrics.result(again_for=CACHED_SECONDS, patience=PATIENCE_SECONDS)
-        except TimeoutError:
-            await answer(scope, send, 503, b"The database does not answer in time.\n")
-        except Exception:
-            logger.exception("the metrics for %s could not be read", PATH)
-            await answer(scope, send, 503, b"The metrics could not be read; the portal's log says why.\n")
-        else:
-            await answer(scope, send, 200, body)
+            try:
+                body = await self._metrics.result(again_for=CACHED_SECONDS, patience=PATIENCE_SECONDS)
+            except TimeoutError:
+                await answer(scope, send, 503, b"The database does not answer in time.\n")
+            except Exception:
+                logger.exception("the metrics for %s could not be read", PATH)
+                await answer(scope, send, 503, b"The metrics could not be read; the portal's log says why.\n")
+            else:
+                await answer(scope, send, 200, body)
 
 
 def _in_a_thread(read: Callable[[], bytes]) -> bytes:

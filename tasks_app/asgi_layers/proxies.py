@@ -38,7 +38,8 @@ class ForwardedClients:
     A list of addresses is read from its end, which the nearest proxy wrote, to the first address outside
     `networks`: everything before it was written by a client. It and the nearest are handed on as
     `forwarded` in the scope: a client at the address of a trusted proxy may have written what precedes.
-    `ignored_proxy` in the scope is the address of a peer that is not trusted and sent such a header.
+    `proxy` is the address of the peer itself, `ignored_proxy` that of one that is not trusted and sent such a
+    header.
     """
 
     _has_warned = False
@@ -57,23 +58,21 @@ class ForwardedClients:
             kept = [one for one in headers if one[0].lower() not in _OF_PROXIES]
             if not _values(headers, b"x-forwarded-for"):
                 return {**scope, "headers": kept}
-            self._warn_once(peer)
+            # Only of a proxy on this machine: strangers elsewhere can send its header, too.
+            if peer and peer.is_loopback and not self._has_warned:
+                self._has_warned = True
+                logger.warning(
+                    "X-Forwarded-For from %s is ignored: all clients of this proxy count as one, and the"
+                    " audit log has its address. If it is your reverse proxy, set CATHERDER_PROXY=%s.",
+                    peer, peer,
+                )  # fmt: skip
             return {**scope, "headers": kept, "ignored_proxy": str(peer or "")}
         told = {**scope, "scheme": _scheme(scope, _values(headers, b"x-forwarded-proto"))}
         read = self._up_to_stranger(_values(headers, b"x-forwarded-for"))
         if not read:
             return told
         asked_for = [str(address) for address in (read[-1], *read[:_NEAREST])]
-        return {**told, "client": (asked_for[0], 0), "forwarded": asked_for}
-
-    def _warn_once(self, peer: Address | None) -> None:
-        """Log that a proxy on this machine is not trusted. Strangers elsewhere can send its header, too."""
-        if peer and peer.is_loopback and not self._has_warned:
-            self._has_warned = True
-            logger.warning(
-                "X-Forwarded-For from %s is ignored: all clients of this proxy count as one, and the audit"
-                " log has its address. If it is your reverse proxy, set CATHERDER_PROXY=%s.", peer, peer,
-            )  # fmt: skip
+        return {**told, "client": (asked_for[0], 0), "forwarded": asked_for, "proxy": str(peer)}
 
     def trusts(self, address: Address) -> bool:
         return any(address in network for network in self._networks)

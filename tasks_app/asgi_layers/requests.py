@@ -14,9 +14,13 @@ from tasks_app.asgi_layers.body_limits import Message, Send
 
 def bearer_token(scope: Message) -> bytes:
     """Return the token of `Authorization: Bearer TOKEN`; empty without one, and with several such headers."""
-    given = [value for name, value in scope["headers"] if name == b"authorization"]
-    scheme, _, token = (given[0] if len(given) == 1 else b"").partition(b" ")
-    return token.strip() if scheme.lower() == b"bearer" else b""
+    given: list[bytes] = [value for name, value in scope["headers"] if name == b"authorization"]
+    if len(given) != 1:
+        return b""
+    scheme, _, token = given[0].partition(b" ")
+    if scheme.lower() != b"bearer":
+        return b""
+    return token.strip()
 
 
 # One slow call for however many requests.

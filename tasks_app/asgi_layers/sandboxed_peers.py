@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict
+from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 
 from tasks_app.asgi_layers.body_limits import Application, Message, Receive, Send
+from tasks_app.asgi_layers.proxies import parsed_address
 from tasks_app.sandbox.peer_identity import (
     PeerSocket,
     find_peer_socket,
@@ -26,6 +28,12 @@ _REFUSAL = (
     "If you are not an agent: this request comes from the portal's own machine, where sandboxes or "
     "containers run, and the portal cannot see that it does not come from one of them. The portal's "
     "documentation says why and what to do (Security, “Agents cannot use the portal”).\n"
+).encode()
+_TOKEN_REFUSAL = (
+    "Agents cannot use the portal, whatever token they show.\n\n"
+    "If you are not an agent: this request comes from the address of a machine where a worker of this "
+    "portal runs agents, and the portal cannot see that it does not come from one of them. The portal's "
+    "documentation says what to do (Security, “Agents cannot use the portal”).\n"
 ).encode()
 
 
@@ -142,14 +150,39 @@ class RefuseForwardedSandboxes:
         await self._application(scope, receive, send)
 
 
-async def _refuse(scope: Message, send: Send) -> None:
+class RefuseTokensFromWorkers:
+    """Refuse requests that show a token from the address of another machine where agents may work.
+
+    That they come from outside of its sandboxes cannot be seen from here. Sessions are not refused: a browser
+    gives agents no cookie for a host of another name. It must follow `ForwardedClients`. `find_addresses`
+    returns the addresses of workers' machines.
+    """
+
+    def __init__(self, application: Application, find_addresses: Callable[[], Awaitable[set[str]]]) -> None:
+        self._application = application
+        self._find_addresses = find_addresses
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        if any(name == b"authorization" for name, _ in scope["headers"]) and await self._refuses(scope):
+            await _refuse(scope, send, _TOKEN_REFUSAL)
+        else:
+            await self._application(scope, receive, send)
+
+    async def _refuses(self, scope: Message) -> bool:
+        """Return whether it comes from a worker's address. Of this machine the `SandboxGuard` has decided."""
+        told = {(scope.get("client") or ("",))[0], scope.get("proxy", ""), *scope.get("forwarded", ())}
+        asking = {str(parsed_address(address)) for address in told if address and not is_own_address(address)}
+        return bool(asking and asking & await self._find_addresses())
+
+
+async def _refuse(scope: Message, send: Send, text: bytes = _REFUSAL) -> None:
     if scope["type"] == "websocket":
         await send({"type": "websocket.close", "code": 4403})
         return
     headers = [
         (b"content-type", b"text/plain; charset=utf-8"),
-        (b"content-length", str(len(_REFUSAL)).encode()),
+        (b"content-length", str(len(text)).encode()),
         (b"connection", b"close"),
     ]
     await send({"type": "http.response.start", "status": 403, "headers": headers})
-    await send({"type": "http.response.body", "body": _REFUSAL})
+    await send({"type": "http.response.body", "body": text})

@@ -1,0 +1,1 @@
+"""`/mcp`: a server of the Model Context Protocol, for the coding agents that people work in (A1)."""
