@@ -18,21 +18,31 @@ from django.utils.safestring import SafeString, mark_safe
 
 from tasks_app.config.threshold import LEVELS
 from tasks_app.core.amounts import dollars, duration_in_words
-from tasks_app.core.asked_items import answer_as_told, parts_of_question, title_of
-from tasks_app.core.phases import PHASE_DISPLAYS, Phase, PhaseDisplay
-from tasks_app.models import Question, Sequence, Step, Task
+from tasks_app.core.asked_items import answer_as_told, parts_of_question, row_title
+from tasks_app.core.phases import CANCELLABLE, PHASE_DISPLAYS, Phase, PhaseDisplay
+from tasks_app.core.working_hours import Absence
+from tasks_app.models import Question, Sequence, Step, Task, User, climbed, next_rung, through
+from tasks_app.services.questions.approvals import shell_folder, together
 from tasks_app.services.search import TextPart
+from tasks_app.services.working_hours import schedule_of
 from tasks_app.web.access import actable_projects
+from tasks_app.web.questions.cards import Card
 from tasks_app.web.rendering import words
 from tasks_app.web.rendering.markdown import render_inline, render_markdown
 from tasks_app.web.rendering.words import render_ansi
+
+#: After which somebody has waited long for an answer, as in pages.js.
+LONG_WAIT = timedelta(minutes=15)
 
 register = template.Library()
 
 register.filter("duration", duration_in_words)
 register.filter("count", words.count)
 register.filter("outcome", words.outcome)
-register.filter("card_title", title_of)
+register.filter("row_title", row_title)
+register.filter("shell_folder", shell_folder)
+register.filter("next_rung", next_rung)
+register.filter("climbed", climbed)
 register.filter("headline", words.headline)
 register.filter("question_parts", parts_of_question)
 register.filter("without_title", words.without_title)
@@ -58,12 +68,12 @@ def _icon(name: str, label: str) -> SafeString:
 
 
 @register.simple_tag(takes_context=True)
-def phase_badge(context: Context, thing: Task | Sequence) -> SafeString:
-    """Render the phase as icon and label, with its sentence on hover."""
+def phase_badge(context: Context, thing: Task | Sequence, label: str = "") -> SafeString:
+    """Render the phase as icon and label (by default its own), with its sentence on hover."""
     display = thing.phase_display
     if isinstance(thing, Task) and thing.not_started:
         return _badge(display.tone, "Nobody has started this task yet.", "hollow", "not started")
-    return _badge(display.tone, display.sentence, display.icon, phase_label(context, thing))
+    return _badge(display.tone, display.sentence, display.icon, label or phase_label(context, thing))
 
 
 @lru_cache(maxsize=100)
@@ -111,6 +121,12 @@ def answerer(question: Question) -> SafeString | str:
     return format_html('<a href="{}">{}</a>', url, question.answerer)
 
 
+@register.simple_tag
+def answered_through(payload: Mapping[str, Any]) -> str:
+    """Return through what an answer came, of its event. Events of earlier versions name no program."""
+    return through(str(payload.get("via", "")), str(payload.get("program", "")))
+
+
 @register.simple_tag(takes_context=True)
 def phase_label(context: Context, thing: Task | Step | Sequence, number: int = 1) -> str:
     """Return the label of the phase. Only users who may answer see “needs your answer”.
@@ -133,6 +149,46 @@ def when(at: datetime | None) -> SafeString | str:
     return format_html('<time datetime="{}" title="{}" data-ago>{}</time>', at.isoformat(), exact, shown)
 
 
+@register.filter
+def bulk_actions(task: Task) -> str:
+    """Return the actions on selected tasks that this one allows, as tasks.js reads them."""
+    actions = []
+    if task.not_started:
+        actions.append("start")
+    elif task.can_resume or task.is_ended:
+        actions.append("retry")
+    if task.can_resume:
+        actions.append("resume")
+    if task.phase in CANCELLABLE:
+        actions.append("cancel")
+    return " ".join(actions)
+
+
+@register.filter
+def done_of(steps: list[Any]) -> str:
+    """Return how many steps of a checklist are done, as in `2 of 5`."""
+    return f"{sum(step.done for step in steps)} of {len(steps)}"
+
+
+@register.simple_tag
+def help_link(page: str, anchor: str = "", about: str = "") -> SafeString:
+    """Render a link to what the help says of a term."""
+    url = reverse("help_page", args=[page]) + (f"#{anchor}" if anchor else "")
+    return format_html(
+        '<a class="help-link" href="{}" title="Help: {}" aria-label="Help: {}">?</a>', url, about, about
+    )
+
+
+@register.simple_tag
+def waiting_since(at: datetime) -> SafeString:
+    """Render how long somebody has been waiting; pages.js marks a long wait, and counts on."""
+    late = "is-late" if timezone.now() - at > LONG_WAIT else ""
+    return format_html(
+        '<time datetime="{}" title="Asked {}" data-ago="wait" class="{}">{}</time>',
+        at.isoformat(), words.exact(at), late, words.ago(at),
+    )  # fmt: skip
+
+
 @register.simple_tag
 def seconds_ago(at: datetime) -> SafeString:
     """Render how long ago this was; unlike `when`, the first minute is counted in seconds."""
@@ -141,18 +197,13 @@ def seconds_ago(at: datetime) -> SafeString:
 
 
 @register.simple_tag
-def elapsed(seconds: float | None) -> SafeString | str:
-    """Render a duration that grows; pages.js counts on."""
-    if seconds is None:
+def elapsed_since(at: datetime | None) -> SafeString | str:
+    """Render the duration from this time until now; pages.js counts on, at full seconds everywhere."""
+    if at is None:
         return ""
-    since = timezone.now() - timedelta(seconds=seconds)
+    since = at.replace(microsecond=0)
+    seconds = (timezone.now() - since).total_seconds()
     return format_html('<span data-since="{}">{}</span>', since.isoformat(), duration_in_words(seconds))
-
-
-@register.simple_tag
-def elapsed_since(at: datetime) -> SafeString | str:
-    """Render the duration from this time until now; pages.js counts on."""
-    return elapsed((timezone.now() - at).total_seconds())
 
 
 @register.simple_tag
@@ -175,9 +226,39 @@ def clock(at: datetime) -> SafeString:
 
 
 @register.filter
+def absence(user: User) -> Absence | None:
+    """Return the absence of the user today; None if they are there."""
+    return schedule_of(user).absence_at(timezone.now())
+
+
+@register.filter
 def threshold(level: int) -> str:
     """Describe a threshold: `Asks about the few decisions that shape the result (3 of 5)`."""
     return f"{LEVELS[level].partition(';')[0].rstrip('.')} ({level} of 5)"
+
+
+@register.filter
+def threshold_default(level: int) -> str:
+    """Describe what holds without a choice: `Default: never asks`."""
+    said = threshold(level) if level else "Never asks"
+    return f"Default: {said[:1].lower()}{said[1:]}"
+
+
+@register.filter
+def by_call(cards: list[Card]) -> list[list[Card]]:
+    """Put the cards of equal calls together, at the place of the first."""
+    of_question = {card.question: card for card in cards}
+    return [[of_question[one] for one in call] for call in together(of_question)]
+
+
+@register.filter
+def folders(call: list[Question] | list[Card]) -> str:
+    """Name the folders of all equal calls but the first if they differ: `in the workspace, services/mail`."""
+    questions = [one.question if isinstance(one, Card) else one for one in call]
+    first, *others = (shell_folder(one) or "the workspace" for one in questions)
+    if {first} == set(others):
+        return ""
+    return f"in {', '.join(dict.fromkeys(others))}"
 
 
 @register.filter

@@ -141,6 +141,13 @@ def refusal(request: HttpRequest, message: str, *, status: int, target: str) -> 
     return response
 
 
+class TimeInput(forms.TimeInput):
+    input_type = "time"
+
+    def __init__(self, **attributes: str) -> None:
+        super().__init__(attributes, format="%H:%M")
+
+
 class ProjectsField(forms.ModelMultipleChoiceField):  # type: ignore[type-arg]
     """Rejects ids that are too large for the database, for which Django would fail."""
 

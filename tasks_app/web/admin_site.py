@@ -13,12 +13,23 @@ from django.http import HttpRequest
 #: The names of models by area, in the order in which they are shown. Others follow as “Other”.
 GROUPS: dict[str, tuple[str, ...]] = {
     "People and login": (
-        *("User", "Membership", "Invitation", "ApiToken", "BrowserSession"),
+        *("User", "WorkingHours", "Membership", "Invitation", "ApiToken", "BrowserSession"),
         *("EmailAddress", "Authenticator", "SocialAccount", "Group"),
     ),
-    "Projects": ("Project", "PublishCredential"),
+    "Projects": ("Project", "MemberGroup", "Calendar", "PublishCredential"),
     "Tasks": (
-        *("Sequence", "Task", "Step", "Run", "Setup", "Question", "IndexedAnswer"),
+        *(
+            "Sequence",
+            "Task",
+            "Step",
+            "Run",
+            "Setup",
+            "Question",
+            "Asked",
+            "Rung",
+            "AnswerDraft",
+            "IndexedAnswer",
+        ),
         *("Event", "EventBlock", "SessionEntry", "Transition", "SequenceTransition"),
     ),
     "Reviews": ("Review", "ReviewThread", "ThreadComment", "ViewedFile"),

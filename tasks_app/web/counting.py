@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.core.paginator import Paginator
-from django.db.models import IntegerField, QuerySet, Subquery
+from django.db.models import IntegerField, JSONField, QuerySet, Subquery
+from django.db.models.expressions import Combinable
 from django.utils.functional import cached_property
 
 from tasks_app.models import User
@@ -26,19 +27,50 @@ class _CappedCount(Subquery):
 
     template = "(SELECT COUNT(*) FROM (%(subquery)s) counted)"
     output_field = IntegerField()
+    empty_result_set_value = 0
 
     def __init__(self, rows: QuerySet[Any]) -> None:
         super().__init__(rows.order_by().values("pk")[: MOST_COUNTED + 1])
 
 
-def counted(user: User, rows: Mapping[str, QuerySet[Any]]) -> dict[str, int]:
+class _Ids(Subquery):
+    """The ids of the first MOST_COUNTED + 1 rows in their order, as JSON."""
+
+    template = '(SELECT jsonb_agg("id") FROM (%(subquery)s) ids)'
+    output_field = JSONField()
+
+    def __init__(self, rows: QuerySet[Any, Any]) -> None:
+        super().__init__(rows.values("id")[: MOST_COUNTED + 1])
+
+    def as_sqlite(self, compiler: Any, connection: Any) -> Any:
+        return self.as_sql(compiler, connection, '(SELECT json_group_array("id") FROM (%(subquery)s) ids)')
+
+
+def numbers_of_each(user: User, rows: Mapping[str, QuerySet[Any]], **more: Combinable) -> dict[str, Any]:
     """Return the number of rows by key, or MOST_COUNTED + 1 if there are more, by one query.
 
-    The query needs a row to select from, which is that of the user who looks.
+    `more` are further values of the same moment.
     """
-    keys = {f"count_{number}": key for number, key in enumerate(rows)}
-    counts = {name: _CappedCount(rows[key]) for name, key in keys.items()}
-    row = User.objects.filter(pk=user.pk).order_by().annotate(**counts).values(*counts).get()
+    return _of_one_query(user, {**{key: _CappedCount(found) for key, found in rows.items()}, **more})
+
+
+def ids_of_each(
+    user: User, rows: Mapping[str, QuerySet[Any, Any]], more: Combinable
+) -> tuple[dict[str, list[int]], Any]:
+    """Return the ids of the rows by key, in their order, and one more value of the same moment; one query.
+
+    Of each key, MOST_COUNTED + 1 ids at most.
+    """
+    found = _of_one_query(user, {"": more, **{key: _Ids(few) for key, few in rows.items()}})
+    value = found.pop("")
+    return {key: ids or [] for key, ids in found.items()}, value
+
+
+def _of_one_query(user: User, values: Mapping[str, Combinable]) -> dict[str, Any]:
+    """Return these values. The query needs a row to select from, which is that of the user who looks."""
+    keys = {f"value_{number}": key for number, key in enumerate(values)}
+    wanted = {name: values[key] for name, key in keys.items()}
+    row = User.objects.filter(pk=user.pk).order_by().annotate(**wanted).values(*wanted).get()
     return {key: row[name] for name, key in keys.items()}
 
 
@@ -64,7 +96,7 @@ def tabs_of(
     query: Callable[[str], str],
 ) -> list[Tab]:
     """Return a tab for each label; `query` gives the part of the URL that leads to a state. One query."""
-    numbers = counted(user, rows)
+    numbers = numbers_of_each(user, rows)
     return [Tab(state, label, count_words(numbers[state]), query(state)) for state, label in labels.items()]
 
 

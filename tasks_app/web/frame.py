@@ -12,7 +12,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
 from tasks_app.core.errors import SandboxUnavailable
-from tasks_app.models import Notice, User, WorkerBeat
+from tasks_app.models import Notice, User, WorkerBeat, asked_of
 from tasks_app.permissions import (
     Principal,
     notices_visible_to,
@@ -35,7 +35,7 @@ def sandbox() -> Sandbox:
 class State(NamedTuple):
     """Values of every page; an anonymous user gets the defaults.
 
-    `open_questions` are counted if the user may answer them. `newest_notice`: only later ones become toasts.
+    `open_questions` are those that are asked of the user. `newest_notice`: only later ones become toasts.
     """
 
     open_questions: int = 0
@@ -91,9 +91,9 @@ class Installation:
         if not isinstance(self._user, User):
             return State()
         principal = Principal.unrestricted(self._user)
-        answerable = questions_answerable_by(principal).open().order_by()
+        answerable = questions_answerable_by(principal).open().filter(asked_of(self._user)).order_by()
         counted = answerable.values("state").annotate(number=Count("pk", distinct=True)).values("number")
-        unread = notices_visible_to(principal).unread().order_by().values("user")
+        unread = notices_visible_to(principal).beyond_inbox().order_by().values("user")
         newest = Notice.objects.filter(user=self._user).order_by().values("user")
         values = {
             "open_questions": _number_or_zero(counted),

@@ -18,6 +18,7 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_http_methods, require_POST
 
 from tasks_app.core.errors import BadInput
+from tasks_app.core.time_zones import time_zone_names
 from tasks_app.models import (
     TASK_EVENT_TYPES,
     Delivery,
@@ -39,7 +40,6 @@ from tasks_app.notifications.preferences import (
     mark_read,
     preferences_of,
     save_preferences,
-    time_zone_names,
 )
 from tasks_app.notifications.targets import (
     MANAGE_NOTIFICATIONS,
@@ -61,6 +61,7 @@ from tasks_app.permissions import (
 )
 from tasks_app.web.access import (
     ProjectsField,
+    TimeInput,
     number_from,
     principal_of,
     project_or_404,
@@ -70,23 +71,16 @@ from tasks_app.web.access import (
 _MAX_URL_LENGTH = 1000
 
 
-class _TimeInput(forms.TimeInput):
-    input_type = "time"
-
-    def __init__(self) -> None:
-        super().__init__(format="%H:%M")
-
-
 class PreferencesForm(forms.Form):
     """A user's preferences, with a field `subscription-EVENT_TYPE-MEDIUM` for each pair."""
 
     project_selection = forms.ChoiceField(choices=ProjectSelection, widget=forms.RadioSelect)
     projects = ProjectsField(Project.objects.none(), required=False, widget=forms.CheckboxSelectMultiple)
-    quiet_from = forms.TimeField(required=False, widget=_TimeInput())
-    quiet_until = forms.TimeField(required=False, widget=_TimeInput())
+    quiet_from = forms.TimeField(required=False, widget=TimeInput())
+    quiet_until = forms.TimeField(required=False, widget=TimeInput())
     time_zone = forms.ChoiceField()
     digest = forms.ChoiceField(choices=Digest, widget=forms.RadioSelect)
-    digest_at = forms.TimeField(required=False, widget=_TimeInput())
+    digest_at = forms.TimeField(required=False, widget=TimeInput())
     chat = forms.CharField(
         required=False,
         max_length=_MAX_URL_LENGTH,
@@ -187,8 +181,14 @@ def me_notifications(request: HttpRequest) -> HttpResponse:
     principal = principal_of(request)
     given = request.POST if request.method == "POST" else None
     form = PreferencesForm(given, principal=principal, preferences=preferences_of(principal.user))
-    if given is not None and form.is_valid() and _saved(request, form):
-        return redirect("me_notifications")
+    if given is not None and form.is_valid():
+        try:
+            save_preferences(principal, form.choice())
+        except BadInput as error:
+            form.add_error(error.where if error.where in form.fields else "chat", error.message)
+        else:
+            messages.success(request, "Saved.")
+            return redirect("me_notifications")
     user = principal.user
     deliveries = Delivery.objects.filter(Q(user=user) | Q(target__user=user) | Q(browser__user=user))
     deliveries = deliveries.select_related("target", "transition__task__project").order_by("-pk")
@@ -201,16 +201,6 @@ def me_notifications(request: HttpRequest) -> HttpResponse:
         "push_key": application_server_key(),
     }
     return render(request, "notifications/own_settings.html", context, status=400 if form.errors else 200)
-
-
-def _saved(request: HttpRequest, form: PreferencesForm) -> bool:
-    try:
-        save_preferences(principal_of(request), form.choice())
-    except BadInput as error:
-        form.add_error(error.where if error.where in form.fields else "chat", error.message)
-        return False
-    messages.success(request, "Saved.")
-    return True
 
 
 @require_POST
@@ -371,10 +361,11 @@ MOST_TOASTS = 3
 
 def notices(request: HttpRequest) -> HttpResponse:
     """List the notices, with those first that the bell counts. HTMX gets the list alone."""
-    shown = notices_visible_to(principal_of(request)).unread_first()
+    shown = notices_visible_to(principal_of(request)).counted_first()
     rows = shown.select_related("task__project").defer("task__text")
     page = Paginator(rows, PER_PAGE).get_page(request.GET.get("page"))
-    return render_part_or_page(request, "notifications/_list.html", "notifications/page.html", {"page": page})
+    context = {"page": page, "has_unread": any(notice.is_unread for notice in page)}
+    return render_part_or_page(request, "notifications/_list.html", "notifications/page.html", context)
 
 
 @require_POST

@@ -28,10 +28,18 @@ from tasks_app.models import (
     Publication,
     PublicationState,
     PullRequest,
+    ReviewVerdict,
     Task,
 )
-from tasks_app.permissions import may_maintain, require_maintainer
-from tasks_app.services.publishing.publications import publication_hindrances, publish
+from tasks_app.permissions import Principal, may_act, may_maintain, require_maintainer
+from tasks_app.services.publishing.publications import (
+    LONGEST_MESSAGE,
+    lacks_one_approval,
+    missing_approvals,
+    publication_hindrances,
+    publish,
+)
+from tasks_app.services.publishing.pull_request_text import commit_message
 from tasks_app.services.publishing.pull_requests import let_agent_merge, newest_pull_request, why_not_merge
 from tasks_app.services.publishing.settings import (
     MANAGE_PUBLISHING,
@@ -51,6 +59,7 @@ from tasks_app.services.publishing.settings import (
     target_of,
     webhook_url,
 )
+from tasks_app.services.reviews import approvals_of, send_review
 from tasks_app.web.access import principal_of, project_or_404, run_action, task_or_404
 
 _MACHINE = {"autocomplete": "off", "spellcheck": "false", "class": "machine"}
@@ -171,9 +180,11 @@ class PublishingDetails:
     `by_pipeline`: what its pipeline does with the result, "" if nothing; `is_due`: it has not done that yet.
     `is_published`: whether the last publication was one of the present result, and arrived. `forge`: the
     name of the forge at which pull requests can be opened, "" if they cannot. `can_merge`: whether the
-    present result could not be updated, and its agent can be asked to merge.
+    present result could not be updated, and its agent can be asked to merge. `can_approve`: the viewer's
+    approval is all that is missing, or they have not given one yet, so that they can approve and publish.
     """
 
+    task: Task
     target: str
     last: Publication | None
     hindrances: list[str]
@@ -183,24 +194,44 @@ class PublishingDetails:
     by_pipeline: str
     is_due: bool
     can_merge: bool
+    can_approve: bool = False
 
     @property
     def can_publish(self) -> bool:
         return not self.hindrances and not (self.last and self.last.is_pending)
 
+    @property
+    def message(self) -> str:
+        """The message of a squashed commit, to be edited: that of the same result before, or a new one.
 
-def publishing_details(task: Task) -> PublishingDetails | None:
-    """Return what the page says of publishing, or None if nothing was published and the task is not done."""
+        May run git.
+        """
+        if self.last and self.last.message and self.last.commit == self.task.head_commit:
+            return self.last.message
+        return commit_message(self.task)
+
+    @property
+    def longest_message(self) -> int:
+        return LONGEST_MESSAGE
+
+
+def publishing_details(task: Task, viewer: Principal | None = None) -> PublishingDetails | None:
+    """Return what the page says of publishing, or None if nothing was published and the task is not done.
+
+    Without a viewer nobody is asked to approve: what is shown is not the result of one task alone.
+    """
     last = task.publications.select_related("by", "opened").first()
     if last is None and (task.phase != Phase.DONE or not task.head_commit):
         return None
     address, forge = forge_address_of(task.project), ""
     if address and not pull_request_hindrance(task.project):
         forge = address.kind.label
+    hindrances = publication_hindrances(task, task.head_commit)
     return PublishingDetails(
+        task,
         target_of(task.project),
         last,
-        publication_hindrances(task, task.head_commit),
+        hindrances,
         is_published=last is not None
         and (last.commit, last.state) == (task.head_commit, PublicationState.PUSHED),
         forge=forge,
@@ -211,14 +242,42 @@ def publishing_details(task: Task) -> PublishingDetails | None:
         and bool(last.conflicts)
         and last.commit == task.head_commit
         and why_not_merge(task) is None,
+        can_approve=viewer is not None and can_approve(task, viewer, hindrances),
     )
+
+
+def can_approve(task: Task, viewer: Principal, hindrances: list[str] | None = None) -> bool:
+    """Return whether the viewer can approve the result and publish it with that."""
+    if task.phase != Phase.DONE or not may_act(viewer, task.project):
+        return False
+    if any(one.author_id == viewer.user.pk for one in approvals_of(task)):
+        return False
+    missing = missing_approvals(task, task.head_commit)
+    if missing and (task.created_by_id == viewer.user.pk or not lacks_one_approval(task)):
+        return False
+    if hindrances is None:
+        hindrances = publication_hindrances(task, task.head_commit)
+    return [one for one in hindrances if one != missing] == []
 
 
 @require_POST
 def task_publish(request: HttpRequest, task_id: int) -> HttpResponse:
-    """Publish the result of a task, with the options of the form."""
-    run_action(request, task_or_404(request, task_id), partial(publish, **asked_options(request)))
+    """Publish the result of a task, with the options of the form; with `approve` approve it before."""
+
+    def act(task: Task, *, by: Principal) -> None:
+        if request.POST.get("approve") == "yes":
+            commit = request.POST.get("commit", "")
+            send_review(task, ReviewVerdict.APPROVE, by=by, via=Channel.WEB, commit=commit)
+        publish_and_say_so(request, task, by=by, **asked_options(request))
+
+    run_action(request, task_or_404(request, task_id), act)
     return redirect("task", task_id)
+
+
+def publish_and_say_so(request: HttpRequest, task: Task, *, by: Principal, **options: Any) -> None:
+    """Publish the result, and say to where on the next page."""
+    publish(task, by=by, **options)
+    messages.success(request, f"{task.branch} is being published to {target_of(task.project)}.")
 
 
 @require_POST
@@ -231,13 +290,31 @@ def task_merge(request: HttpRequest, task_id: int) -> HttpResponse:
 def asked_options(request: HttpRequest) -> dict[str, Any]:
     """Return the options of the form for publishing: `squash`, `update`, `pull_request`, `draft` if `yes`.
 
-    `reviewers` are names, separated by commas or blanks; they and `draft` count with a pull request only.
+    `reviewers` are names, separated by commas or blanks; they and `draft` count with a pull request only, and
+    `message` with `squash` only.
     """
     names = ("squash", "update", "pull_request", "draft")
     options: dict[str, Any] = {name: request.POST.get(name) == "yes" for name in names}
     options["reviewers"] = request.POST.get("reviewers", "").replace(",", " ").split()
     if not options["pull_request"]:
         options |= {"draft": False, "reviewers": []}
+    if options["squash"]:
+        options["message"] = request.POST.get("message", "")
+    return options
+
+
+def usual_options(task: Task) -> dict[str, Any]:
+    """Return the options that the form for publishing has chosen at first."""
+    details = publishing_details(task)
+    if details is None:
+        return {}
+    last, request = details.last, details.pull_request
+    options: dict[str, Any] = {"squash": bool(last and last.squash)}
+    is_open = request is not None and request.is_open
+    if details.forge and (is_open or last is None or last.pull_request):
+        options["pull_request"] = True
+        options["draft"] = bool(last and last.draft) and not is_open
+        options["reviewers"] = list(last.reviewers) if last else []
     return options
 
 

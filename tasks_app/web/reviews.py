@@ -6,7 +6,7 @@ import uuid
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
-from functools import wraps
+from functools import partial, wraps
 
 from django.contrib import messages
 from django.db.models import Q
@@ -35,8 +35,10 @@ from tasks_app.web.access import (
     number_from,
     principal_of,
     refusal,
+    run_action,
     task_or_404,
 )
+from tasks_app.web.publishing import publish_and_say_so, usual_options
 from tasks_app.web.rendering.diff import DiffLine, FileDiff
 
 #: A line of a file on one side of a diff.
@@ -203,10 +205,12 @@ _CHANGED = "catherder:review"
 
 
 def review_part(request: HttpRequest, task_id: int) -> HttpResponse:
-    """Render the reviews of the task so far and what the draft holds."""
+    """Render the reviews of the task so far; `?part=drafted`: how much the user has not sent."""
     task = task_or_404(request, task_id)
-    context = {"task": task, "review": review_state(request, task), "may_act": may_act(request, task.project)}
-    return render(request, "reviews/_state.html", context)
+    template = "reviews/_state.html"
+    if request.GET.get("part") == "drafted":
+        template = "reviews/_drafted.html"
+    return render(request, template, {"task": task, "review": review_state(request, task)})
 
 
 def _thread_action(act: Callable[..., ReviewThread | None]) -> Callable[..., HttpResponse]:
@@ -268,7 +272,10 @@ def thread_resolve(request: HttpRequest, task: Task, number: int) -> ReviewThrea
 
 @require_POST
 def review_send(request: HttpRequest, task_id: int) -> HttpResponse:
-    """Send the user's draft with a verdict. If it is refused, the draft is kept."""
+    """Send the user's draft with a verdict, and publish with `approve_and_publish`.
+
+    If it is refused, the draft is kept; an approval counts also if publishing is refused.
+    """
     task = task_or_404(request, task_id)
     try:
         permissions.require_actor(principal_of(request), task.project)
@@ -285,12 +292,16 @@ def review_send(request: HttpRequest, task_id: int) -> HttpResponse:
     except CatHerderError as error:
         return _refused(request, task, error)
     messages.success(request, _SENT[ReviewVerdict(review.verdict)])
+    if request.POST.get("verdict") == _APPROVE_AND_PUBLISH:
+        run_action(request, task, partial(publish_and_say_so, request, **usual_options(task)))
     target = reverse("task", args=[task.pk])
     if is_htmx(request):
         return HttpResponse(headers={"HX-Redirect": target})
     return redirect(target)
 
 
+#: The button that publishes with the usual options what it approves.
+_APPROVE_AND_PUBLISH = "approve_and_publish"
 _SENT = {
     ReviewVerdict.COMMENT: "Your review was sent.",
     ReviewVerdict.REQUEST_CHANGES: "Your review was sent. The agent gets it in its own session.",
@@ -301,6 +312,8 @@ _STATUS: dict[type[CatHerderError], int] = {NotAllowed: 403, IllegalMove: 409, R
 
 def _verdict(request: HttpRequest) -> ReviewVerdict:
     given = request.POST.get("verdict", "")
+    if given == _APPROVE_AND_PUBLISH:
+        return ReviewVerdict.APPROVE
     if given not in ReviewVerdict.values:
         raise BadInput("choose what you conclude", where="verdict")
     return ReviewVerdict(given)

@@ -42,16 +42,16 @@ class HitGroup:
 
 #: Name of the URL, title and further words by which it is found.
 _PAGES = (
-    ("dashboard", "Dashboard", "home tasks"),
+    ("tasks", "Tasks", "home dashboard now live running"),
     ("inbox", "Inbox", "questions answer open"),
-    ("live", "Live", "running"),
-    ("queue", "Queue", "waiting pending workers line"),
-    ("history", "History", "search done answers"),
+    ("tasks_queue", "Queue", "waiting pending workers line"),
+    ("tasks_all", "All tasks", "search history done answers"),
     ("projects", "Projects", "repositories"),
     ("usage", "Usage", "cost tokens dollars"),
     ("notices", "Notifications", "notices"),
     ("me", "My settings", "profile name theme time zone"),
     ("me_security", "Security", "password second factor sessions passkey"),
+    ("me_working_hours", "My working hours", "days off absence holiday time zone"),
     ("me_notifications", "My notification settings", "e-mail chat push quiet hours"),
     ("me_tokens", "API tokens", "access scripts"),
 )

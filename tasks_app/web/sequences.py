@@ -7,15 +7,21 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
 
-from django.db.models import Count, OuterRef, Q, QuerySet, Subquery
+from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_POST
 
-from tasks_app.core.phases import CANCELLABLE, RESUMABLE, Phase
+from tasks_app.core.phases import CANCELLABLE, ENDED, RESUMABLE, Phase
 from tasks_app.history.transitions import cancellation_of
-from tasks_app.models import SHOWN_WITH, Channel, Question, QuestionState, Sequence, Task, Transition
+from tasks_app.models import (
+    Channel,
+    Question,
+    Sequence,
+    Task,
+    Transition,
+)
 from tasks_app.services.commands import fetch_command
 from tasks_app.services.publishing.publications import publish
 from tasks_app.services.publishing.pull_requests import let_agent_merge
@@ -32,9 +38,10 @@ from tasks_app.services.usage import statistics
 from tasks_app.services.usage.statistics import Metrics
 from tasks_app.web.access import may_act, run_action, sequence_or_404
 from tasks_app.web.publishing import asked_options, publishing_details
-from tasks_app.web.questions.cards import cards_of, unknown_cards
-from tasks_app.web.rendering.activity import activities, shown_steps
-from tasks_app.web.tasks.task import result_of
+from tasks_app.web.questions.cards import cards_of
+from tasks_app.web.task_rows import of_rows, rows_of_tasks
+from tasks_app.web.tasks.head import Arrival
+from tasks_app.web.tasks.result import result_of
 
 
 @dataclass(frozen=True)
@@ -45,12 +52,12 @@ class SequenceDetails:
 
     @cached_property
     def tasks(self) -> list[Task]:
-        return _tasks_in_order(self.sequence)
+        return rows_of_tasks(list(self.sequence.tasks.order_by("pk").values_list("pk", flat=True)))
 
     @cached_property
-    def rows(self) -> list[tuple[Task, Metrics]]:
-        metrics = statistics.of_tasks(self.tasks)
-        return [(task, metrics[task.pk]) for task in self.tasks]
+    def spent(self) -> dict[int, Metrics]:
+        """Usage and durations by task id."""
+        return statistics.of_tasks(self.tasks)
 
     @cached_property
     def metrics(self) -> Metrics:
@@ -143,22 +150,32 @@ def sequence_page(request: HttpRequest, sequence_id: int) -> HttpResponse:
     if part in ("result", "details", ""):
         context["publishing"] = publishing_details(details.last) if details.last else None
     if part in ("tasks", ""):
-        context["activities"] = activities(details.tasks)
+        context |= of_rows(request, details.tasks)
     if part in ("result", ""):
         context["result"] = result_of(sequence)
+    if part in ("header", ""):
+        questions = list(_open_questions(sequence))
+        context["arrival"] = _arrival(request, sequence, questions)
     if not part:
-        context["cards"] = cards_of(request, _open_questions(sequence))
+        context["cards"] = cards_of(request, questions)
+        context["arrival"] = None
     return render(request, _PARTS.get(part, "sequences/page.html"), context)
 
 
-def sequence_questions(request: HttpRequest, sequence_id: int) -> HttpResponse:
-    """Render open questions of a sequence that are not among `?known=N`."""
-    return unknown_cards(request, cards_of(request, _open_questions(sequence_or_404(request, sequence_id))))
+def _arrival(request: HttpRequest, sequence: Sequence, questions: list[Question]) -> Arrival | None:
+    """Return what the page does not show yet: it has the questions `?known=N`, and with `?ended` the end."""
+    url, known = f"{reverse('sequence', args=[sequence.pk])}?now", request.GET.getlist("known")
+    new = [one for one in questions if str(one.pk) not in known]
+    if new:
+        return Arrival(f"The agent asks: {new[0].title.asked[:300]}", "Show", f"{url}#question-{new[0].pk}")
+    if sequence.phase in ENDED and "ended" not in request.GET:
+        return Arrival("The sequence has ended.", "Show result", url)
+    return None
 
 
 def _open_questions(sequence: Sequence) -> QuerySet[Question]:
     questions = Question.objects.open().filter(task__sequence=sequence)
-    return questions.select_related(*SHOWN_WITH).order_by("asked_at", "pk")
+    return questions.shown().order_by("asked_at", "pk")
 
 
 @require_POST
@@ -173,7 +190,8 @@ def sequence_cancel(request: HttpRequest, sequence_id: int) -> HttpResponse:
 
 @require_POST
 def sequence_resume(request: HttpRequest, sequence_id: int) -> HttpResponse:
-    return _act(request, sequence_id, partial(resume_sequence, allow=request.POST.get("allow", "")))
+    allow, message = request.POST.get("allow", ""), request.POST.get("message", "")
+    return _act(request, sequence_id, partial(resume_sequence, allow=allow, message=message))
 
 
 @require_POST
@@ -194,17 +212,3 @@ def sequence_merge(request: HttpRequest, sequence_id: int) -> HttpResponse:
 def _act(request: HttpRequest, sequence_id: int, action: Callable[..., object]) -> HttpResponse:
     run_action(request, sequence_or_404(request, sequence_id), action)
     return redirect("sequence", sequence_id)
-
-
-def _tasks_in_order(sequence: Sequence) -> list[Task]:
-    """Return the tasks in order, with the number of questions and the open one."""
-    asked = Question.objects.open().filter(task=OuterRef("pk")).order_by("asked_at", "pk")
-    rows = sequence.tasks.select_related("project").defer("text", "body").order_by("pk")
-    rows = rows.prefetch_related(shown_steps())
-    return list(
-        rows.annotate(
-            asked=Count("questions"),
-            answered=Count("questions", filter=Q(questions__state=QuestionState.ANSWERED)),
-            question_items=Subquery(asked.values("items")[:1]),
-        )
-    )

@@ -20,9 +20,18 @@ from django.utils import timezone
 from tasks_app.core.text import storable_text
 from tasks_app.core.types import Usage
 from tasks_app.history.audit import record, truncated_query
-from tasks_app.models import Action
+from tasks_app.models import Action, QuestionKind
 from tasks_app.permissions import Principal, projects_visible_to
 from tasks_app.services import exports
+from tasks_app.services.usage.answer_times import COLUMNS as answer_time_columns
+from tasks_app.services.usage.answer_times import (
+    MOST_QUESTIONS,
+    AnswerTimes,
+    Stage,
+    Waits,
+    answer_time_rows,
+    answer_times,
+)
 from tasks_app.services.usage.cost_limits import budget_of
 from tasks_app.services.usage.usage import COLUMNS as question_columns
 from tasks_app.services.usage.usage import (
@@ -222,6 +231,7 @@ def usage(request: HttpRequest) -> HttpResponse:
         "change": _change_in_words(used, options.measure),
         "waiting": waiting_times(principal, options.period, options.project),
         "asked": question_figures(principal, options.period, options.project),
+        **_answer_times(answer_times(principal, options.period, options.project)),
         "chart": stacked(names, amounts, _format_amount(measure), labels=_LABELS[options.bucket]),
         "series": list(series),
         "table": _table(options, series),
@@ -233,13 +243,19 @@ def usage(request: HttpRequest) -> HttpResponse:
     return render(request, "usage/page.html", context)
 
 
-def usage_export(request: HttpRequest) -> StreamingHttpResponse:
-    """Export the chart as CSV: a row for each bucket and name."""
+def _export_options(request: HttpRequest, subject: str) -> tuple[Principal, UsageOptions]:
+    """Return who exports and what they chose, and record it in the audit log."""
     principal = principal_of(request)
     options = _parse_options(principal, request.GET)
     record(
-        Action.EXPORTED, by=principal.user, subject="usage", form="csv", filters=truncated_query(request.GET)
+        Action.EXPORTED, by=principal.user, subject=subject, form="csv", filters=truncated_query(request.GET)
     )
+    return principal, options
+
+
+def usage_export(request: HttpRequest) -> StreamingHttpResponse:
+    """Export the chart as CSV: a row for each bucket and name."""
+    principal, options = _export_options(request, "usage")
     days = usage_by_day(principal, options.period, options.project, options.dimension)
     return exports.export_rows(
         COLUMNS, _export_rows(options, _bucketed(options, days)), name="usage", file_format="csv"
@@ -248,16 +264,45 @@ def usage_export(request: HttpRequest) -> StreamingHttpResponse:
 
 def usage_questions_export(request: HttpRequest) -> StreamingHttpResponse:
     """Export when questions came and what they brought as CSV."""
-    principal = principal_of(request)
-    options = _parse_options(principal, request.GET)
-    record(
-        Action.EXPORTED, by=principal.user, subject="questions asked", form="csv",
-        filters=truncated_query(request.GET),
-    )  # fmt: skip
+    principal, options = _export_options(request, "questions asked")
     figures = question_figures(principal, options.period, options.project)
     return exports.export_rows(
         question_columns, figure_rows(figures), name="usage-questions", file_format="csv"
     )
+
+
+def usage_answer_times_export(request: HttpRequest) -> StreamingHttpResponse:
+    """Export how long questions waited as CSV."""
+    principal, options = _export_options(request, "answer times")
+    times = answer_times(principal, options.period, options.project)
+    return exports.export_rows(
+        answer_time_columns, answer_time_rows(times), name="usage-answer-times", file_format="csv"
+    )
+
+
+#: What the page calls kinds, nobody in particular, and the rung on which a question was answered.
+_WAITED_ON: dict[str, dict[str, str]] = {
+    "kind": {kind: label.capitalize() for kind, label in QuestionKind.choices},
+    "step": {},
+    "person": {"": "Nobody in particular"},
+    "rung": {
+        Stage.AT_ONCE: "Before a reminder",
+        Stage.REMINDED: "After a reminder",
+        Stage.EVERYBODY: "After everybody was asked",
+    },
+}
+_WAITED_TITLES = {"kind": "Kind", "step": "Step", "person": "Who was asked", "rung": "Answered"}
+#: Steps and people on the page; the export has all.
+_MOST_WAITS = 10
+
+
+def _answer_times(times: AnswerTimes) -> dict[str, Any]:
+    """Return the times with their tables: title, named rows, and how many rows are left out."""
+    tables: list[tuple[str, list[tuple[str, Waits]], int]] = []
+    for by, part in times.parts.items():
+        named = [(_WAITED_ON[by].get(one.name, one.name), one) for one in part[:_MOST_WAITS]]
+        tables.append((_WAITED_TITLES[by], named, len(part) - len(named)))
+    return {"times": times, "waits": tables, "most_waited": MOST_QUESTIONS}
 
 
 def _parse_options(principal: Principal, asked: QueryDict) -> UsageOptions:
@@ -271,7 +316,11 @@ def _parse_options(principal: Principal, asked: QueryDict) -> UsageOptions:
     else:
         if preset not in PERIODS:
             preset = "30"
-        period = _preset_period(preset, principal, project, today)
+        if preset == "all":
+            first = first_day(principal, project) or today
+            period = Period(max(first, today - MAX_PERIOD), today)
+        else:
+            period = Period(today - timedelta(days=int(preset) - 1), today)
     bucket = _fitting_bucket(asked.get("bucket", ""), period)
     by, measure = asked.get("by", ""), asked.get("measure", "")
     if by not in BYS:
@@ -307,20 +356,16 @@ def _own_period(since: date | None, until: date | None, today: date, faults: lis
     return Period(since, until)
 
 
-def _preset_period(preset: str, principal: Principal, project: str, today: date) -> Period:
-    if preset == "all":
-        first = first_day(principal, project) or today
-        return Period(max(first, today - MAX_PERIOD), today)
-    return Period(today - timedelta(days=int(preset) - 1), today)
-
-
 def _fitting_bucket(asked: str, period: Period) -> Bucket:
     if asked in set(Bucket):
-        bucket = Bucket(asked)
-        return bucket if len(period.buckets(bucket)) <= _MOST_BUCKETS else Bucket.MONTH
+        if len(period.buckets(Bucket(asked))) > _MOST_BUCKETS:
+            return Bucket.MONTH
+        return Bucket(asked)
     if period.days <= 62:
         return Bucket.DAY
-    return Bucket.WEEK if period.days <= 400 else Bucket.MONTH
+    if period.days <= 400:
+        return Bucket.WEEK
+    return Bucket.MONTH
 
 
 def _bucketed(

@@ -3,6 +3,7 @@
 (() => {
   "use strict";
   const sending = new Set(); // questions with an answer under way
+  const pressed = new Set(); // those that were to be sent once more meanwhile, and not changed since
   const outdated = new Set(); // those that changed meanwhile
   const unsent = new Map(); // own words that the answer under way leaves out, by question
   const { drafts } = window.catherder;
@@ -107,14 +108,14 @@
     const said = card.querySelector(".dots-said");
     const words = `${done.filter(Boolean).length} of ${items.length} answered`;
     if (said && said.textContent !== words) said.textContent = words;
-    const missing = items.length > 0 && !done.every(Boolean);
-    card.querySelector(".card-buttons .primary")?.classList.toggle("is-early", missing);
   }
 
   function prepare(card) {
     if (card.dataset.ready || !formOf(card)) return;
     card.dataset.ready = "yes";
+    const isGiven = !isBlank(written(card)); // an answer that was taken back is nowhere else any more
     restore(card);
+    if (isGiven) keep(card);
     settle(card);
   }
 
@@ -135,7 +136,7 @@
   // Another page of this browser may have sent it. Of several options the answer has a list.
   function isInAnswer(card, text) {
     const plain = (words) => words.replace(/[\s`*_]+/g, "");
-    const said = [...card.querySelectorAll(".answers dd")].map((one) => `,${plain(one.textContent)},`);
+    const said = [...card.querySelectorAll(".answers dd:not(.answer-means)")].map((one) => `,${plain(one.textContent)},`);
     return said.some((one) => one.includes(`,${plain(text)},`));
   }
 
@@ -155,6 +156,9 @@
 
   function carry(card) {
     keepWords(card);
+    // Another page of this browser may have sent the same draft, and the portal's word that it was stored may still be
+    // on its way: the mark would remove these words, too.
+    if (kept(idOf(card)).length) drafts.write(key(idOf(card)), kept(idOf(card)));
     const field = card.querySelector(".kept:not([hidden]) textarea");
     if (field) carried.set(idOf(card), { text: field.value, refusal: card.querySelector(":scope > .refusal") });
   }
@@ -183,7 +187,7 @@
         return;
       }
       clearInterval(timer);
-      if (document.activeElement === button) cardOf(form).focus({ preventScroll: true });
+      if (document.activeElement === button) cardOf(form)?.focus({ preventScroll: true });
       form.classList.add("is-over");
       cardOf(form)?.style.removeProperty("min-height"); // of the form that it no longer becomes (arrivals.js)
       button.disabled = true;
@@ -197,7 +201,7 @@
   }
 
   function look() {
-    document.querySelectorAll("form.undo").forEach(countDown);
+    document.querySelectorAll("form.undo[data-undo]").forEach(countDown);
     for (const card of document.querySelectorAll("[data-question]")) {
       putBack(card);
       if (card.dataset.state === "open") prepare(card);
@@ -208,8 +212,11 @@
   document.addEventListener("input", (event) => {
     const card = cardOf(event.target);
     if (!card || !formOf(card)) return;
+    pressed.delete(idOf(card));
     settle(card);
     keep(card);
+    event.target.closest("fieldset, .item, .notes")?.querySelector(".refusal-place")?.replaceChildren();
+    event.target.removeAttribute("aria-invalid");
     const own = event.target.closest(".choice-own");
     if (own && event.target.matches(":checked")) own.querySelector(".own-text").focus();
   });
@@ -236,6 +243,8 @@
       const own = item.querySelector(".own-text");
       if (own) own.value = entered.other;
     }
+    const notes = card.querySelector("[name=notes]");
+    notes.value = notes.value.trim() ? notes.value : button.dataset.notes;
     card.querySelector("[name=taken_from]").value = button.dataset.use;
     for (const said of button.closest(".item").querySelectorAll(".earlier-said")) said.textContent = "";
     button.parentElement.querySelector(".earlier-said").textContent = "Filled in. Nothing is sent yet.";
@@ -295,6 +304,7 @@
     if (shown && (outdated.delete(id) || (!card.isConnected && shown.dataset.state === "open"))) {
       shown.dispatchEvent(new CustomEvent("catherder:again", { bubbles: true }));
     }
+    if (pressed.delete(id) && xhr.status === 400 && shown === card) sendNow(card);
   }
 
   // In place of the draft, as soon as the portal says that the rest of it was stored.
@@ -325,6 +335,8 @@
     if (!card) return;
     const open = openCards();
     const next = card.dataset.state === "open" ? card : open.find((other) => card.compareDocumentPosition(other) & Node.DOCUMENT_POSITION_FOLLOWING) || open[0];
+    const fold = next?.closest("details");
+    if (fold) fold.open = true;
     (next || card).focus({ preventScroll: true });
     (next || card).scrollIntoView({ block: "nearest" });
   });
@@ -394,8 +406,13 @@
   // What the card's one visible button does: after Deny, Send back or Skip was chosen, that.
   function send(event) {
     const card = cardOf(event.target);
-    if (!formOf(card) || event.target.closest(".confirm") || sending.has(idOf(card))) return;
+    if (!formOf(card) || event.target.closest(".confirm")) return;
     event.preventDefault();
+    if (sending.has(idOf(card))) pressed.add(idOf(card)); // the answer under way may be refused
+    else sendNow(card);
+  }
+
+  function sendNow(card) {
     (card.querySelector(".instead[open] button") || card.querySelector(".card-buttons > .primary")).click();
   }
 

@@ -27,6 +27,7 @@
   }
 
   document.addEventListener("input", (event) => {
+    if (event.target.closest?.(".asking")) return; // who hands it over does not answer
     const card = event.target.closest?.("[data-question][data-state=open]");
     if (placeOf(card)) claim(card);
   });

@@ -99,7 +99,7 @@
     document.querySelector(`.tree-row[href="#${box.id}"]`)?.classList.toggle("is-viewed", mark.checked);
     const counter = document.getElementById("viewed-count");
     const viewed = all(document, ".file-viewed [name=viewed]").filter((one) => one.checked).length;
-    if (counter) counter.textContent = `${viewed} of ${counter.dataset.count} viewed`;
+    if (counter) counter.textContent = `${viewed}/${counter.dataset.count} viewed`;
   }
 
   function say(text) {
@@ -129,6 +129,83 @@
       window.htmx?.ajax("GET", wide.matches ? place.dataset.split : place.dataset.unified, { target: "#diff" });
     }
   }
+
+  // ---- keys: ] [ go to the next and previous file, n p to hunks; v marks the file as viewed, c comments ----
+
+  const EDGE = 100; // below what stands still at the top
+  const boxes = () => all(document, ".file-box");
+  const topOf = (element) => element.getBoundingClientRect().top;
+
+  function currentFile() {
+    const focused = document.activeElement.closest(".file-box");
+    return focused || boxes().filter((box) => topOf(box) <= EDGE + 4).at(-1) || boxes()[0];
+  }
+
+  function goToFile(by) {
+    const here = boxes().indexOf(currentFile());
+    const reached = topOf(boxes()[here]) > EDGE + 4 && !document.activeElement.closest(".file-box");
+    const next = boxes()[reached && by > 0 ? here : here + by];
+    if (!next) return;
+    next.scrollIntoView();
+    next.querySelector("summary").focus({ preventScroll: true });
+  }
+
+  const isChange = (row) => row.matches(".dl-add, .dl-del, .dr:has(.dl-add, .dl-del)");
+
+  // The first changed row of each run of changed rows.
+  function hunks() {
+    return all(document, ".file[open] .diff-lines.reviewed > :is(.dl, .dr)").filter(
+      (row) => isChange(row) && !(row.previousElementSibling && isChange(row.previousElementSibling)));
+  }
+
+  function goToHunk(by) {
+    const rows = hunks();
+    const chosen = document.querySelector(".dl.is-chosen");
+    const here = chosen ? rows.indexOf(chosen.closest(".dr") || chosen) : -1;
+    const seen = rows.findIndex((row) => topOf(row) > EDGE + 40);
+    const next = here >= 0 ? rows[here + by] : rows[by > 0 ? seen : seen - 1];
+    if (!next) return;
+    chosen?.classList.remove("is-chosen");
+    const line = next.matches("[data-line]") ? next : next.querySelector("[data-line]");
+    line?.classList.add("is-chosen");
+    next.closest(".reviewed").focus({ preventScroll: true });
+    next.scrollIntoView({ block: "center" });
+  }
+
+  function comment() {
+    const line = document.activeElement.matches(".reviewed") && document.activeElement.querySelector(".is-chosen .dn");
+    (line || currentFile()?.querySelector("[data-comment-file]"))?.click();
+  }
+
+  const KEYS = {
+    "]": () => goToFile(1),
+    "[": () => goToFile(-1),
+    n: () => goToHunk(1),
+    p: () => goToHunk(-1),
+    v: () => currentFile()?.querySelector("[name=viewed]").click(),
+    c: comment,
+  };
+
+  // Before the keys of every page, as n makes a new task there; after g they name a page.
+  let afterG = 0;
+  document.addEventListener("keydown", (event) => {
+    const isNamed = performance.now() < afterG;
+    afterG = event.key === "g" ? performance.now() + 1500 : 0;
+    if (isNamed || !(event.key in KEYS) || !boxes().length || !window.catherder.isShortcut(event)) return;
+    event.preventDefault();
+    KEYS[event.key]();
+  }, true);
+
+  // A link to the review opens its form.
+  function openReview() {
+    const fold = location.hash === "#review-title" && document.getElementById("finish-review");
+    if (!fold) return;
+    fold.open = true;
+    document.getElementById("review-body").focus();
+  }
+
+  addEventListener("DOMContentLoaded", openReview);
+  addEventListener("hashchange", openReview);
 
   // ---- all of it ----
 

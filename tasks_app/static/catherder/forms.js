@@ -40,6 +40,15 @@
   });
   addEventListener("pageshow", () => document.querySelectorAll("form[data-sending]").forEach(end));
 
+  // A name is judged while it is typed: its characters by `pattern`, and whether it is among those that are taken.
+  document.addEventListener("input", ({ target }) => {
+    const place = target.id && document.querySelector(`[data-fault-of="${target.id}"]`);
+    if (!place) return;
+    const faults = { pattern: target.validity.patternMismatch, taken: place.dataset.taken.split(" ").includes(target.value) };
+    for (const said of place.children) said.hidden = !target.value || !faults[said.dataset.if];
+    place.hidden = [...place.children].every((said) => said.hidden);
+  });
+
   const submitterOf = (event) => {
     const config = event.detail.requestConfig;
     if (!config?.elt?.matches?.("form")) return null;

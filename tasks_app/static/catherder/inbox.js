@@ -2,7 +2,11 @@
 // it. The selection moves at once and does not depend on the focus, so that a card that is still on its way, or
 // is fetched anew, takes no key press with it.
 //
-// A question that somebody else answered keeps its row, so that no row moves under the reader's hand.
+// A question that somebody else answered keeps its row, so that no row moves under the reader's hand. After an
+// answer from here the next question opens, and Undo stands in a toast as long as the answer can be taken back.
+//
+// A click is an entry of the browser's history, so that Back leads to the question before; keys and what opens by
+// itself only change the last entry.
 //
 // j and k move, which keys.js passes on. On a narrow screen the rows are links to a page with the card alone.
 (() => {
@@ -23,32 +27,34 @@
     const row = all.find((one) => one.dataset.row === state.selected);
     if (!row) return;
     row.setAttribute("aria-current", "true");
+    const fold = row.closest("details");
+    if (fold) fold.open = true;
     state.place = all.indexOf(row);
   }
 
-  function select(row, { focus }) {
+  function select(row, { focus, isEntry = false }) {
     state.selected = row.dataset.row;
     state.wantsFocus = focus;
     mark();
     row.scrollIntoView({ block: "nearest" });
-    history.replaceState(null, "", row.href);
+    if (isEntry) history.pushState(null, "", row.href);
+    else history.replaceState(null, "", row.href);
     const url = new URL(row.href);
     url.searchParams.set("part", "question");
     const options = { source: pane, target: pane, swap: "innerHTML" };
     window.htmx.ajax("GET", url.pathname + url.search, options).catch(() => {}); // the next one replaced it
   }
 
-  // The first key press goes to the question that is shown; then from one to the next.
   function move(by) {
     const all = rows();
     const here = all.findIndex((row) => row.dataset.row === state.selected);
-    if (here >= 0 && !isActive()) { focusCard(); return; }
     const gone = here < 0;
-    const next = all[gone ? (by > 0 ? Math.min(state.place, all.length - 1) : state.place - 1) : here + by];
+    let place = gone ? (by > 0 ? Math.min(state.place, all.length - 1) : state.place - 1) : here + by;
+    while (all[place]?.checkVisibility() === false) place += by; // in a fold
+    const next = all[place];
     if (next) select(next, { focus: true });
+    else focusCard();
   }
-
-  const isActive = () => state.wantsFocus || pane.contains(document.activeElement) || list.contains(document.activeElement);
 
   function focusCard() {
     const card = cardOf();
@@ -62,7 +68,14 @@
     const row = event.target.closest("[data-row]");
     if (!row || !wide.matches || event.ctrlKey || event.metaKey || event.shiftKey) return;
     event.preventDefault();
-    select(row, { focus: true });
+    select(row, { focus: true, isEntry: true });
+  });
+
+  addEventListener("popstate", () => {
+    const wanted = new URLSearchParams(location.search).get("question");
+    const row = rows().find((one) => one.dataset.row === wanted) || (!wanted && rows()[0]);
+    if (!row) location.reload(); // it is on another page of the list
+    else if (row.dataset.row !== state.selected) select(row, { focus: true });
   });
 
   // Told by keys.js.
@@ -72,6 +85,55 @@
     move(event.detail);
   });
 
+  // ---- after an answer the next question opens ----
+
+  const SETTLED = ["answered", "dismissed"];
+  const toast = document.getElementById("inbox-answered");
+
+  document.addEventListener("htmx:afterRequest", (event) => {
+    const { requestConfig, successful } = event.detail;
+    const sent = requestConfig?.verb === "post" && requestConfig.path.match(/\/questions\/(\d+)\/(answer|decide|dismiss|undo)\/$/);
+    if (!sent || !successful) return;
+    if (sent[2] === "undo") { toast.replaceChildren(); takeBack(sent[1]); return; }
+    const card = document.getElementById(`question-${sent[1]}`);
+    if (card && pane.contains(card) && SETTLED.includes(card.dataset.state)) goOn(card);
+  });
+
+  function goOn(card) {
+    const too = card.dataset.too?.split(",") || [];
+    for (const other of too) state.sent.add(other);
+    const all = rows();
+    const here = all.findIndex((row) => row.dataset.row === state.selected);
+    const from = here < 0 ? state.place : here + 1; // the list may have been fetched without it already
+    const next = [...all.slice(from), ...all.slice(0, from)]
+      .find((row) => !state.sent.has(row.dataset.row) && !row.closest(".is-gone"));
+    const form = card.querySelector("form.undo");
+    if (!next || list.dataset.state !== "open") return;
+    const words = document.createElement("p");
+    words.textContent = (too.length ? `${too.length + 1} calls: ` : "") + card.querySelector(".outcome > span").textContent.replace(/,[^,]*$/, "").replace(/\s+/g, " ").trim();
+    toast.replaceChildren(words);
+    if (form) {
+      form.setAttribute("hx-target", "#inbox-question .cards");
+      form.setAttribute("hx-swap", "innerHTML");
+      toast.append(form);
+      window.htmx.process(form); // it left the card before that was processed
+    }
+    setTimeout(() => { if (toast.contains(words)) toast.replaceChildren(); }, 1000 * Number(form?.dataset.undo || 5));
+    select(next, { focus: true });
+  }
+
+  // The card is there again, with what was entered, in place of the one that was shown since.
+  function takeBack(number) {
+    state.sent.delete(number);
+    state.selected = number;
+    pane.querySelectorAll(".inbox-context").forEach((context) => context.remove());
+    const url = new URL(location.href);
+    url.searchParams.set("question", number);
+    history.replaceState(null, "", url);
+    mark();
+    focusCard();
+  }
+
   // ---- a question that somebody else answered keeps its place ----
 
   pane.addEventListener("submit", () => { if (cardOf()) state.sent.add(cardOf().dataset.question); });
@@ -79,7 +141,7 @@
   function leave(item) {
     const left = item.cloneNode(true);
     left.classList.add("is-gone");
-    left.querySelector(".claim")?.remove();
+    left.querySelectorAll(".claim, details").forEach((part) => part.remove());
     const when = left.querySelector(".inbox-when");
     if (when) when.textContent = "No longer open";
     return left;
@@ -91,12 +153,14 @@
     made.innerHTML = text;
     const fetched = made.content.querySelector(".inbox-rows");
     if (!fetched || document.hidden) return text;
+    const fetchedOf = (row) => made.content.querySelector(`#${CSS.escape(row.id)}`);
     let previous = null;
     for (const row of rows()) {
       const item = row.closest(".inbox-row");
-      const now = made.content.querySelector(`#${CSS.escape(row.id)}`)?.closest(".inbox-row");
+      const now = fetchedOf(row)?.closest(".inbox-row");
       if (now) { previous = now; continue; }
-      if (state.sent.has(row.dataset.row)) continue;
+      // An equal call has the row of its call instead.
+      if (state.sent.has(row.dataset.row) || row.closest("details") || [...item.querySelectorAll("details [data-row]")].some(fetchedOf)) continue;
       const left = leave(item);
       if (previous) previous.after(left);
       else fetched.prepend(left);

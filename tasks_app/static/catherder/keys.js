@@ -11,7 +11,8 @@
   (window.catherder ??= {}).isShortcut = isShortcut;
 
   const cardOf = (element) => element?.closest?.("[data-question]");
-  const stops = () => [...document.querySelectorAll("main [data-question], main .rows .row-title > a, main .inbox-row > a")];
+  const stops = () => [...document.querySelectorAll("main [data-question], main .rows .row-title > a, main .inbox-row > a")]
+    .filter((one) => one.checkVisibility()); // not in a fold
 
   // A page with a list that keeps its own selection moves that.
   function moveIn(list, by) {

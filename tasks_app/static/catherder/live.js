@@ -12,7 +12,6 @@
 // A notice that comes twice or late does no harm: it only makes a part fetch what is true now.
 (() => {
   "use strict";
-  document.documentElement.classList.add("js");
 
   const POLL = 5000;
   const LONGEST_WAIT = 15000;

@@ -17,7 +17,7 @@
   if (!box) return;
   const byId = (id) => document.getElementById(id);
   const address = new URL(box.dataset.address, location.href);
-  const state = { only: "all", following: true, below: 0, fetching: false, place: null, words: "" };
+  const state = { only: byId("log-search").elements.only.value, following: true, below: 0, fetching: false, place: null, words: "" };
 
   const parts = () => [...box.querySelectorAll(":scope > ol.part")];
   const hasLater = () => parts().at(-1)?.dataset.later === "yes";
@@ -86,11 +86,12 @@
     }
   }
 
-  // A result may come in another part than its call.
+  // A result may come in another part than its call. That of a call that waited for an approval is of a later
+  // run and stands there; only the answer to a question joins it.
   function joinResults() {
     for (const result of box.querySelectorAll("[data-result-of]")) {
       const call = box.querySelector(`[data-call="${CSS.escape(result.dataset.resultOf)}"]`);
-      if (!call) continue;
+      if (!call || (call.dataset.run !== result.dataset.run && !("asks" in call.dataset))) continue;
       result.querySelector(".result-of")?.remove();
       const place = document.createElement("div");
       place.append(...result.querySelector(".entry-body").childNodes);
@@ -101,6 +102,14 @@
       call.classList.toggle("entry-failed", call.matches(".entry-failed") || result.matches(".entry-failed"));
       place.id = result.id;
       result.remove();
+    }
+  }
+
+  // What humans decide, and that a call was set aside, is known only after its line was shown.
+  function showDecisions() {
+    for (const told of byId("log-remarks").querySelectorAll("[data-decides]")) {
+      const call = box.querySelector(`[data-call="${CSS.escape(told.dataset.decides)}"]`);
+      if (call && told.textContent) call.querySelector(".call-outcome").textContent = told.textContent;
     }
   }
 
@@ -124,6 +133,7 @@
     markOpenQuestions();
     if (event.target.id !== "log-remarks") return;
     showRemarks();
+    showDecisions();
     if (state.following) scrollToEnd();
   });
 
@@ -131,6 +141,7 @@
     markOpenQuestions();
     showRemarks();
     joinResults();
+    showDecisions();
     const first = parts()[0];
     const earlier = byId("log-earlier");
     earlier.hidden = first?.dataset.earlier !== "yes";
@@ -227,7 +238,7 @@
 
   function showState() {
     const button = byId("follow");
-    button.textContent = state.following ? "Following" : "Follow";
+    button.textContent = state.following ? "Follow ✓" : "Follow";
     button.setAttribute("aria-pressed", String(state.following));
     const below = byId("log-below");
     below.hidden = !state.below;
@@ -393,7 +404,7 @@
   const emptyText = box.querySelector(".log-empty").textContent;
 
   function selectFilter(only) {
-    state.only = only;
+    state.only = byId("log-search").elements.only.value = only;
     box.querySelector(".log-empty").textContent = only === "all" ? emptyText : NO_MATCHES;
     for (const link of document.querySelectorAll("a[data-only]")) {
       if (link.dataset.only === only) link.setAttribute("aria-current", "true"); else link.removeAttribute("aria-current");
@@ -450,7 +461,7 @@
     if (!window.catherder.isShortcut(event)) return;
     if (event.key === "f") enqueue(follow);
     else if (event.key === "s") enqueue(goToStart);
-    else if (event.key === "/") { event.preventDefault(); byId("log-words").focus(); }
+    else if (event.key === "/") { event.preventDefault(); byId("log-more").open = true; byId("log-words").focus(); }
     else if (event.key === "e") enqueue(nextError);
     else if (event.key === "l" || event.key === "L") focusLink(event.key === "l" ? 1 : -1);
   });
@@ -465,8 +476,16 @@
   }
 
   addEventListener("hashchange", goToFragment);
-  document.querySelector(".log-buttons").hidden = false;
-  afterChange();
-  scrollToEnd();
-  goToFragment();
+  // The page of a place in the log, such as a run, opens there.
+  function begin() {
+    const target = findInPage(parts()[0].dataset.target);
+    state.following = !target && !hasLater();
+    state.words = wordsNow();
+    afterChange();
+    if (target) showEntry(target, { focus: false });
+    else if (state.following) scrollToEnd();
+    goToFragment();
+  }
+
+  begin();
 })();

@@ -3,7 +3,7 @@
 (() => {
   "use strict";
   const FRONT = /^---[ \t]*\n((?:.*\n)*?)(?:---|\.\.\.)[ \t]*(?:\n|$)/;
-  const KEYS = { title: "title", pipeline: "pipeline", threshold: "interactionThreshold", model: "model", resume: "resume" };
+  const KEYS = { title: "title", pipeline: "pipeline", threshold: "interactionThreshold", model: "model", resume: "resume", priority: "priority", ask: "ask" };
   const LINE = (key) => new RegExp(`^${key}:[ \\t]*(.*)$`);
   const PLAIN = /^[A-Za-z][A-Za-z0-9._\/-]*$/;
   const WORDS = /^(y|n|yes|no|true|false|on|off|null|nan|inf)$/i;
@@ -25,10 +25,17 @@
 
   const quoted = (value) => (/^\d$/.test(value) || (PLAIN.test(value) && !WORDS.test(value)) ? value : JSON.stringify(value));
 
+  // The names of `ask` are a list in the text, and stand with commas between them in the field.
+  const namesIn = (list) => list.replace(/^\[|\]$/g, "").split(",").map(unquoted);
+  const asList = (names) => `[${names.split(",").map((name) => name.trim()).filter(Boolean).map(quoted).join(", ")}]`;
+
   function readSetting(name) {
     const inside = text.value.replace(/\r\n/g, "\n").match(FRONT);
     const found = inside?.[1].split("\n").map((line) => line.match(LINE(KEYS[name]))).find(Boolean);
-    return found ? unquoted(found[1]) : "";
+    if (!found) return "";
+    if (name !== "ask") return unquoted(found[1]);
+    const names = namesIn(found[1].trim());
+    return names.includes(null) ? null : names.join(", ");
   }
 
   function writeSetting(name, value) {
@@ -36,7 +43,7 @@
     const inside = whole.match(FRONT);
     const lines = (inside?.[1] || "").split("\n").slice(0, -1);
     const at = lines.findIndex((line) => LINE(KEYS[name]).test(line));
-    const line = `${KEYS[name]}: ${quoted(value)}`;
+    const line = `${KEYS[name]}: ${name === "ask" ? asList(value) : quoted(value)}`;
     if (at >= 0) lines.splice(at, 1, ...(value ? [line] : []));
     else if (value) lines.push(line);
     const rest = inside ? whole.slice(inside[0].length) : whole;

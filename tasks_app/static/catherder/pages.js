@@ -18,6 +18,9 @@
   const UNITS = [[60, "min", 3600], [3600, "h", 86400], [86400, "d", 14 * 86400]];
   const SIZES = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
 
+  const SILENT = 300; // seconds without output of an agent
+  const LONG_WAIT = 900; // seconds that an agent has waited for a human
+
   // The clock of the server counts: that of the browser may be wrong. The page says when it was made.
   const answered = performance.getEntriesByType("navigation")[0]?.responseStart || performance.now();
   const arrived = Date.now() - (performance.now() - answered);
@@ -34,7 +37,7 @@
 
   // The two largest units, as in "4 min 12 s".
   function duration(since) {
-    let left = Math.max(0, Math.round(secondsSince(since)));
+    let left = Math.max(0, Math.floor(secondsSince(since)));
     const parts = [];
     for (const [size, name] of SIZES) {
       const number = Math.floor(left / size);
@@ -51,6 +54,8 @@
   function showTimes() {
     if (document.hidden) return;
     for (const time of document.querySelectorAll("time[data-ago]")) setText(time, ago(time));
+    for (const time of document.querySelectorAll("time[data-ago=s]")) time.classList.toggle("is-silent", secondsSince(time.dateTime) > SILENT);
+    for (const time of document.querySelectorAll("time[data-ago=wait]")) time.classList.toggle("is-late", secondsSince(time.dateTime) > LONG_WAIT);
     for (const place of document.querySelectorAll("[data-since]")) setText(place, duration(place.dataset.since));
   }
 
@@ -107,6 +112,14 @@
     document.querySelectorAll("[data-copy]").forEach(offerCopy);
   }
 
+  // Of tabs that do not fit, on a phone.
+  function showCurrentTab() {
+    for (const tab of document.querySelectorAll(".page-tabs [aria-current]")) {
+      const { parentElement: tabs } = tab;
+      if (tabs.scrollWidth > tabs.clientWidth) tab.scrollIntoView({ block: "nearest", inline: "nearest" });
+    }
+  }
+
   // Quiet hours and daily digests use the time zone of the user, which the portal does not know.
   function selectBrowserTimeZone() {
     const choice = document.querySelector("select[data-browser-time-zone]");
@@ -117,9 +130,11 @@
   addEventListener("DOMContentLoaded", () => {
     refresh();
     selectBrowserTimeZone();
+    showCurrentTab();
     setInterval(showTimes, 1000);
     document.addEventListener("visibilitychange", showTimes);
   });
+  document.addEventListener("htmx:afterSwap", showCurrentTab);
   document.addEventListener("htmx:afterSwap", refresh); // before refresh.js looks for what had the focus
 
   // A menu closes when something outside of it is pressed or gets the focus. What had the focus before a dialog

@@ -42,7 +42,7 @@
     else field.value = given.value;
   }
 
-  // Cards keep their own drafts, and rows of the dashboard their selection.
+  // Cards keep their own drafts, and rows of tasks their selection.
   const isTyped = (field) => stateOf(field, false) !== stateOf(field, true) && !field.closest("[data-question]")
     && field.getAttribute("form") !== "bulk";
 

@@ -22,12 +22,11 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 from tasks_app import permissions
 from tasks_app.core.amounts import counted
 from tasks_app.core.errors import BadInput
+from tasks_app.core.time_zones import time_zone_names
 from tasks_app.models import Project, Scope, Theme, User
 from tasks_app.models.account import hash_session_key
-from tasks_app.notifications.preferences import time_zone_names
 from tasks_app.permissions import Principal, projects_visible_to
 from tasks_app.services.accounts import (
-    Made,
     change_email,
     change_name,
     change_theme,
@@ -39,6 +38,7 @@ from tasks_app.services.accounts import (
     sessions_of,
     unlink_login,
 )
+from tasks_app.services.commands import mcp_command
 from tasks_app.web.access import (
     ProjectsField,
     current_user,
@@ -130,7 +130,16 @@ def profile(request: HttpRequest) -> HttpResponse:
     user = current_user(request)
     form = ProfileForm(request.POST if request.method == "POST" else None, user=user)
     if request.method == "POST" and form.is_valid():
-        _save(request, user, form)
+        given = form.cleaned_data
+        if given["email"] != user.email:  # first: this may ask for the password and repeat the request
+            _new_address(request, user, given["email"])
+        if given["name"] != user.get_full_name():
+            change_name(user, given["name"])
+        if given["theme"] != user.theme:
+            change_theme(user, Theme(given["theme"]))
+        if given["time_zone"] != user.time_zone:
+            change_time_zone(user, given["time_zone"])
+        messages.success(request, "Saved.")
         return redirect("me")
     context = {
         "form": form,
@@ -138,20 +147,6 @@ def profile(request: HttpRequest) -> HttpResponse:
         "sends_email": settings.SENDS_EMAIL,
     }
     return render(request, "accounts/profile.html", context, status=400 if form.errors else 200)
-
-
-def _save(request: HttpRequest, user: User, form: ProfileForm) -> None:
-    """Save the e-mail address first: this may ask for the password and repeat the request."""
-    given = form.cleaned_data
-    if given["email"] != user.email:
-        _new_address(request, user, given["email"])
-    if given["name"] != user.get_full_name():
-        change_name(user, given["name"])
-    if given["theme"] != user.theme:
-        change_theme(user, Theme(given["theme"]))
-    if given["time_zone"] != user.time_zone:
-        change_time_zone(user, given["time_zone"])
-    messages.success(request, "Saved.")
 
 
 def _new_address(request: HttpRequest, user: User, email: str) -> None:
@@ -172,7 +167,7 @@ def theme(request: HttpRequest) -> HttpResponse:
     back = request.POST.get("back", "")
     # A word without a slash is the name of a page to `redirect`, or an error.
     here = back.startswith("/") and url_has_allowed_host_and_scheme(back, {request.get_host()})
-    return redirect(back if here else "dashboard")
+    return redirect(back if here else "tasks")
 
 
 @require_GET
@@ -180,31 +175,23 @@ def security(request: HttpRequest) -> HttpResponse:
     user = current_user(request)
     linked = list(SocialAccount.objects.filter(user=user).order_by("pk"))
     names = {one.key: one.name for one in login_providers()}
+    rows = []
+    for account in linked:
+        said = account.extra_data.get("userinfo") or account.extra_data
+        name_there = str(said.get("email") or said.get("login") or account.uid)
+        rows.append((account, names.get(account.provider, account.provider), name_there))
+    codes = Authenticator.objects.filter(user=user, type=Authenticator.Type.RECOVERY_CODES).first()
     context = {
         "here": hash_session_key(request.session.session_key or ""),
         "sessions": sessions_of(user),
         "second_factor": Authenticator.objects.filter(user=user, type=Authenticator.Type.TOTP).first(),
-        "codes": _recovery_codes_left(user),
-        "linked": [
-            (account, names.get(account.provider, account.provider), _name_at_provider(account))
-            for account in linked
-        ],
+        "codes": len(codes.wrap().get_unused_codes()) if codes else 0,
+        "linked": rows,
         "to_link": [
             one for one in login_providers() if one.key not in {account.provider for account in linked}
         ],
     }
     return render(request, "accounts/security.html", context)
-
-
-def _name_at_provider(account: SocialAccount) -> str:
-    """Return the name or e-mail address of the user at the provider."""
-    said = account.extra_data.get("userinfo") or account.extra_data
-    return str(said.get("email") or said.get("login") or account.uid)
-
-
-def _recovery_codes_left(user: User) -> int:
-    codes = Authenticator.objects.filter(user=user, type=Authenticator.Type.RECOVERY_CODES).first()
-    return len(codes.wrap().get_unused_codes()) if codes else 0
 
 
 @require_POST
@@ -244,8 +231,18 @@ def me_tokens(request: HttpRequest) -> HttpResponse:
         return _render_page(request, NewTokenForm(principal=principal))
     require_recent_login(request)
     form = NewTokenForm(request.POST, principal=principal)
-    made = _make(request, form) if form.is_valid() else None
-    if made is None:
+    if not form.is_valid():
+        return _render_page(request, form, status=400)
+    try:
+        made = make_token(
+            form.cleaned_data["name"],
+            form.chosen_scopes,
+            by=principal,
+            projects=form.chosen_projects,
+            expires_at=form.expires_at,
+        )
+    except BadInput as error:
+        form.add_error(error.where if error.where in form.fields else None, error.message)
         return _render_page(request, form, status=400)
     return _render_page(request, NewTokenForm(principal=principal), made=made)
 
@@ -258,25 +255,15 @@ def me_token_revoke(request: HttpRequest, token_id: int) -> HttpResponse:
     return redirect("me_tokens")
 
 
-def _make(request: HttpRequest, form: NewTokenForm) -> Made | None:
-    try:
-        return make_token(
-            form.cleaned_data["name"],
-            form.chosen_scopes,
-            by=principal_of(request),
-            projects=form.chosen_projects,
-            expires_at=form.expires_at,
-        )
-    except BadInput as error:
-        form.add_error(error.where if error.where in form.fields else None, error.message)
-        return None
-
-
 def _render_page(request: HttpRequest, form: NewTokenForm, *, status: int = 200, **more: Any) -> HttpResponse:
     tokens = (
         permissions.tokens_visible_to(principal_of(request))
         .filter(revoked_at=None)
         .prefetch_related("projects")
     )
-    context = {"form": form, "tokens": tokens, "portal": request.build_absolute_uri("/").rstrip("/"), **more}
+    portal = request.build_absolute_uri("/").rstrip("/")
+    secret = more["made"].secret if "made" in more else ""
+    context = {
+        "form": form, "tokens": tokens, "portal": portal, "mcp_command": mcp_command(portal, secret), **more,
+    }  # fmt: skip
     return render(request, "accounts/tokens.html", context, status=status)

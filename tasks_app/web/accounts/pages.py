@@ -24,7 +24,7 @@ from django.conf import settings
 from django.contrib.auth.decorators import login_not_required
 from django.core.cache import cache
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
-from django.shortcuts import render
+from django.shortcuts import redirect, render, resolve_url
 from django.urls import reverse_lazy
 from django.utils.decorators import method_decorator
 from django.views.decorators.http import require_GET, require_POST
@@ -39,7 +39,13 @@ class Login(account.LoginView):  # type: ignore[misc]
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         context: dict[str, Any] = super().get_context_data(**kwargs)
-        return {**context, "providers": login_providers(), "unsent": "unsent" in self.request.GET}
+        asked = self.request.GET
+        return {
+            **context,
+            "providers": login_providers(),
+            "unsent": "unsent" in asked,
+            "ended": asked.get("ended"),
+        }
 
     def form_invalid(self, form: LoginForm) -> HttpResponse:
         page: HttpResponse = super().form_invalid(form)
@@ -116,9 +122,9 @@ def _call_provider(
 
 @require_POST
 @login_not_required
-def logout(request: HttpRequest) -> HttpResponseBase:
-    response: HttpResponseBase = account.logout(request)
-    return response
+def logout(request: HttpRequest) -> HttpResponse:
+    account.logout(request)
+    return redirect(f"{resolve_url(settings.LOGOUT_REDIRECT_URL)}?ended=logout")
 
 
 class LoginForm(AllauthLoginForm):  # type: ignore[misc]

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import urlsplit
 
+from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth import SESSION_KEY
 from django.contrib.auth.middleware import LoginRequiredMiddleware
@@ -90,16 +91,20 @@ class SessionStore(db.SessionStore):
 
 
 class LoginRedirect(LoginRequiredMiddleware):
-    """After the login, return to the page whose form was sent without a session.
+    """Tell the login page what happened: a session ended, or a form was sent without one.
 
-    The form's own URL may only accept submissions, and the form is not sent again: so the login page says so.
+    The URL of a form may only accept submissions, and it is not sent again: the login leads to its page.
     """
 
     def handle_no_permission(self, request: HttpRequest, view_func: Callable[..., Any]) -> Any:
-        if request.method in ("GET", "HEAD"):
-            return super().handle_no_permission(request, view_func)
         query = QueryDict(mutable=True)
-        query.update({self.get_redirect_field_name(view_func): _referring_page(request), "unsent": "1"})
+        if request.method not in ("GET", "HEAD"):
+            query.update({self.get_redirect_field_name(view_func): _referring_page(request), "unsent": "1"})
+        elif request.COOKIES.get(settings.SESSION_COOKIE_NAME):
+            page = request.get_full_path()
+            query.update({self.get_redirect_field_name(view_func): page, "ended": "session"})
+        else:
+            return super().handle_no_permission(request, view_func)
         login = resolve_url(self.get_login_url(view_func))
         return HttpResponseRedirect(f"{login}?{query.urlencode(safe='/')}")
 

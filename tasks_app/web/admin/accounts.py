@@ -29,6 +29,7 @@ from tasks_app.models import (
     Membership,
     Task,
     User,
+    WorkingHours,
 )
 from tasks_app.permissions import Principal
 from tasks_app.services.accounts import end_all_access, revoke_token
@@ -260,3 +261,10 @@ class IdempotencyKeyAdmin(ReadOnly):
     list_select_related = ["user"]
     search_fields = ["key", "user__username"]
     date_hierarchy = "at"
+
+
+@admin.register(WorkingHours)
+class WorkingHoursAdmin(ReadOnly):
+    list_display = ["user", "week"]
+    list_select_related = ["user"]
+    search_fields = ["user__username", "user__first_name", "user__last_name"]

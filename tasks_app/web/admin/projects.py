@@ -11,7 +11,17 @@ from django.http import HttpRequest
 
 from tasks_app.core.amounts import counted
 from tasks_app.history.audit import record
-from tasks_app.models import Action, Decision, DecisionEvent, Membership, Project, PublishCredential, User
+from tasks_app.models import (
+    Action,
+    Calendar,
+    Decision,
+    DecisionEvent,
+    MemberGroup,
+    Membership,
+    Project,
+    PublishCredential,
+    User,
+)
 from tasks_app.services.projects.members import record_no_role, record_role
 from tasks_app.web.admin.base import (
     AuditsDeletions,
@@ -74,6 +84,14 @@ class ProjectAdmin(AuditsEdits, AuditsDeletions, ProtectsHistory, SiteAdminsOnly
         ]
 
 
+@admin.register(MemberGroup)
+class MemberGroupAdmin(ReadOnly):
+    list_display = ["name", "project"]
+    list_filter = ["project"]
+    list_select_related = ["project"]
+    search_fields = ["name", "project__name"]
+
+
 @admin.register(Decision)
 class DecisionAdmin(ReadOnly):
     list_display = ["__str__", "project", "state", "scope", "statement", "decided_by", "decided_at"]
@@ -107,3 +125,10 @@ class PublishCredentialAdmin(AuditsDeletions, ReadOnly):
 
     def audit_deletion(self, obj: PublishCredential, *, by: User) -> None:
         record(Action.CREDENTIAL_REMOVED, by=by, project=obj.project, kind=obj.kind, url=obj.url)
+
+
+@admin.register(Calendar)
+class CalendarAdmin(ReadOnly):
+    list_display = ["__str__", "read_at", "fault_since"]
+    list_select_related = ["project", "user"]
+    search_fields = ["project__name", "user__username"]

@@ -11,6 +11,8 @@ from django.http import HttpRequest
 from tasks_app.history.audit import record
 from tasks_app.models import (
     Action,
+    AnswerDraft,
+    Asked,
     Change,
     ChangeKind,
     Event,
@@ -22,6 +24,7 @@ from tasks_app.models import (
     Review,
     ReviewThread,
     Run,
+    Rung,
     SentSpan,
     Sequence,
     SequenceTransition,
@@ -205,6 +208,23 @@ class QuestionAdmin(ReadOnly):
     date_hierarchy = "asked_at"
 
 
+@admin.register(Asked)
+class AskedAdmin(ReadOnly):
+    list_display = ["question", "user", "asked_by", "why", "at", "ended_at"]
+    list_filter = ["asked_by", "question__task__project"]
+    list_select_related = ["question", "user"]
+    search_fields = ["user__username", "why", "question__task__title"]
+    date_hierarchy = "at"
+
+
+@admin.register(AnswerDraft)
+class AnswerDraftAdmin(ReadOnly):
+    list_display = ["question", "user", "replies", "declined", "problem"]
+    list_filter = ["declined", "question__task__project"]
+    list_select_related = ["question", "user"]
+    search_fields = ["user__username", "question__task__title"]
+
+
 @admin.register(IndexedAnswer)
 class IndexedAnswerAdmin(ReadOnly):
     list_display = ["question", "place", "project", "question_key"]
@@ -268,3 +288,12 @@ class PullRequestAdmin(ReadOnly):
     list_select_related = ["task"]
     search_fields = ["task__title", "url", "title", "web_url", "fault"]
     date_hierarchy = "opened_at"
+
+
+@admin.register(Rung)
+class RungAdmin(ReadOnly):
+    list_display = ["question", "position", "action", "due", "done_at", "outcome", "failure"]
+    list_filter = ["action", "outcome", "question__task__project"]
+    list_select_related = ["question"]
+    search_fields = ["question__task__title", "failure"]
+    date_hierarchy = "due"

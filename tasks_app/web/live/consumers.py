@@ -181,7 +181,10 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc]
             await super().__call__(*asgi)
         finally:  # Also when the server cancels the socket, which sends no `disconnect`.
             broadcaster.unsubscribe(self)
-            self._uncount_socket()
+            if self._counted_user_id is not None:
+                _open_sockets[self._counted_user_id] -= 1
+                if not _open_sockets[self._counted_user_id]:
+                    del _open_sockets[self._counted_user_id]
             if self._sender:
                 self._sender.cancel()
 
@@ -190,9 +193,11 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc]
         if visibility is None:
             await self.close(code=LOGIN_NEEDED)
             return
-        if not self._count_socket(visibility.user_id):
-            await self.close(code=TOO_MANY)
+        if _open_sockets[visibility.user_id] >= settings.ENVIRONMENT.sockets_of_one:
+            await self.close(code=TOO_MANY)  # a page without a socket polls
             return
+        _open_sockets[visibility.user_id] += 1
+        self._counted_user_id = visibility.user_id
         await self.accept()
         self._queue = SendQueue()
         self._has_updates = asyncio.Event()
@@ -200,21 +205,6 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc]
         # Subscribe first, then read: what is committed in between comes twice rather than never.
         broadcaster.subscribe(self)
         self._sender = asyncio.create_task(self._send_until_closed(visibility))
-
-    def _count_socket(self, user_id: int) -> bool:
-        """Count the socket for its user; False if there are too many. A page without a socket polls."""
-        if _open_sockets[user_id] >= settings.ENVIRONMENT.sockets_of_one:
-            return False
-        _open_sockets[user_id] += 1
-        self._counted_user_id = user_id
-        return True
-
-    def _uncount_socket(self) -> None:
-        if self._counted_user_id is not None:
-            _open_sockets[self._counted_user_id] -= 1
-            if not _open_sockets[self._counted_user_id]:
-                del _open_sockets[self._counted_user_id]
-            self._counted_user_id = None
 
     async def receive(self, text_data: str | None = None, **_: Any) -> None:
         """Ignore what a browser sends: there is nothing to say."""

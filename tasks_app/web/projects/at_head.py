@@ -32,7 +32,7 @@ from tasks_app.git import CommitSummary, Repository, TreeFile, committed_text, c
 from tasks_app.models import Project, paths
 from tasks_app.prompting import SHIPPED_PROMPTS
 from tasks_app.prompting.instructions import SELF, repository_path
-from tasks_app.services.projects.settings import CONFIG_FILE, overrides_of
+from tasks_app.services.projects.settings import CONFIG_FILE, default_threshold, overrides_of
 from tasks_app.services.publishing.publications import publishing_findings
 from tasks_app.web.frame import sandbox
 from tasks_app.web.publishing import publishing_in_words
@@ -122,31 +122,25 @@ class ProjectAtHead:
         return paths.repository(self.project)
 
     @cached_property
+    def _settings_file(self) -> tuple[str | None, ProjectConfig | None]:
+        try:
+            return _settings_file(self.repository, self.commit.commit)
+        except WorkspaceError:
+            return "", None
+
+    @property
     def text(self) -> str | None:
         """The text of cat-herder.yaml; None if it is missing, "" if it is too large."""
-        return self._content[0]
-
-    @cached_property
-    def _content(self) -> tuple[str | None, bool]:
-        """The text, and whether it is readable."""
-        try:
-            return committed_text(self.repository, commit=self.commit.commit, path=CONFIG_FILE), True
-        except WorkspaceError:
-            return "", False
+        return self._settings_file[0]
 
     @cached_property
     def files(self) -> tuple[TreeFile, ...]:
         return committed_tree(self.repository, commit=self.commit.commit)
 
-    @cached_property
+    @property
     def file_config(self) -> ProjectConfig | None:
         """The settings of the file; None if it has errors."""
-        if not self._content[1]:
-            return None
-        try:
-            return load_project_config(self.text, where=CONFIG_FILE)
-        except ConfigInvalid:
-            return None
+        return self._settings_file[1]
 
     @cached_property
     def overrides(self) -> Overrides:
@@ -173,8 +167,9 @@ class ProjectAtHead:
     def pipelines(self) -> list[ShownPipeline]:
         if self.config is None:
             return []
-        own = {file.path for file in self.files}
         config = self.config
+        prompts = sorted({repository_path(step.command) for one in config.pipelines for step in one.steps})
+        own = _files_among(self.repository, self.commit.commit, tuple(prompts))
         return [
             ShownPipeline(
                 one.name,
@@ -188,7 +183,8 @@ class ProjectAtHead:
 
     @cached_property
     def report(self) -> Report:
-        return _report(self.repository, self.commit.commit, int(time.time() // _REMEMBERED_SECONDS))
+        moment = int(time.time() // _REMEMBERED_SECONDS)
+        return _report(self.repository, self.commit.commit, default_threshold(self.project), moment)
 
     @cached_property
     def findings(self) -> list[ShownFinding]:
@@ -248,6 +244,26 @@ def _overridden(text: str, overrides: Overrides) -> Iterable[ShownFinding]:
             yield ShownFinding("note", sentence, CONFIG_FILE, line)
 
 
+#: Commits of which a process remembers what it has read: git and YAML take longer than the rest of a page.
+_REMEMBERED_COMMITS = 64
+
+
+@lru_cache(maxsize=_REMEMBERED_COMMITS)
+def _settings_file(repository: Repository, commit: str) -> tuple[str | None, ProjectConfig | None]:
+    """Return the text of cat-herder.yaml, and its settings unless it has errors. Raises WorkspaceError."""
+    text = committed_text(repository, commit=commit, path=CONFIG_FILE)
+    try:
+        return text, load_project_config(text, where=CONFIG_FILE)
+    except ConfigInvalid:
+        return text, None
+
+
+@lru_cache(maxsize=_REMEMBERED_COMMITS)
+def _files_among(repository: Repository, commit: str, paths: tuple[str, ...]) -> frozenset[str]:
+    """Return those of the paths that are files in the commit."""
+    return frozenset(file.path for file in committed_tree(repository, commit=commit, paths=paths))
+
+
 _TONES = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.HINT: "note"}
 
 
@@ -268,7 +284,7 @@ def _cut(line: str) -> str:
     return f"{line[:_SHOWN_COLUMNS]} …"
 
 
-def _shown(step: StepConfig, config: ProjectConfig, own: set[str]) -> ShownStep:
+def _shown(step: StepConfig, config: ProjectConfig, own: frozenset[str]) -> ShownStep:
     network = least_network(config.network_of(step), settings.ENVIRONMENT.network)
     network_fault = ""
     if network != "full" and not sandbox().keeps_network_out:
@@ -285,7 +301,7 @@ def _shown(step: StepConfig, config: ProjectConfig, own: set[str]) -> ShownStep:
     )
 
 
-def _prompt(command: str, own: set[str]) -> str:
+def _prompt(command: str, own: frozenset[str]) -> str:
     if command == SELF:
         return "Prompt: the task’s own text"
     place = repository_path(command)
@@ -307,8 +323,7 @@ def _shown_check(check: Check) -> ShownCheck:
 
 
 @lru_cache(maxsize=64)
-def _report(repository: Repository, commit: str, moment: int) -> Report:
-    threshold = settings.ENVIRONMENT.threshold
+def _report(repository: Repository, commit: str, threshold: int, moment: int) -> Report:
     return validate_commit(
         repository,
         commit,

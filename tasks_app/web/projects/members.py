@@ -25,6 +25,7 @@ from tasks_app.core.errors import BadInput
 from tasks_app.history.audit import record
 from tasks_app.models import Action, Invitation, Membership, Project, Role, User
 from tasks_app.permissions import may_maintain, may_see, require_maintainer
+from tasks_app.services.projects.groups import remove_group, save_group
 from tasks_app.services.projects.members import (
     MANAGE_MEMBERS,
     accept_as_newcomer,
@@ -142,21 +143,37 @@ def project_members(request: HttpRequest, project_id: int) -> HttpResponse:
     if not form.is_valid():
         return _render_page(request, project, form, status=400)
     try:
-        _let_in(request, project, form)
+        role = Role(form.cleaned_data["role"])
+        if user := form.existing_user:
+            add_member(project, user, role, by=principal_of(request))
+            messages.success(request, f"{user.shown_name} ({user.get_username()}) is now a {role.value}.")
+        else:
+            made = invite(project, form.cleaned_data["user"], role, by=principal_of(request))
+            _deliver_link(request, *made)
     except BadInput as error:
         form.add_error("user", str(error))
         return _render_page(request, project, form, status=400)
     return redirect("project_members", project.pk)
 
 
-def _let_in(request: HttpRequest, project: Project, form: NewMemberForm) -> None:
-    role = Role(form.cleaned_data["role"])
-    if form.existing_user is not None:
-        add_member(project, form.existing_user, role, by=principal_of(request))
-        name = f"{form.existing_user.shown_name} ({form.existing_user.get_username()})"
-        messages.success(request, f"{name} is now a {role.value}.")
-    else:
-        _deliver_link(request, *invite(project, form.cleaned_data["user"], role, by=principal_of(request)))
+@require_POST
+def project_groups(request: HttpRequest, project_id: int) -> HttpResponse:
+    """Create a group of members, change its members, or remove it with `remove=yes`."""
+    project = project_or_404(request, project_id)
+    require_maintainer(principal_of(request), project, MANAGE_MEMBERS)
+    name = request.POST.get("name", "").strip().removeprefix("@")
+    try:
+        if request.POST.get("remove") == "yes":
+            group = get_object_or_404(project.groups, name=name)
+            remove_group(group, by=principal_of(request))
+            messages.success(request, f"The group {name} was removed.")
+        else:
+            usernames = request.POST.get("members", "").replace(",", " ").split()
+            save_group(project, name, usernames, by=principal_of(request))
+            messages.success(request, f"The group {name} was saved.")
+    except BadInput as error:
+        messages.error(request, str(error))
+    return redirect("project_members", project.pk)
 
 
 @require_POST
@@ -185,7 +202,7 @@ def member_remove(request: HttpRequest, project_id: int, member_id: int) -> Http
         messages.error(request, str(error))
     if may_see(principal_of(request), membership.project):
         return redirect("project_members", project_id)
-    return redirect("dashboard")
+    return redirect("tasks")
 
 
 @require_POST
@@ -246,6 +263,7 @@ def _render_page(
         "may_change": may_change,
         "roles": ROLES,
         "members": project.memberships.select_related("user").order_by("user__username"),
+        "groups": project.groups.prefetch_related("members"),
         "invitations": project.invitations.pending().select_related("invited_by") if may_change else [],
         "fresh": fresh,
         "sends_email": settings.SENDS_EMAIL,
@@ -305,4 +323,4 @@ def _newcomer(request: HttpRequest, found: Invitation) -> HttpResponse:
 
 def _welcome(request: HttpRequest, found: Invitation) -> HttpResponse:
     messages.success(request, f"Welcome to {found.project}. You are a {found.role} there.")
-    return redirect("dashboard")
+    return redirect("tasks")

@@ -19,9 +19,10 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST
 
+from tasks_app.config.threshold import LEVELS, NEW_PROJECT
 from tasks_app.core.errors import BadInput, BranchMissing, CatHerderError, NotAllowed, SandboxUnavailable
 from tasks_app.core.phases import ENDED, Phase
-from tasks_app.models import DayFigures, Membership, Project, Task, User
+from tasks_app.models import DayFigures, Membership, Project, Task
 from tasks_app.models.phased import shown_in
 from tasks_app.models.project import NAME
 from tasks_app.models.task import lost_its_worker
@@ -33,7 +34,7 @@ from tasks_app.services.usage.cost_limits import budget_of
 from tasks_app.services.usage.day_sums import split_days
 from tasks_app.web.access import may_act, principal_of, project_or_404
 from tasks_app.web.projects.at_head import ProjectAtHead, at_head
-from tasks_app.web.rendering.activity import shown_steps
+from tasks_app.web.task_rows import of_rows, rows_of_tasks
 
 
 class AddProjectForm(forms.Form):
@@ -42,7 +43,9 @@ class AddProjectForm(forms.Form):
     name = forms.CharField(
         max_length=60,
         validators=[NAME],
-        widget=forms.TextInput(attrs={"placeholder": "billing", "autocomplete": "off"}),
+        widget=forms.TextInput(
+            attrs={"placeholder": "billing", "autocomplete": "off", "pattern": r"[a-z0-9][a-z0-9._\-]*"}
+        ),
         error_messages={"required": "Enter a name."},
     )
     source = forms.CharField(
@@ -55,6 +58,13 @@ class AddProjectForm(forms.Form):
             }
         ),
         error_messages={"required": "Enter a folder, or an https or ssh URL."},
+    )
+
+    threshold = forms.TypedChoiceField(
+        coerce=int,
+        choices=[(level, f"{level}: {sentence}") for level, sentence in LEVELS.items()],
+        initial=NEW_PROJECT,
+        required=False,
     )
 
     def clean_name(self) -> str:
@@ -85,41 +95,38 @@ class ProjectRow:
 def projects(request: HttpRequest) -> HttpResponse:
     if request.method == "GET":
         return _render_page(request, AddProjectForm())
-    form = AddProjectForm(request.POST)
-    if project := _add(request, form):
-        return redirect("project", project.pk)
-    return _render_page(request, form, status=400)
-
-
-def _add(request: HttpRequest, form: AddProjectForm) -> Project | None:
-    """Add the project; return None and add a form error if it was refused."""
     if not principal_of(request).is_site_admin:
         raise PermissionDenied("Only a site admin can add a project.")
+    form = AddProjectForm(request.POST)
     if not form.is_valid():
-        return None
+        return _render_page(request, form, status=400)
     given = form.cleaned_data
     try:
-        return add_project_meanwhile(given["name"], given["source"], by=principal_of(request))
+        by, threshold = principal_of(request), given["threshold"]
+        if threshold == "":
+            threshold = NEW_PROJECT
+        project = add_project_meanwhile(given["name"], given["source"], by=by, threshold=threshold)
     except NotAllowed:
         raise
     except CatHerderError as error:
-        is_about_name = isinstance(error, BadInput) and error.where == "project"
-        form.add_error("name" if is_about_name else "source", str(error))
-        return None
+        if isinstance(error, BadInput) and error.where == "project":
+            form.add_error("name", error.message)
+        else:
+            form.add_error("source", str(error))
+        return _render_page(request, form, status=400)
+    return redirect("project", project.pk)
 
 
 def _render_page(request: HttpRequest, form: AddProjectForm, *, status: int = 200) -> HttpResponse:
     principal = principal_of(request)
     page = Paginator(projects_visible_to(principal), PAGE).get_page(request.GET.get("page"))
-    context = {"rows": _project_rows(list(page), principal.user), "page": page, "form": form}
-    return render(request, "projects/list.html", context, status=status)
-
-
-def _project_rows(found: list[Project], user: User) -> list[ProjectRow]:
+    found, user = list(page), principal.user
     roles = dict(Membership.objects.filter(user=user, project__in=found).values_list("project", "role"))
-    metrics = _task_counts(found)
+    counts = _task_counts(found)
     other = "site admin" if user.is_superuser else ""
-    return [ProjectRow(one, roles.get(one.pk, other), **metrics.get(one.pk, {})) for one in found]
+    rows = [ProjectRow(one, roles.get(one.pk, other), **counts.get(one.pk, {})) for one in found]
+    context = {"rows": rows, "page": page, "form": form}
+    return render(request, "projects/list.html", context, status=status)
 
 
 def _task_counts(found: list[Project]) -> dict[int, dict[str, Any]]:
@@ -145,21 +152,17 @@ def _task_counts(found: list[Project]) -> dict[int, dict[str, Any]]:
     counts: dict[int, dict[str, Any]] = defaultdict(dict)
     rows: Iterable[Any] = chain(of_days, ended, unfinished)
     for row in rows:
-        _include(counts[row["project"]], row)
+        of_project = counts[row["project"]]
+        for name, value in row.items():
+            if name == "last":
+                of_project[name] = max(filter(None, (value, of_project.get(name))), default=None)
+            elif name != "project":
+                of_project[name] = of_project.get(name, 0) + value
     return counts
 
 
 def _number_in(*phases: Phase) -> Count:
     return Count("pk", filter=shown_in(phases, lost=lost_its_worker()))
-
-
-def _include(counts: dict[str, Any], more: dict[str, Any]) -> None:
-    """Add numbers to numbers; of the last changes keep the latest."""
-    for name, value in more.items():
-        if name == "last":
-            counts[name] = max(filter(None, (value, counts.get(name))), default=None)
-        elif name != "project":
-            counts[name] = counts.get(name, 0) + value
 
 
 _RECENT = 8
@@ -169,6 +172,9 @@ def project(request: HttpRequest, project_id: int) -> HttpResponse:
     """The repository is read as the portal last fetched it: a page must not wait for a network."""
     found = project_or_404(request, project_id)
     head, trouble, lacks_branch = _head(found)
+    counts = _tasks_by_phase(found)
+    newest = found.tasks.order_by("-created_at", "-pk").values_list("pk", flat=True)
+    recent = rows_of_tasks(list(newest[:_RECENT]))
     context = {
         "project": found,
         "head": head,
@@ -180,7 +186,9 @@ def project(request: HttpRequest, project_id: int) -> HttpResponse:
         "budget": budget_of(found),
         "decisions_active": found.decisions.active().count(),
         "decisions_to_review": found.decisions.to_review().count(),
-        **_tasks_context(found),
+        "phases": [(Task(project=found, phase=one), counts[one]) for one in Phase if counts.get(one)],
+        "recent": recent,
+        **of_rows(request, recent),
     }
     return render(request, "projects/page.html", context)
 
@@ -212,17 +220,6 @@ def _limits() -> tuple[EnforcedLimit, ...]:
         return local_sandbox.enforced_limits()
     except SandboxUnavailable:
         return ()
-
-
-def _tasks_context(found: Project) -> dict[str, Any]:
-    """Return the number of tasks by phase, and the newest tasks."""
-    counts = _tasks_by_phase(found)
-    recent = found.tasks.select_related("project", "created_by").defer("text", "body")
-    recent = recent.prefetch_related(shown_steps())
-    return {
-        "phases": [(Task(project=found, phase=one), counts[one]) for one in Phase if counts.get(one)],
-        "recent": list(recent[:_RECENT]),
-    }
 
 
 def _tasks_by_phase(found: Project) -> dict[str, int]:

@@ -18,7 +18,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 from tasks_app.config.faults import ConfigInvalid
 from tasks_app.config.pipeline import ProjectConfig, load_project_config
 from tasks_app.config.project_settings import SETTINGS, Overrides
-from tasks_app.config.setting import Choices, Setting, value_in_words
+from tasks_app.config.setting import Choices, Setting, ask_rules, value_in_words
 from tasks_app.core.errors import BadInput, CatHerderError, NotAllowed
 from tasks_app.models import Action, AuditEntry, Project, QuestionState, paths
 from tasks_app.permissions import may_maintain
@@ -32,6 +32,7 @@ from tasks_app.services.projects.settings import (
     settings_in_effect,
     use_default_branch,
 )
+from tasks_app.services.questions.routing import names_of_nobody
 from tasks_app.web.access import principal_of, project_or_404
 from tasks_app.web.projects.at_head import at_head
 
@@ -152,6 +153,14 @@ class Row:
     shown: SettingInEffect
     field: forms.BoundField
 
+    @property
+    def group(self) -> str:
+        """The heading above it."""
+        path = self.shown.setting.path
+        if not path:
+            return "Only in the portal"
+        return "Limits" if path[0] == "limits" else "Tasks"
+
 
 @dataclass(frozen=True)
 class Change:
@@ -254,6 +263,10 @@ def _post_settings(request: HttpRequest, project: Project) -> HttpResponse:
     elif form.is_valid():
         overrides = form.overrides()
     else:
+        for name in form.fields:
+            if name in form.errors:  # the browser begins there: it may be far below
+                form.fields[name].widget.attrs["autofocus"] = True
+                break
         return _render_page(request, project, status=400, form=form)
     if not _try_action(
         form, lambda: change_settings(project, overrides, by=principal_of(request), commit=commit)
@@ -262,7 +275,16 @@ def _post_settings(request: HttpRequest, project: Project) -> HttpResponse:
     change = "Saved."
     if reset in SETTINGS:
         change = f"Override of “{SETTINGS[reset].label}” removed."
-    messages.success(request, f"{change} This applies to tasks created from now on.")
+    messages.success(
+        request,
+        f"{change} Where a setting does not say otherwise, this applies to tasks created from now on.",
+    )
+    named = [name for rule in ask_rules(overrides_of(project).ask) for name in rule.people]
+    if unknown := names_of_nobody(project, named):
+        messages.warning(
+            request,
+            f"{SETTINGS['ask'].label}: {', '.join(unknown)} means nobody who may answer in {project}.",
+        )
     return redirect("project_settings", project.pk)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from django.http import QueryDict
 
 from tasks_app.core.errors import AnswerEmpty, BadAmount, BadInput, CatHerderError
-from tasks_app.models import Decision, DecisionEventKind, Question
+from tasks_app.models import AnswerDraft, Decision, DecisionEventKind, Question
 from tasks_app.services.decisions.answering import DecisionInput, Remember, Stance, StanceChoice
 from tasks_app.services.decisions.content import joined_paths, split_paths
 from tasks_app.services.questions.answers import Reply
@@ -124,7 +124,14 @@ class CardInput:
         """Return what has to be entered to give earlier answers, of one question, to items of this one."""
         answers = {asked: answer for one in earlier for asked, answer in one.answers.items()}
         entered = [_entered(item, answers) for item in question.items]
-        return cls(entered, taken_from=str(earlier[0].question.pk))
+        notes, source = earlier[0].notes_for(question), earlier[0].question
+        return cls(entered, notes=notes, taken_from=str(source.pk))
+
+    @classmethod
+    def from_draft(cls, draft: AnswerDraft) -> CardInput:
+        """Return what its user has replied to items of the question in forms of a program."""
+        entered = [_entered(item, draft.answers) for item in draft.question.items]
+        return cls(entered, notes=draft.notes)
 
     @property
     def text(self) -> str:

@@ -7,8 +7,10 @@ as a page, or as the part of a page that HTMX asks for. Scripts use the API.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 
 from django.core.exceptions import RequestDataTooBig
+from django.db.models import prefetch_related_objects
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.csrf import csrf_exempt, csrf_protect
@@ -21,7 +23,7 @@ from tasks_app.core.errors import (
     NotAllowed,
     NotOpen,
 )
-from tasks_app.models import SHOWN_WITH, Channel, Question
+from tasks_app.models import Channel, Question
 from tasks_app.services.questions.answers import (
     answer_question,
     claim_question,
@@ -30,13 +32,17 @@ from tasks_app.services.questions.answers import (
     release_question,
     undo_answer,
 )
+from tasks_app.services.questions.approvals import approve_equal_calls
 from tasks_app.services.questions.question_outcomes import Answered
-from tasks_app.web.access import is_htmx, principal_of, question_or_404, refusal, task_or_404
+from tasks_app.web.access import is_htmx, number_from, principal_of, question_or_404, refusal
 from tasks_app.web.questions.answer_form import CardInput
-from tasks_app.web.questions.cards import card_of, cards_of, filled_in, show, unknown_cards
+from tasks_app.web.questions.cards import WHO_IS_ASKED, card_of, filled_in, show
 
 _STATUS: dict[type[CatHerderError], int] = {NotAllowed: 403, NotOpen: 409, AnswerTooLong: 413}
 _FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
+
+#: The verdict of the button that approves equal calls too.
+_APPROVE_ALL = "approved_all"
 
 Act = Callable[[Question, CardInput], Answered]
 
@@ -65,6 +71,8 @@ def question_dismiss(request: HttpRequest, question_id: int) -> HttpResponse:
 def question_decide(request: HttpRequest, question_id: int) -> HttpResponse:
     def act(question: Question, entered: CardInput) -> Answered:
         by = principal_of(request)
+        if entered.verdict == _APPROVE_ALL:
+            return approve_equal_calls(question, by=by, via=Channel.WEB, notes=entered.notes)
         return decide(question, entered.verdict, by=by, via=Channel.WEB, notes=entered.notes)
 
     return _respond(request, question_id, act)
@@ -74,13 +82,18 @@ def question_decide(request: HttpRequest, question_id: int) -> HttpResponse:
 def question_undo(request: HttpRequest, question_id: int) -> HttpResponse:
     """Take the answer back and show the card with it, to be changed. If it is too late, the card says so."""
     question = question_or_404(request, question_id)
-    entered = CardInput.from_outcome(question)
+    entered = None
+    if not question.is_settled_by_portal:  # else one click would make it a person's answer
+        entered = CardInput.from_outcome(question)
     try:
         opened = undo_answer(question, by=principal_of(request))
     except NotAllowed:
         raise
     except CatHerderError as error:
         return show(request, card_of(request, question, not_undone=str(error)), status=409)
+    for other_id in filter(None, map(number_from, request.POST.get("too", "")[:1000].split(","))):
+        with suppress(CatHerderError):  # the agent has it, or somebody took it back
+            undo_answer(question_or_404(request, other_id), by=principal_of(request))
     if opened.pk != question.pk:  # asked anew: this card says so, and the other one arrives by itself
         return show(request, card_of(request, question_or_404(request, question_id)))
     return show(request, card_of(request, opened, typed=entered))
@@ -111,19 +124,18 @@ def _protected_response(request: HttpRequest, question_id: int, act: Act) -> Htt
         return _refusal(request, question.pk, str(error), 403)
     except CatHerderError as error:
         status, place = _STATUS.get(type(error), 400), entered.place_of(error)
-        message = _message_at_field(error, place)
+        message = str(error)
+        if place in ("remember", "decisions") and isinstance(error, BadInput):
+            # It stands at the field about decisions, which it need not name.
+            message = error.message[:1].upper() + error.message[1:]
         if is_htmx(request):
             return _refusal(request, question.pk, message, status, place=place)
         card = card_of(request, question, typed=entered, message=message, place=place)
         return show(request, card, status=status)
-    return show(request, card_of(request, done.question, repeated=done.repeated))
-
-
-def _message_at_field(error: CatHerderError, place: str) -> str:
-    """Return the message. What is said about decisions stands at its field, which it need not name."""
-    if place in ("remember", "decisions") and isinstance(error, BadInput):
-        return error.message[:1].upper() + error.message[1:]
-    return str(error)
+    card = card_of(
+        request, done.question, may_act=True, repeated=done.repeated, approved_too=done.approved_too
+    )  # fmt: skip
+    return show(request, card)
 
 
 def _refusal(
@@ -147,19 +159,15 @@ def question(request: HttpRequest, question_id: int) -> HttpResponse:
     return show(request, card)
 
 
-def task_questions(request: HttpRequest, task_id: int) -> HttpResponse:
-    """Render open questions of a task that are not among `?known=N`."""
-    questions = task_or_404(request, task_id).questions.open()
-    related = questions.select_related(*SHOWN_WITH)
-    return unknown_cards(request, cards_of(request, related))
-
-
 @require_http_methods(["GET", "POST"])
 def question_claim(request: HttpRequest, question_id: int) -> HttpResponse:
-    """Show who is answering; a POST says that the user is, or with `release=yes` that they no longer are."""
+    """Show who is asked and who answers; a POST says that the user does, or with `release=yes` no longer."""
     found = question_or_404(request, question_id)
     if request.method == "POST":
         change = release_question if request.POST.get("release") == "yes" else claim_question
         change(found, by=principal_of(request))
         found = question_or_404(request, question_id)
-    return render(request, "questions/_claim.html", {"question": found})
+    if not found.is_open:
+        return HttpResponse(status=204)  # until the card that says the answer arrives, nothing moves
+    prefetch_related_objects([found], *WHO_IS_ASKED)
+    return render(request, "questions/_who.html", {"question": found})

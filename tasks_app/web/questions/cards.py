@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -11,29 +10,40 @@ from functools import cache, cached_property, partial
 from itertools import count, repeat
 from typing import Any
 
+from django.db.models import prefetch_related_objects
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import render
 from django.utils import timezone
 
-from tasks_app.core.asked_items import QuestionParts, parts_of_question, without_recommended
+from tasks_app.core.asked_items import (
+    QuestionParts,
+    chosen_options,
+    parts_of_question,
+    sentence_asked,
+    without_recommended,
+    without_remarks,
+)
 from tasks_app.core.phases import Phase
-from tasks_app.models import Decision, Question, QuestionKind
-from tasks_app.services.decisions.answering import decided_by_answer
+from tasks_app.history.events.calls import failed_approvals
+from tasks_app.models import Question, QuestionKind
+from tasks_app.services.decisions.answering import DecidedByItem, decided_by_answers
 from tasks_app.services.decisions.citing import RelatedDecision, related_decisions_of_each
 from tasks_app.services.questions.answers import may_take_back, undo_until
+from tasks_app.services.questions.approvals import changed_since, equal_calls, origin_of_rule
+from tasks_app.services.questions.drafts import drafts_of
 from tasks_app.services.questions.earlier_answers import EarlierAnswer, find_similar_answers
+from tasks_app.services.working_hours import WITH_SCHEDULE
 from tasks_app.web.access import actable_projects, current_user, render_part_or_page
 from tasks_app.web.questions.answer_form import CardInput, ItemInput
 from tasks_app.web.rendering.diff import DiffLine, LineKind
 
 _KEEP = 60_000
 _KEEP_LINES = 1_500
-#: Lines of two plans together that are compared.
-_MOST_COMPARED = 4_000
 #: Lines that a pane on a card has room for.
 _PANE = 24
 _KINDS = ("command", "file", "diff", "markdown", "rule")
 
+#: Related rows of who is asked, with the hours in which they work, and of the ladder.
+WHO_IS_ASKED = (*(f"asked__user__{one}" for one in WITH_SCHEDULE), "asked__by", "rungs")
 #: Only before a file's first hunk: inside one, `--- x` is the line `-- x`, taken away.
 _HEADER = re.compile(r"(index|---|\+\+\+|(new|deleted) file|(old|new) mode|similarity|rename) ")
 #: Of the first lines of a hunk. The diff of a text whose place in a file is not known has none.
@@ -54,18 +64,6 @@ class EvidencePane:
     def is_long(self) -> bool:
         """Return whether it does not fit into its box; a plan is shown without a box."""
         return self.kind != "markdown" and self.text.count("\n") > _PANE
-
-
-def changed_since(earlier: Question, question: Question) -> list[DiffLine]:
-    """Return the lines of a plan that differ from an earlier plan, with some around them."""
-    old, new = (_plan_of(one).split("\n") for one in (earlier, question))
-    if len(old) + len(new) > _MOST_COMPARED:  # difflib's time grows with the square of the length
-        return []
-    return diff_lines("\n".join(list(difflib.unified_diff(old, new, lineterm=""))[2:]))[:_KEEP_LINES]
-
-
-def _plan_of(question: Question) -> str:
-    return next((str(one.get("text", "")) for one in question.evidence if one.get("kind") == "markdown"), "")
 
 
 def evidence_of(question: Question) -> list[EvidencePane]:
@@ -132,6 +130,11 @@ class OptionChoice:
         """The label without “(Recommended)”, for the statement of a decision."""
         return without_recommended(self.value).strip()
 
+    @property
+    def rule(self) -> str:
+        """The description as it becomes part of that statement."""
+        return without_remarks(self.description)
+
 
 @dataclass(frozen=True)
 class CardItem:
@@ -140,10 +143,14 @@ class CardItem:
     question: str
     parts: QuestionParts
     header: str
+    #: With what a statement begins whose answer says nothing alone.
+    asked: str
     name: str
     several: bool
     choices: list[OptionChoice]
     other: str = ""
+    #: The chosen options with what they mean.
+    chosen: list[tuple[str, str]] = field(default_factory=list)
     #: Of the decision that its answer becomes, if the card has several items.
     statement: str = ""
     remembered: bool = False
@@ -155,15 +162,18 @@ class CardItem:
         widest = max((len(line) for preview in lines for line in preview), default=0)
         if not 0 < widest <= _BESIDE:
             return "item"
-        return "item previews-beside" + " previews-tall" * (max(map(len, lines)) > _LOW)
+        if max(map(len, lines)) > _LOW:
+            return "item previews-beside previews-tall"
+        return "item previews-beside"
 
 
 @dataclass(frozen=True)
 class EarlierEntry:
-    """An earlier answer on the card. `entered`: what the button fills in, for the script, by item."""
+    """An earlier answer on the card. The button fills in `entered`, for the script, by item, and `notes`."""
 
     found: EarlierAnswer
     entered: str
+    notes: str
     filled_in: bool = False
 
 
@@ -185,6 +195,8 @@ class Card:
     kept: str = ""
     repeated: bool = False
     not_undone: str = ""
+    #: Equal calls that were approved with it just now.
+    approved_too: tuple[int, ...] = ()
     shows_earlier_answers: bool = True
     find_related_decisions: Callable[[], dict[int, list[RelatedDecision]]] = dict
     count_open: Callable[[], dict[int, int]] = dict
@@ -217,6 +229,24 @@ class Card:
         return self.count_open().get(question.task_id, 0) - question.is_open
 
     @cached_property
+    def equal_calls(self) -> int:
+        """The number of other open approvals of the task that are about the same call."""
+        question = self.question
+        if not (self.may_act and question.is_open and self.more_open):
+            return 0
+        return len(equal_calls(question))
+
+    @cached_property
+    def rule_origin(self) -> str:
+        """Where the rule stands because of which it is asked."""
+        return origin_of_rule(self.question)
+
+    @property
+    def takes_back_too(self) -> str:
+        """The ids of the calls that were approved with it, with commas between them."""
+        return ",".join(map(str, self.approved_too))
+
+    @cached_property
     def related_decisions(self) -> list[RelatedDecision]:
         """The decisions that the question concerns, those that must be judged first; looked up only when an
         open card is rendered."""
@@ -227,15 +257,23 @@ class Card:
 
     @cached_property
     def changed_lines(self) -> list[DiffLine]:
-        """The lines in which a revised plan differs from the one that was sent back."""
+        """The lines in which a plan differs from the one that was decided before."""
         if self.question.revises is None:
             return []
-        return changed_since(self.question.revises, self.question)
+        return diff_lines("\n".join(changed_since(self.question.revises, self.question)))[:_KEEP_LINES]
 
     @cached_property
-    def decided(self) -> list[tuple[str, Decision]]:
-        """The decisions that the answer made or changed, each with a label; looked up when it is rendered."""
-        return decided_by_answer(self.question)
+    def decided(self) -> DecidedByItem:
+        """The decisions that the answers made or changed, each with a label, by the item's question.
+
+        Looked up when it is rendered.
+        """
+        return decided_by_answers([self.question]).get(self.question.pk, {})
+
+    @cached_property
+    def call_failed(self) -> bool:
+        """Whether the approved call was made and failed; looked up when it is rendered."""
+        return bool(failed_approvals([self.question]))
 
     @property
     def title_id(self) -> str:
@@ -268,29 +306,54 @@ class Card:
         words = [question.state, f"{question.answered_at.timestamp():.3f}"]
         words += ["taken-back"] * bool(question.taken_back_at)
         words += ["undo"] * (bool(self.undo_seconds) or self.may_take_back) + ["resuming"] * self.may_change
+        words += ["handed-in"] * bool(question.handed_in_id and self.may_change)
         words += [f"{self.more_open}-more"] * bool(self.more_open)
         return "-".join(words)
 
 
-def card_of(request: HttpRequest, question: Question, **options: Any) -> Card:
+def card_of(
+    request: HttpRequest,
+    question: Question,
+    *,
+    may_act: bool | None = None,
+    typed: CardInput | None = None,
+    **options: Any,
+) -> Card:
+    """Return the card of a question.
+
+    `may_act`: of a user who has just answered it. `typed`: what its form shows; by default what the reader
+    replied elsewhere.
+    """
     may_undo = question.answered_by_id == current_user(request).pk
-    may_act = question.task.project_id in actable_projects(request)
-    return _card(question, may_act, may_undo=may_undo, **_finders([question]), **options)
+    if may_act is None:
+        may_act = question.task.project_id in actable_projects(request)
+    typed = typed or _drafts(request, [question]).get(question.pk)
+    prefetch_related_objects([question], *WHO_IS_ASKED)
+    return _card(question, may_act, may_undo=may_undo, typed=typed, **_finders([question]), **options)
 
 
 def cards_of(request: HttpRequest, questions: Iterable[Question]) -> list[Card]:
     """Return the cards of many questions, with one query for permissions and one for decisions."""
     actable, questions = actable_projects(request), list(questions)
-    finders = _finders(questions)
+    prefetch_related_objects(questions, *WHO_IS_ASKED)
+    finders, drafts = _finders(questions), _drafts(request, questions)
     return [
         _card(
             question,
             question.task.project_id in actable,
+            typed=drafts.get(question.pk),
             shows_earlier_answers=place < _WITH_EARLIER,
             **finders,
         )
         for place, question in enumerate(questions)
     ]
+
+
+def _drafts(request: HttpRequest, questions: list[Question]) -> dict[int, CardInput]:
+    """Return what the reader replied to items of open questions in forms of their program."""
+    asked = [question for question in questions if question.is_open and len(question.items) > 1]
+    drafts = drafts_of(asked, current_user(request))
+    return {question_id: CardInput.from_draft(draft) for question_id, draft in drafts.items()}
 
 
 def _finders(questions: list[Question]) -> dict[str, Any]:
@@ -317,13 +380,14 @@ def filled_in(question: Question, earlier_id: str) -> CardInput | None:
 
 
 def _entry(card: Card, earlier: EarlierAnswer) -> EarlierEntry:
-    entered = CardInput.from_earlier(card.question, earlier).items
+    entered = CardInput.from_earlier(card.question, earlier)
     places = {
         place: {"chosen": given.chosen, "other": given.other}
-        for place, (item, given) in enumerate(zip(card.question.items, entered, strict=True))
+        for place, (item, given) in enumerate(zip(card.question.items, entered.items, strict=True))
         if str(item["question"]) in earlier.answers
     }
-    return EarlierEntry(earlier, json.dumps(places), str(earlier.question.pk) == card.typed.taken_from)
+    filled_in = str(earlier.question.pk) == card.typed.taken_from
+    return EarlierEntry(earlier, json.dumps(places), entered.notes, filled_in)
 
 
 def show(request: HttpRequest, card: Card, *, status: int = 200) -> HttpResponse:
@@ -332,35 +396,28 @@ def show(request: HttpRequest, card: Card, *, status: int = 200) -> HttpResponse
     return render_part_or_page(request, part, page, {"card": card}, status=status)
 
 
-def unknown_cards(request: HttpRequest, cards: list[Card]) -> HttpResponse:
-    """Render cards that are not among `?known=N`; 204 if there are none."""
-    known = set(request.GET.getlist("known"))
-    new = [card for card in cards if str(card.question.pk) not in known]
-    if not new:
-        return HttpResponse(status=204)
-    return render(request, "questions/_cards.html", {"cards": new})
-
-
 def _card(question: Question, may_act: bool, *, typed: CardInput | None = None, **options: Any) -> Card:
     typed = typed or CardInput.blank(question)
     pairs = zip(question.items, typed.items, strict=True)
-    items = [_item(number, *pair) for number, pair in enumerate(pairs)]
+    items = [_item(question, number, *pair) for number, pair in enumerate(pairs)]
     if question.is_open and question.kind == QuestionKind.APPROVAL:  # afterwards its evidence is folded
         asked = parts_of_question(question.headline_by_evidence)
         items = [replace(item, parts=asked) for item in items]
     return Card(question, may_act, items=items, evidence=evidence_of(question), typed=typed, **options)
 
 
-def _item(number: int, item: dict[str, Any], typed: ItemInput) -> CardItem:
-    question = str(item["question"])
+def _item(question: Question, number: int, item: dict[str, Any], typed: ItemInput) -> CardItem:
+    asked = str(item["question"])
     return CardItem(
-        question=question,
-        parts=parts_of_question(question),
+        question=asked,
+        parts=parts_of_question(asked),
         header=str(item.get("header") or ""),
+        asked=sentence_asked(item),
         name=f"item-{number}",
         several=bool(item.get("multiSelect")),
         choices=_choices(item, typed),
         other=typed.other,
+        chosen=[one for one in chosen_options(item, question.answers.get(asked, "")) if one[1]],
         statement=typed.statement,
         remembered=typed.remembered,
     )

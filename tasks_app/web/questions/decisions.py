@@ -87,6 +87,9 @@ class DecisionForm(forms.Form):
     def clean(self) -> dict[str, Any]:
         given = super().clean() or {}
         if not self.errors:
+            # The page hides the field of a scope that is not chosen; what it still has does not count.
+            for field in {"paths", "step"} - {given["scope"]}:
+                given[field] = ""
             content = DecisionContent(**{**given, "paths": tuple(given["paths"].splitlines())})
             try:
                 self.content = content.checked()
@@ -110,7 +113,7 @@ _MOST_WORDS = 200
 _MOST_EVENTS, _MOST_TASKS = 200, 50
 
 _TABS = {
-    CURRENT: "In force or proposed",
+    CURRENT: "Active or proposed",
     REVIEW: "To review",
     DecisionState.PROPOSED.value: "Proposed",
     DecisionState.SUPERSEDED.value: "Superseded",
@@ -146,7 +149,11 @@ def decisions(request: HttpRequest, project_id: int) -> HttpResponse:
     filters = DecisionFilters.from_request(request)
     found = project.decisions.search(filters.q)
     ordered = found.listed_as(filters.state).to_review_first()
-    shown = ordered.with_counts().select_related("decided_by", "question")
+    shown = (
+        ordered.with_counts()
+        .select_related("decided_by", "question", "exception_to")
+        .prefetch_related("exceptions")
+    )
     page = CappedPaginator(shown, PER_PAGE).get_page(request.GET.get("page"))
     rows_of_tabs = {state: found.listed_as(state) for state in _TABS}
     context = {
@@ -264,7 +271,7 @@ def _edit(
         except CatHerderError as error:
             form.add_refusal(error)
         else:
-            messages.success(request, f"{made.label} is now in force.")
+            messages.success(request, f"{made.label} is now active.")
             return redirect("decision", project.pk, made.number)
     return _form_page(request, project, form, old, status=400)
 
@@ -386,10 +393,12 @@ def _page(request: HttpRequest, project: Project, preview: ImportPreview, fault:
     return render(request, "questions/decisions/import.html", context, status=400 if posted else 200)
 
 
-@require_POST
+@require_http_methods(["GET", "POST"])
 def decision_export(request: HttpRequest, project_id: int) -> HttpResponse:
-    """Write the decisions as files and show the task with them."""
+    """Write the decisions as files and show the task with them. A reloaded address exports nothing."""
     project = project_or_404(request, project_id)
+    if request.method == "GET":
+        return redirect("decisions", project.pk)
     try:
         export = export_decisions(project, by=principal_of(request))
     except NotAllowed:

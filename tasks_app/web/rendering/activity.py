@@ -1,305 +1,30 @@
-"""Entries of the live log, made from events, with what reviewers and agents said between them."""
+"""What running tasks do now: their newest events and the tool call that has no result yet."""
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property, reduce
+from itertools import takewhile
 from operator import or_
-from typing import Any
 
-from django.db.models import Max, OuterRef, Prefetch, Q, QuerySet, Subquery
+from django.db.models import Max, OuterRef, Prefetch, Q, Subquery
 
-from tasks_app.agent.tools import was_refused, without_hook_name
-from tasks_app.core.amounts import counted
-from tasks_app.core.asked_items import parts_of_question
+from tasks_app.agent.tools import was_refused
 from tasks_app.core.phases import Phase
-from tasks_app.core.text import strip_controls
-from tasks_app.history.events.lines import summarise
+from tasks_app.history.events.calls import outcomes_of_waiting_calls
 from tasks_app.history.events.reading import Events, may_be_compacted
 from tasks_app.models import (
-    KIND_NAMES,
     Event,
     EventKind,
     Outcome,
-    QuestionKind,
-    Review,
-    ReviewVerdict,
     Run,
     Step,
     Task,
-    ThreadComment,
 )
-from tasks_app.web.rendering.diff import DiffLine
-from tasks_app.web.rendering.tools import edit_lines, shown_input
-from tasks_app.web.rendering.words import headline
-
-_SHORT_LINES = 8
-_SHORT_LENGTH = 800
-_KEEP = 60_000
-_KEEP_LINES = 3_000
-# What stands in the page itself, so that a part of the log has a bounded size; more is fetched when opened.
-_PROSE_IN_PAGE = 6_000
-_MACHINE_IN_PAGE = 3_000
-_EDIT_LINES_IN_PAGE = 60
-_EXIT = re.compile(r"\AExit code (\d+)")
-
-# What these tools give back is a file that was read or "done": of interest only to who opens the fold.
-_QUIET_RESULTS = frozenset(
-    {"Read", "Write", "Edit", "MultiEdit", "NotebookEdit", "TodoWrite", "LS", "AskUserQuestion"}
-)
-_READING = frozenset({"Read", "LS"})
-
-#: The agent's bookkeeping says nothing to people; it is in the raw log.
-UNSEEN = frozenset({EventKind.SYSTEM, EventKind.UNKNOWN})
-
-
-@dataclass(frozen=True)
-class Output:
-    """Truncated output of a program; `folded` if it is long.
-
-    `fetched`: too long to stand in the page at all before somebody opens it. `cut`: characters that only the
-    logs have.
-    """
-
-    text: str
-    lines: int
-    folded: bool
-    cut: int = 0
-    fetched: bool = False
-
-    @classmethod
-    def from_text(cls, text: str, *, whole: bool = False) -> Output:
-        text = text.strip("\n")
-        lines = text.count("\n") + 1 if text else 0
-        cut = max(0, len(text) - _KEEP)
-        if whole:
-            return cls(text[:_KEEP], lines, False, cut)
-        folded = lines > _SHORT_LINES or len(text) > _SHORT_LENGTH
-        if len(text) > _MACHINE_IN_PAGE:
-            return cls("", lines, folded, cut, fetched=True)
-        return cls(text, lines, folded, cut)
-
-
-@dataclass(frozen=True)
-class Prose:
-    """Text of the agent; `more` characters are loaded on request."""
-
-    text: str
-    more: int = 0
-
-    @classmethod
-    def from_text(cls, text: str, *, whole: bool = False) -> Prose:
-        if whole or len(text) <= _PROSE_IN_PAGE:
-            return cls(text)
-        return cls(text[:_PROSE_IN_PAGE], len(text) - _PROSE_IN_PAGE)
-
-
-@dataclass(frozen=True)
-class Call:
-    """A tool call: a summary, details, and the result when there is one.
-
-    `added` and `removed` count the lines of an edit. `fetched`: see Output.
-    """
-
-    id: str
-    name: str
-    summary: str
-    input: str
-    edit: list[DiffLine]
-    quiet: bool
-    added: int = 0
-    removed: int = 0
-    fetched: bool = False
-
-
-@dataclass
-class Entry:
-    """One entry of the log. Which fields are filled depends on the kind."""
-
-    id: int
-    kind: str
-    at: datetime
-    payload: dict[str, Any]
-    run: Run
-    starts_run: bool = False
-    call: Call | None = None
-    output: Output | None = None
-    prose: Prose | None = None
-    results: list[Entry] = field(default_factory=list)
-    #: The call of a result that stands alone, in one line.
-    of_call: str = ""
-    #: What was said in reviews between the event before it and this one.
-    remarks: list[Remark] = field(default_factory=list)
-
-    @property
-    def failed(self) -> bool:
-        failed = self.kind == EventKind.ERROR or (self.payload.get("is_error") and not self.turned_down)
-        if self.kind == EventKind.CHECK:
-            failed = not self.payload.get("passed")
-        return bool(failed) or any(result.failed for result in self.results)
-
-    @property
-    def asked(self) -> list[str]:
-        """The text of each question; of one beside its command only the sentence that asks."""
-        items = [_dict(item) for item in _list(self.payload.get("items"))]
-        texts = [str(item.get("question", "")) for item in items] or [str(self.payload.get("question", ""))]
-        if any(_dict(one).get("kind") == "command" for one in _list(self.payload.get("evidence"))):
-            texts = [parts_of_question(text).asked for text in texts]
-        return texts
-
-    @property
-    def answers(self) -> list[tuple[str, str]]:
-        """Each question of a card with several, in short, and its answer."""
-        pairs = [pair for pair in _list(self.payload.get("answers")) if isinstance(pair, list | tuple)]
-        return [(headline(str(pair[0])), str(pair[-1])) for pair in pairs if pair]
-
-    @property
-    def kind_name(self) -> str:
-        """The name of the kind of question, such as “Plan”."""
-        return KIND_NAMES[str(self.payload.get("kind") or QuestionKind.CLARIFICATION)]
-
-    @property
-    def said_outcome(self) -> str:
-        """The outcome’s label if the question was not answered, such as “Sent back” or “Skipped”."""
-        said = str(self.payload.get("outcome") or "Answered")
-        return {"Answered": "", "Dismissed": "Skipped"}.get(said, said)
-
-    @property
-    def end_of_run(self) -> str:
-        """The sentence of a result, such as “Run ended after 3 turns.”"""
-        words, turns = ["Run ended"], self.payload.get("num_turns")
-        if turns:
-            words.append(f"after {counted(turns, 'turn')}")
-        if self.payload.get("stop_reason") == "tool_deferred":
-            words.append("at a call that waits")
-        return f"{' '.join(words)}."
-
-    @property
-    def turned_down(self) -> str:
-        """The refusal of the call, as in “sent back by Ann”; empty without one."""
-        return str(self.payload.get("turned_down", ""))
-
-    @property
-    def outcome(self) -> str:
-        """The outcome of a call, for its summary."""
-        if self.results:
-            reads = self.call is not None and self.call.name in _READING
-            shown = [one for one in self.results if one.always_shows_outcome or reads]
-            return ", ".join(one.outcome for one in shown if one.outcome)
-        if self.kind != EventKind.TOOL_RESULT or self.output is None:
-            return ""
-        if self.turned_down:
-            return self.turned_down
-        if self.failed:
-            text = str(self.payload.get("text", ""))
-            if code := _EXIT.match(text):
-                return f"exit {code[1]}"
-            return "refused" if was_refused(text) else "failed"
-        return counted(self.output.lines, "line")
-
-    @property
-    def always_shows_outcome(self) -> bool:
-        """Return whether the outcome is always shown in the call's summary."""
-        return self.failed or bool(self.turned_down)
-
-
-def entries_of(
-    events: Iterable[Event], *, last_run: int | None = None, earlier_calls: Iterable[Event] = ()
-) -> list[Entry]:
-    """Return the entries of events in order, without UNSEEN kinds. A result joins its call in the same run.
-
-    `last_run` is the run of the event before them: where the run changes, the entry says so. A result of one
-    of the `earlier_calls`, or of a call of an earlier run, names its call.
-    """
-    entries: list[Entry] = []
-    summaries = {str(event.payload.get("id")): event_summary(event) for event in earlier_calls}
-    calls: dict[str, Entry] = {}
-    for event in events:
-        if event.kind in UNSEEN:
-            continue
-        entry = entry_of(event)
-        entry.starts_run = event.run_id != last_run
-        last_run = event.run_id
-        call_id = str(event.payload.get("tool_use_id"))
-        owner = calls.get(call_id) if event.kind == EventKind.TOOL_RESULT else None
-        if owner is not None and owner.run.pk == event.run_id:
-            owner.results.append(entry)
-            continue
-        entry.of_call = summaries.get(call_id, "")
-        if entry.call is not None:
-            calls[entry.call.id] = entry
-            summaries[entry.call.id] = entry.call.summary
-        entries.append(entry)
-    return entries
-
-
-def event_summary(event: Event) -> str:
-    """Return an event in one line, for lists of current events; empty for what people do not see."""
-    payload = event.payload
-    if event.kind in UNSEEN:
-        return ""
-    if event.kind == EventKind.TOOL_USE:
-        return summarise(str(payload.get("name", "")), _dict(payload.get("input")))
-    if event.kind == EventKind.CHECK:
-        verdict = "passed" if payload.get("passed") else "failed"
-        return str(payload.get("problem") or f"check {payload.get('check', '')}: {verdict}")
-    text = str(payload.get("text") or payload.get("question") or payload.get("subtype") or "")
-    first, _, rest = strip_controls(text).strip().partition("\n")
-    more = len(_list(payload.get("items"))) - 1
-    if len(first) > 200:
-        first = first[:200].rpartition(" ")[0] or first[:200]
-        rest = "cut"
-    return first + (" …" if rest else "") + (f" and {more} more" if more > 0 else "")
-
-
-def entry_of(event: Event, *, whole: bool = False) -> Entry:
-    """Return the entry of one event; `whole` if it is shown completely."""
-    entry = Entry(event.pk, event.kind, event.at, _dict(event.payload), event.run)
-    text = str(entry.payload.get("notes" if entry.said_outcome else "text", ""))
-    if event.kind == EventKind.TOOL_USE:
-        entry.call = _call(entry.payload, whole=whole)
-    elif event.kind == EventKind.TOOL_RESULT:
-        entry.output = Output.from_text(without_hook_name(text), whole=whole)
-    elif event.kind == EventKind.CHECK:
-        entry.output = Output.from_text(str(entry.payload.get("output", "")), whole=whole)
-    else:
-        entry.prose = Prose.from_text(text, whole=whole)
-    return entry
-
-
-def _call(payload: dict[str, Any], *, whole: bool) -> Call:
-    name, given = str(payload.get("name", "")), _dict(payload.get("input"))
-    edit = edit_lines(name, given)
-    shown = shown_input(name, given)
-    characters = sum(len(line.text) for line in edit) if edit else len(shown)
-    fetched = not whole and (len(edit) > _EDIT_LINES_IN_PAGE or characters > _MACHINE_IN_PAGE)
-    return Call(
-        id=str(payload.get("id", "")),
-        name=name,
-        summary=summarise(name, given),
-        input="" if fetched else shown[:_KEEP],
-        edit=[] if fetched else edit[:_KEEP_LINES],
-        quiet=name in _QUIET_RESULTS,
-        added=sum(line.kind == "add" for line in edit),
-        removed=sum(line.kind == "del" for line in edit),
-        fetched=fetched,
-    )
-
-
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
-
-
-def _dict(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-# What running tasks do now: their newest events and the tool call that has no result yet.
-
+from tasks_app.web.rendering.log_entries import event_summary
 
 #: Events of a run that are looked at. An agent makes a few calls at once, never as many.
 _NEWEST = 12
@@ -317,12 +42,28 @@ class Activity:
     events: list[Event] = field(default_factory=list)
 
     @property
-    def working_seconds(self) -> float | None:
-        """The seconds since the task's start without its pauses; a running task is in none."""
-        return self.task.worked_seconds
+    def working_since(self) -> datetime | None:
+        """When the present run began; before the first, since when the task works.
+
+        None while the next one has not begun. The sum over all runs, such as after an answer or *Resume*,
+        says nothing about what works now.
+        """
+        if self.run is None:
+            return self.task.worked_since
+        if self.is_between_runs:
+            return None
+        return self.run.started_at
+
+    @property
+    def is_between_runs(self) -> bool:
+        """Return whether the next run has not begun, so that what the newest one said is not about now."""
+        return bool(self.run and self.run.ended_at and not self.checking)
 
     @property
     def newest(self) -> Event | None:
+        """The last output of the run; None while the next one has not begun."""
+        if self.is_between_runs:
+            return None
         return next(reversed(self.events), None)
 
     @cached_property
@@ -366,16 +107,34 @@ def activities(tasks: Iterable[Task]) -> dict[int, Activity]:
     return found
 
 
-def last_lines(run: Run) -> list[tuple[Event, str]]:
-    """Return the last events of a run that say something, each in one line, without its questions."""
+def last_lines(run: Run, *, before_call: str = "") -> list[tuple[Event, str]]:
+    """Return the last events of a run that say something, each in one line, without its questions.
+
+    With `before_call` those before the call with this id: others of its message follow it.
+    """
     said = set(EventKind.values) - {EventKind.QUESTION}
     stored = Events(Q(run=run), blocks=may_be_compacted(run.ended_at)).of_kinds(said)
-    return _lines(reversed(stored.before(None, _NEWEST)))
+    events = stored.before(None, _NEWEST)[::-1]
+    if before_call:
+        events = list(takewhile(lambda event: event.payload.get("id") != before_call, events))
+    return _lines(events, outcomes_of_waiting_calls(run.step.task_id, events))
 
 
-def _lines(events: Iterable[Event]) -> list[tuple[Event, str]]:
-    listed = [(event, event_summary(event)) for event in events if not _is_left_out(event)]
-    return [(event, line) for event, line in listed if line]
+def _lines(events: Collection[Event], decisions: Mapping[str, str] | None = None) -> list[tuple[Event, str]]:
+    """Return the events that say something, each in one line; a call that was not made says so."""
+    outcomes = dict(decisions or {})
+    for event in events:
+        payload = event.payload
+        if event.kind == EventKind.TOOL_RESULT and payload.get("is_error"):
+            refused = "refused" if was_refused(str(payload.get("text", ""))) else ""
+            outcomes[str(payload.get("tool_use_id"))] = str(payload.get("turned_down") or refused)
+    listed = []
+    for event in events:
+        line = "" if _is_left_out(event) else event_summary(event)
+        outcome = event.kind == EventKind.TOOL_USE and outcomes.get(str(event.payload.get("id")))
+        if line:
+            listed.append((event, f"{line} → {outcome}" if outcome else line))
+    return listed
 
 
 def _is_left_out(event: Event) -> bool:
@@ -415,31 +174,3 @@ def _newest_events(runs: Collection[Run]) -> dict[int, list[Event]]:
         if may_be_compacted(run.ended_at):  # it waited for long, and its next run begins just now
             found[run.pk] = Events(Q(run=run)).before(None, _NEWEST)[::-1]
     return found
-
-
-@dataclass(frozen=True)
-class Remark:
-    """A request for changes, a `reply` of an agent, or what somebody did to the task.
-
-    `key` is the same wherever it is shown.
-    """
-
-    key: str
-    at: datetime
-    review: Review | None = None
-    reply: ThreadComment | None = None
-    deed: str = ""
-
-
-def change_requests_of(task: Task) -> QuerySet[Review]:
-    return task.reviews.sent().filter(verdict=ReviewVerdict.REQUEST_CHANGES)
-
-
-def remarks_of(task: Task, *, runs: Collection[int]) -> list[Remark]:
-    """Return the requests for changes of the task and the replies of these runs' agents, in order."""
-    reviews = change_requests_of(task).select_related("author").prefetch_related("threads__comments")
-    remarks = [Remark(f"review-{one.pk}", one.sent_at, review=one) for one in reviews if one.sent_at]
-    if runs:
-        replies = ThreadComment.objects.filter(run__in=runs).select_related("thread", "run__step")
-        remarks += [Remark(f"reply-{one.pk}", one.at, reply=one) for one in replies]
-    return sorted(remarks, key=lambda one: one.at)

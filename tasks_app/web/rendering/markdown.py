@@ -26,7 +26,9 @@ def _underscores(state: StateInline, silent: bool) -> bool:
 
 
 # Pictures are left out: a picture from elsewhere tells its host who reads the log, and when.
-_parser = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"]).disable("image")
+# Entities stay as written: `&#233;` in a sentence about HTML is what the sentence is about.
+_parser = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
+_parser.disable(["image", "entity"])
 _parser.inline.ruler.before("emphasis", "underscores", _underscores)
 _TAGS = {
     *("a", "blockquote", "br", "code", "del", "em", "hr", "li", "ol", "p", "pre", "s", "strong", "ul"),
@@ -43,6 +45,10 @@ _ADDRESSES = 200_000
 _SAYS = {"text", "code_inline", "code_block", "fence"}
 _WITHIN = {f"{name}_{end}" for name in ("em", "strong", "s", "link") for end in ("open", "close")}
 #: An end that was cut off is `code` too.
+_BOXES = {"[ ] ": "☐ ", "[x] ": "☑ "}
+#: Two asterisks within a word or a formula mean something else.
+_STRONG = re.compile(r"(?<![\w*])\*\*(?=[^\s*])([^*\n]+?)(?<=\S)\*\*(?![\w*])")
+_BOLD = r"<strong>\1</strong>"
 _CODE = re.compile(r"`([^`\n]+(?:`|…$))")
 
 
@@ -59,6 +65,7 @@ def render_markdown(text: str) -> SafeString:
     for token in tokens:
         if token.type in ("heading_open", "heading_close"):
             token.tag = f"h{min(6, int(token.tag[1]) + 2)}"
+    _mark_tasks(tokens)
     _bound_addresses(tokens)
     html = _parser.renderer.render(tokens, _parser.options, {})
     clean = nh3.clean(
@@ -69,6 +76,16 @@ def render_markdown(text: str) -> SafeString:
         link_rel="noopener noreferrer nofollow",
     )
     return mark_safe(clean + cut)  # noqa: S308 (cleaned by nh3 the line before)
+
+
+def _mark_tasks(tokens: list[Token]) -> None:
+    """Show `- [ ] text` and `- [x] text` with a box, as forges do."""
+    for before, opened, token in zip(tokens, tokens[1:], tokens[2:], strict=False):
+        if (before.type, opened.type, token.type) != ("list_item_open", "paragraph_open", "inline"):
+            continue
+        first = next(iter(token.children or ()), None)
+        if first is not None and first.type == "text" and (box := _BOXES.get(first.content[:4].lower())):
+            first.content = box + first.content[4:]
 
 
 def _bound_addresses(tokens: list[Token]) -> None:
@@ -100,9 +117,9 @@ def _text_of(token: Token) -> str:
 
 
 def render_inline(text: str) -> SafeString:
-    """Render one line: `this` as code, terminal colours, all else as text."""
+    """Render one line: `this` as code, **this** as strong, all else as text."""
     shown = [
-        f"<code>{escape(part.removesuffix('`'))}</code>" if number % 2 else escape(part)
+        f"<code>{escape(part.removesuffix('`'))}</code>" if number % 2 else _STRONG.sub(_BOLD, escape(part))
         for number, part in enumerate(_CODE.split(strip_controls(text)))
     ]
     return mark_safe("".join(shown))  # noqa: S308 (every part is escaped above)

@@ -17,7 +17,9 @@ from tasks_app.core.text import strip_controls
 from tasks_app.models import Question, QuestionState
 
 #: The states of a question as pages name them: the button that dismisses a question says “Skip”.
-STATE_LABELS: dict[str, str] = {**dict(QuestionState.choices), QuestionState.DISMISSED: "skipped"}
+STATE_LABELS: dict[str, str] = {
+    **dict(QuestionState.choices), QuestionState.DISMISSED: "skipped", QuestionState.UNANSWERED: "no answer",
+}  # fmt: skip
 
 
 def ago(at: datetime, *, now: datetime | None = None, seconds: bool = False) -> str:
@@ -53,9 +55,11 @@ def outcome(question: Question) -> str:
 
 
 def headline(question: str) -> str:
-    """Return the sentence of a question that asks, for lists; “…” says that something stands around it."""
+    """Return the sentence of a question that asks, for lists; one “…” says that there is more."""
     parts = parts_of_question(question)
-    return f"{'… ' if parts.before else ''}{parts.asked}{' …' if parts.after else ''}"
+    if parts.before:
+        return f"… {parts.asked}"
+    return f"{parts.asked} …" if parts.after else parts.asked
 
 
 def without_title(body: str, title: str) -> str:

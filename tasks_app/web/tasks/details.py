@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Any
 
@@ -13,22 +13,24 @@ from django.utils import timezone
 
 from tasks_app.config.pipeline import step_from_json
 from tasks_app.config.planning import writes_plan
-from tasks_app.core.amounts import counted
-from tasks_app.core.phases import CANCELLABLE, ENDED, RETRYABLE, Phase
+from tasks_app.core.amounts import counted, whole_seconds
+from tasks_app.core.phases import CANCELLABLE, RETRYABLE, Phase
 from tasks_app.core.types import Usage
 from tasks_app.history.events.logs import ending_of
-from tasks_app.history.transitions import NOT_WORKING, PAUSES, cancellation_of
+from tasks_app.history.transitions import PAUSES, Pause, cancellation_of, pauses_of
 from tasks_app.models import (
     Outcome,
     PullRequest,
     Question,
     QuestionKind,
+    Reason,
     Run,
     Setup,
     SetupOutcome,
     Step,
     Task,
     Transition,
+    User,
 )
 from tasks_app.permissions import Principal
 from tasks_app.prompting.feedback import NOT_DONE
@@ -37,6 +39,7 @@ from tasks_app.services.publishing.pull_requests import newest_pull_request
 from tasks_app.services.tasks import has_successor, why_not_resume
 from tasks_app.services.usage import statistics
 from tasks_app.services.usage.cost_limits import budgets_of_task
+from tasks_app.services.usage.statistics import Duration
 from tasks_app.services.wait_sentences import fault_words, phase_sentence, reset_words
 from tasks_app.services.workers.queue import queue_sentence
 
@@ -67,18 +70,18 @@ _TAIL_LENGTH = 2_000
 class RunDetails:
     """A run. `reason` and `ending`: why it began, and how it ended.
 
-    `waited`: seconds from its end to the next run; `waits_for` says for what.
+    `waited`: seconds for which the task paused before the next run; `waits_for` says for what. `waits_since`:
+    when a task that still waits would have begun to wait without a break.
     `failed_check` is the check that its work did not pass.
     """
 
     run: Run
     spent: Usage
-    seconds: float
     reason: str
     ending: str
     waited: float | None = None
     waits_for: str = ""
-    still: bool = False
+    waits_since: datetime | None = None
 
     @property
     def runs_now(self) -> bool:
@@ -115,10 +118,23 @@ class StepDetails:
     runs: list[RunDetails]
     history: list[RunDetails]
     spent: Usage
-    seconds: float | None
+    duration: Duration
     current: bool = False
     can_retry: bool = False
     note: str = ""
+
+    @property
+    def only_run(self) -> RunDetails | None:
+        """The only run, if there is no more to say of it than of the step itself."""
+        if self.step.phase != Phase.DONE or self.history or len(self.runs) != 1:
+            return None
+        one = self.runs[0]
+        run = one.run
+        if run.reason != Reason.FIRST or run.outcome != Outcome.FINISHED or one.failed_check or one.waited:
+            return None
+        if run.error or run.rehearsed or run.agent_reports_other_cost or run.network in ("model", "none"):
+            return None
+        return one
 
 
 @dataclass(frozen=True)
@@ -126,20 +142,21 @@ class SetupDetails:
     """A setup of the task's workspace."""
 
     setup: Setup
-    now: datetime
 
     @property
     def title(self) -> str:
         return "Workspace made ready" if self.setup.outcome == SetupOutcome.DONE else "Setup of the workspace"
 
     @property
-    def seconds_so_far(self) -> float:
-        return (self.now - self.setup.started_at).total_seconds()
-
-    @property
     def reports(self) -> list[dict[str, Any]]:
         """The commands that have ended, each with the last lines of its output."""
         return [{**report, "tail": _tail(report)} for report in self.setup.reports]
+
+    @property
+    def note(self) -> str:
+        """Why it ended without success, such as a cancellation, unless one of the commands says that."""
+        said = any(report.get("problem") for report in self.setup.reports)
+        return "" if said else self.setup.problem
 
     @property
     def icon(self) -> str:
@@ -163,6 +180,15 @@ class TaskDetails:
         return list(self.task.steps.all())
 
     @cached_property
+    def watchers(self) -> list[User]:
+        return list(self.task.watchers.order_by("username"))
+
+    @property
+    def is_watched(self) -> bool:
+        """Return whether the viewer watches the task."""
+        return self.viewer.user in self.watchers
+
+    @cached_property
     def steps(self) -> list[StepDetails]:
         return _step_details(self.task, self.step_rows, self.current_step)
 
@@ -171,8 +197,7 @@ class TaskDetails:
         """The setups of the workspace; none are looked up for a project without."""
         if self.task.setup is None:
             return []
-        now = timezone.now()
-        return [SetupDetails(one, now) for one in self.task.setups.all()]
+        return [SetupDetails(one) for one in self.task.setups.all()]
 
     @property
     def setup_failed(self) -> bool:
@@ -193,13 +218,22 @@ class TaskDetails:
         return self._metrics.usage
 
     @property
-    def working(self) -> float | None:
-        """Seconds without the time of `waiting` for people and limits."""
-        return self._metrics.duration.working
+    def duration(self) -> Duration:
+        return self._metrics.duration
 
     @property
-    def waiting(self) -> float:
-        return self._metrics.duration.paused
+    def seconds_beside_steps(self) -> int:
+        """Whole seconds of work outside of the steps and the setup, such as for the clone and for recording.
+
+        0 while the task works on that, as it is not known yet.
+        """
+        now = timezone.now()
+        at_work = [one.duration for one in self.steps if one.step.phase == Phase.RUNNING]
+        if self.phase is Phase.RUNNING and not at_work:
+            return 0
+        steps = sum(_seconds_shown(one.step, one.duration, now) for one in self.steps)
+        setups = sum(whole_seconds(one.setup.seconds or 0.0) for one in self.setups)
+        return max(0, _seconds_shown(self.task, self.duration, now) - steps - setups)
 
     @property
     def fetch(self) -> str:
@@ -210,17 +244,19 @@ class TaskDetails:
         return Phase(self.task.phase)
 
     @property
-    def pauses(self) -> bool:
-        """Return whether the task waits now, so that its waiting time grows."""
-        return self.phase in NOT_WORKING
-
-    @property
     def can_cancel(self) -> bool:
         return self.phase in CANCELLABLE and not self.task.not_started
 
     @property
     def can_resume(self) -> bool:
-        return why_not_resume(self.task) is None
+        """Return whether it is offered. What waits for a budget goes on by itself once there is enough."""
+        waits_for_budget = self.phase is Phase.WAITING_FOR_RESET and self.task.waits_for_budget
+        return why_not_resume(self.task) is None and not (waits_for_budget and self.limit)
+
+    @cached_property
+    def was_rehearsed(self) -> bool:
+        """Return whether a script played the model in one of its runs."""
+        return any(one.run.rehearsed for step in self.steps for one in step.runs)
 
     @cached_property
     def cancelled(self) -> Transition | None:
@@ -245,7 +281,7 @@ class TaskDetails:
         """Return whether a later task of its sequence works on the same branch, and publishes it."""
         return has_successor(self.task)
 
-    @property
+    @cached_property
     def limit(self) -> str:
         """Return the usage limit, budget or temporary fault that the task waits for."""
         if fault := fault_words(self.task):
@@ -253,7 +289,7 @@ class TaskDetails:
         if self.phase is not Phase.WAITING_FOR_RESET:
             return ""
         if self.task.waits_for_budget:
-            return budgets_of_task(self.task.pk).problem(self.viewer)
+            return budgets_of_task(self.task).problem(self.viewer)
         return reset_words(self.task.resets_at, now=timezone.now())
 
     @cached_property
@@ -279,6 +315,11 @@ class TaskDetails:
             return False
         return any(writes_plan(step_from_json(step.config)) for step in self.step_rows)
 
+    @cached_property
+    def open_plan(self) -> Question | None:
+        """Return the plan that waits for a review."""
+        return self.task.questions.open().filter(kind=QuestionKind.PLAN).first()
+
     @property
     def steps_not_done(self) -> list[Step]:
         return [step for step in self.step_rows if step.phase != Phase.DONE]
@@ -288,6 +329,13 @@ class TaskDetails:
         if self.task.finished_early:
             return None
         return next(iter(self.steps_not_done), None)
+
+
+def _seconds_shown(thing: Task | Step, duration: Duration, now: datetime) -> int:
+    """Return the whole seconds of work that the page shows at this moment."""
+    if thing.phase == Phase.RUNNING and duration.working_since:
+        return whole_seconds((now - duration.working_since.replace(microsecond=0)).total_seconds())
+    return whole_seconds(duration.working or 0.0)
 
 
 def _tail(report: Mapping[str, Any]) -> str:
@@ -301,19 +349,19 @@ def _step_details(task: Task, steps: list[Step], current: Step | None) -> list[S
     prefetch_related_objects(steps, "runs", asked)
     metrics = statistics.of_steps(steps)
     retryable = task.phase in RETRYABLE and not has_successor(task)
-    ends = _ends_before_resumes(task)
+    pauses = pauses_of(task)
     found = []
     for step in steps:
         rows = list(step.runs.all())
         pairs = zip(rows, [*rows[1:], None], strict=False)
-        runs = [_run_details(step, run, after, ends) for run, after in pairs]
+        runs = [_run_details(step, run, after, pauses) for run, after in pairs]
         found.append(
             StepDetails(
                 step,
                 [one for one in runs if one.run.number >= step.first_run],
                 [one for one in runs if one.run.number < step.first_run],
                 metrics[step.pk].usage,
-                metrics[step.pk].duration.working,
+                metrics[step.pk].duration,
                 current=step == current,
                 can_retry=retryable and bool(runs),
                 note=_note_on_pass(step) if step.is_clarifying else "",
@@ -335,7 +383,7 @@ def _note_on_pass(step: Step) -> str:
     return "Ended without a question." if step.runs.all()[0].error else "Nothing was unclear."
 
 
-def _run_details(step: Step, run: Run, after: Run | None, ends: list[datetime]) -> RunDetails:
+def _run_details(step: Step, run: Run, after: Run | None, pauses: list[Pause]) -> RunDetails:
     reason, ending, waits_for = run.get_reason_display(), run.get_outcome_display(), ""
     if run.outcome == Outcome.ASKED:
         kind = _kind_asked(run)
@@ -344,8 +392,12 @@ def _run_details(step: Step, run: Run, after: Run | None, ends: list[datetime]) 
         ending = "the agent says that the task is not done"
     elif run.outcome:
         waits_for = _WAITS.get(Outcome(run.outcome), "")
-    waited = _waited(step, run, after, ends)
-    return RunDetails(run, run.usage, run.seconds, reason, ending, waited, waits_for, still=after is None)
+    waits = _pauses_after(step, run, after, pauses)
+    waited = sum(one.seconds for one in waits) or None
+    since = None
+    if waits and waits[-1].ended is None:
+        since = waits[-1].began - timedelta(seconds=sum(one.seconds for one in waits[:-1]))
+    return RunDetails(run, run.usage, reason, ending, waited, waits_for, since)
 
 
 def _kind_asked(run: Run) -> str:
@@ -353,23 +405,12 @@ def _kind_asked(run: Run) -> str:
     return next((question.kind for question in run.questions.all()), "")
 
 
-def _ends_before_resumes(task: Task) -> list[datetime]:
-    """Return when the task ended, if it was resumed after that."""
-    if not task.idle_seconds:
-        return []
-    moves = task.transitions.filter(step=None, target__in=ENDED).order_by("at")
-    return list(moves.values_list("at", flat=True))
-
-
-def _waited(step: Step, run: Run, after: Run | None, ends: list[datetime]) -> float | None:
-    """Return the seconds from the run's end until the next one, an end of the task, or now."""
+def _pauses_after(step: Step, run: Run, after: Run | None, pauses: list[Pause]) -> list[Pause]:
+    """Return the pauses of the task between the run and the next one, or until now."""
     goes_on = after is None and Phase(step.phase) in PAUSES
     if run.outcome not in (Outcome.ASKED, *_WAITS) or run.ended_at is None or not (after or goes_on):
-        return None
+        return []
     if after and run.outcome == Outcome.ASKED and not _kind_asked(run):  # nobody was asked
-        return None
+        return []
     until = after.started_at if after else timezone.now()
-    until = next((end for end in ends if run.started_at < end < until), until)
-    if until <= run.ended_at:
-        return None
-    return (until - run.ended_at).total_seconds()
+    return [one for one in pauses if run.started_at <= one.began <= until]

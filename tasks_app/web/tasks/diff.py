@@ -21,6 +21,7 @@ from tasks_app.history.events.logs import LogKind, render_log, render_setup_log
 from tasks_app.models import Task
 from tasks_app.services.difference import has_separate_runs
 from tasks_app.services.exports import download, download_difference, download_patch, record_download
+from tasks_app.services.results import checks_of
 from tasks_app.services.reviews import mark_viewed, viewed_key, viewed_keys, why_not_change
 from tasks_app.web.access import (
     current_user,
@@ -31,6 +32,7 @@ from tasks_app.web.access import (
     step_or_404,
     task_or_404,
 )
+from tasks_app.web.publishing import can_approve
 from tasks_app.web.rendering.diff import FileDiff, Gap, shown_lines, tree_rows
 from tasks_app.web.rendering.syntax import colours_of, language_of
 from tasks_app.web.reviews import (
@@ -53,6 +55,8 @@ from tasks_app.web.tasks.diff_files import (
     image_type,
     rows_of,
 )
+from tasks_app.web.tasks.head import Tab, head_context
+from tasks_app.web.tasks.result import shown_accounts
 
 #: The cookie with the view that a browser last chose.
 VIEW_COOKIE = "diff_view"
@@ -72,6 +76,10 @@ def task_diff(request: HttpRequest, task_id: int) -> HttpResponse:
     task = task_or_404(request, task_id)
     compared = chosen_comparison(request, task)
     context = _page_context(request, compared)
+    if not is_htmx(request):
+        context |= head_context(request, task, Tab.CHANGES)
+        if not compared.query:
+            context |= {"checks": checks_of([task]), "accounts": shown_accounts(task, [task])}
     try:
         if "file" in request.GET:
             context |= _file_context(request, compared)
@@ -108,10 +116,9 @@ def _page_context(request: HttpRequest, compared: Comparison) -> dict[str, Any]:
         "runs": compared.step.runs.exclude(head_commit="") if compared.step else [],
         "has_separate_runs": compared.step is not None and has_separate_runs(compared.step),
         "last_review": own_last_review(request, task),
-        "may_act": may_act(request, task.project) and compared.takes_threads,
+        "may_comment": may_act(request, task.project) and compared.takes_threads,
         "fresh_key": uuid.uuid4(),
         "is_split": _is_split(request),
-        "is_embedded": "embedded" in request.GET,
         "patch_url": compared.url("task_patch"),
         "threads_url": compared.url("diff_threads"),
         "split_url": compared.url("task_diff", view="split"),
@@ -137,6 +144,7 @@ def _list_context(request: HttpRequest, compared: Comparison) -> dict[str, Any]:
         "has_result": has_result,
         "may_request_changes": has_result and why_not_change(task) is None,
         "review": _review(request, compared, has_result=has_result),
+        "can_publish": can_approve(task, principal_of(request)),
     }
 
 

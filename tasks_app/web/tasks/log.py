@@ -15,12 +15,13 @@ from django.db.models.functions import Coalesce
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 
-from tasks_app.history.deeds import TaskDeed, deeds_of, rows_of_deeds
+from tasks_app.history.deeds import deeds_of, rows_of_deeds
 from tasks_app.history.events.blocks import FAILURES, Selection
+from tasks_app.history.events.calls import calls_and_results_at_end, outcomes_of_waiting_calls
 from tasks_app.history.events.reading import Events, events_with, last_event_with, may_be_compacted
-from tasks_app.models import Event, EventBlock, EventKind, Reason, Run, Task
+from tasks_app.models import Event, EventBlock, EventKind, Outcome, Reason, Run, Task
 from tasks_app.web.access import is_htmx, number_from, render_part_or_page, task_or_404
-from tasks_app.web.rendering.activity import (
+from tasks_app.web.rendering.log_entries import (
     UNSEEN,
     Entry,
     Remark,
@@ -29,10 +30,13 @@ from tasks_app.web.rendering.activity import (
     entry_of,
     remarks_of,
 )
+from tasks_app.web.tasks.head import Tab, head_context
 
 PAGE = 100
 #: Found events are counted up to this number.
 MOST_FOUND = 1000
+#: The newest runs that ended at a call that waits, whose calls are told anew when the task changes.
+_TOLD_ANEW = 3
 _LONGEST_WORDS = 200
 
 
@@ -63,7 +67,7 @@ class LogPart:
 
     `target`: the event that was looked for. `place` and `total`: which of how many found events it is.
     `begins` and `ends`: where in the log, in percent. `remarks`: what people said or did after the
-    newest event.
+    newest event. `decisions`: what became of calls that a page may have already, by their ids.
     """
 
     entries: list[Entry]
@@ -78,6 +82,7 @@ class LogPart:
     begins: int = 0
     ends: int = 100
     remarks: list[Remark] = field(default_factory=list)
+    decisions: dict[str, str] = field(default_factory=dict)
 
     @property
     def run(self) -> Run | None:
@@ -98,14 +103,16 @@ class Log:
         last_seq = Coalesce(Subquery(newest), Subquery(in_blocks))
         asked = Exists(change_requests_of(task))
         deeds = map(Exists, rows_of_deeds(task))
-        rows = list(runs.values_list("pk", last_seq, "ended_at", "reason", asked, *deeds))
+        rows = list(runs.values_list("pk", last_seq, "ended_at", "reason", asked, "outcome", *deeds))
         self._lengths = {pk: 0 if last is None else last + 1 for pk, last, *_ in rows}
+        #: Runs that ended at a call that waits.
+        self._halted = [pk for pk, _, _, _, _, outcome, *_ in rows if outcome == Outcome.ASKED]
         self._runs = list(self._lengths)
         after_review = {pk for pk, _, _, reason, *_ in rows if reason == Reason.REVIEW}
         #: Agents reply in threads from the first run after a review on.
         self._replying = list(dropwhile(lambda run: run not in after_review, self._runs))
         self._is_reviewed = any(reviewed for _, _, _, _, reviewed, *_ in rows)
-        self._has_deeds = not rows or any(any(found) for _, _, _, _, _, *found in rows)
+        self._has_deeds = not rows or any(any(found) for _, _, _, _, _, _, *found in rows)
         compacted = any(may_be_compacted(ended_at) for _, _, ended_at, *_ in rows)
         self._all = Events(Q(run__in=self._runs), related="run__step", blocks=compacted)
         self._shown = self._all.only(_SHOWN[only])
@@ -211,9 +218,16 @@ class Log:
         if events:
             begins, ends = self._percent(events[0]), self._percent(events[-1])
         calls = []
-        if earlier and not has_calls:
-            calls = self._calls_of(_without_call(events))
-        entries = entries_of(events, last_run=last_run, earlier_calls=calls)
+        if earlier and (results := _without_call(events)):
+            halted = [pk for pk in self._halted if pk < results[0].run_id][-1:]
+            calls = calls_and_results_at_end(self._all, halted)
+            if not has_calls:
+                calls += self._calls_of(results)
+        known = list(events)
+        if later and events and events[-1].run_id in self._halted:
+            known += calls_and_results_at_end(self._all, [events[-1].run_id])
+        decisions = outcomes_of_waiting_calls(self._task.pk, known)
+        entries = entries_of(events, last_run=last_run, earlier_calls=calls, decisions=decisions)
         remarks = self._remarks(since=since)
         for entry in entries:
             while remarks and remarks[0].at <= entry.at:
@@ -228,15 +242,19 @@ class Log:
         newest = self._shown.before(None, 1)
         return self._remarks(since=newest[0].at if newest else None)
 
+    def newest_decisions(self) -> dict[str, str]:
+        """Return what became of the newest calls that wait or waited for a human, by their ids."""
+        calls = calls_and_results_at_end(self._all, self._halted[-_TOLD_ANEW:])
+        return outcomes_of_waiting_calls(self._task.pk, calls)
+
     def _remarks(self, *, since: datetime | None) -> list[Remark]:
-        found = [Remark(one.key, one.at, deed=one.text) for one in self._deeds()]
+        found = []
+        if self._has_deeds:
+            found = [Remark(one.key, one.at, deed=one) for one in deeds_of(self._task)]
         if self._is_reviewed or self._replying:
             found += remarks_of(self._task, runs=self._replying)
             found.sort(key=lambda one: one.at)
         return [one for one in found if since is None or one.at > since]
-
-    def _deeds(self) -> list[TaskDeed]:
-        return deeds_of(self._task) if self._has_deeds else []
 
     def _calls_of(self, results: list[Event]) -> list[Event]:
         """Return the tool calls of these results, which a failure alone does not show."""
@@ -273,15 +291,14 @@ def task_log(request: HttpRequest, task_id: int) -> HttpResponse:
     task = task_or_404(request, task_id)
     log = Log(task, _only(request))
     if "remarks" in request.GET:
-        said = LogPart([], 0, 0, remarks=log.remarks_after_end())
+        said = LogPart([], 0, 0, remarks=log.remarks_after_end(), decisions=log.newest_decisions())
         return render(request, "tasks/_log_remarks.html", {"log": said})
     part = _wanted(request, log)
     if is_htmx(request):
         if part is None or ("after" in request.GET and not part.entries):
             return HttpResponse(status=204)
         return render(request, "tasks/_log_part.html", {"log": part})
-    context = {
-        "task": task,
+    context = head_context(request, task, Tab.LOG) | {
         "log": part or LogPart([], 0, 0, only=log.only),
         "kinds": list(Only),
         "words": _search_words(request),

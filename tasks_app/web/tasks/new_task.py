@@ -9,7 +9,6 @@ from functools import cached_property
 from typing import Any
 
 from django import forms
-from django.conf import settings
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse
@@ -23,7 +22,9 @@ from tasks_app.config.threshold import LEVELS, resolve_threshold
 from tasks_app.core.errors import BadInput, CatHerderError, NotAllowed
 from tasks_app.models import Project, Sequence, Task, User
 from tasks_app.permissions import Principal, projects_actable_by, projects_visible_to
+from tasks_app.services.projects.settings import default_threshold
 from tasks_app.services.projects.task_files import RepositoryTaskFiles
+from tasks_app.services.questions.routing import require_people
 from tasks_app.services.sequences import create_sequence
 from tasks_app.services.tasks import create_task
 from tasks_app.services.usage.cost_limits import Budgets, budgets_of
@@ -83,7 +84,7 @@ class ChosenProject:
     @property
     def left(self) -> float | None:
         """Dollars that a task may cost this month; None if nothing limits them or nothing is left."""
-        return None if self.budgets.is_used_up else self.budgets.left
+        return None if self.budgets.are_too_small else self.budgets.left
 
     @property
     def is_broken(self) -> bool:
@@ -96,7 +97,7 @@ class ChosenProject:
         if self.head is None or self.head.config is None:
             return None
         chosen = self.head.config.interaction_threshold
-        installation = settings.ENVIRONMENT.threshold
+        installation = default_threshold(self.project)
         return resolve_threshold(explicit=None, task=None, project=chosen, installation=installation)
 
     @cached_property
@@ -141,6 +142,7 @@ FRONT_MATTER_KEYS = {
     "model": "model",
     "resume": "resume",
     "priority": "priority",
+    "ask": "ask",
 }
 
 _EXAMPLE = """# Round invoice totals to the cent
@@ -205,13 +207,22 @@ class NewTaskForm(forms.Form):
         required=False,
         choices=[("", "Normal"), ("high", "High"), ("low", "Low"), ("normal", "Normal (set in the text)")],
     )
+    ask = forms.CharField(
+        required=False,
+        max_length=500,
+        widget=forms.TextInput(attrs={"placeholder": "as the project says", "autocomplete": "off"}),
+    )
     file = forms.CharField(required=False, max_length=300, widget=forms.HiddenInput)
     form_key = forms.RegexField("^[0-9a-f-]{36}$", required=False, max_length=40, widget=forms.HiddenInput)
 
     def front_matter(self) -> dict[str, Any]:
         """The options that were chosen next to the text, under their front matter keys."""
         given = {key: self.cleaned_data.get(name) for name, key in FRONT_MATTER_KEYS.items()}
-        return {key: value for key, value in given.items() if value not in (None, "")}
+        return {key: value for key, value in given.items() if value not in (None, "", [])}
+
+    def clean_ask(self) -> list[str]:
+        """Return the names that were entered with commas between them."""
+        return [name.strip() for name in self.cleaned_data["ask"].split(",") if name.strip()]
 
     def clean_text(self) -> str:
         """Normalise CRLF to LF: browsers send CRLF in forms."""
@@ -281,8 +292,9 @@ def task_new_files(request: HttpRequest) -> HttpResponse:
 
 @require_http_methods(["GET", "POST"])
 def task_preview(request: HttpRequest) -> HttpResponse:
-    """Render a preview of the text and its settings. Nothing is stored."""
-    return render(request, "tasks/new/_preview.html", _preview(request.POST.dict()))
+    """Render a preview of the text and its settings, or with `?part=faults` what is wrong with it alone."""
+    template = "_faults.html" if request.GET.get("part") == "faults" else "_preview.html"
+    return render(request, f"tasks/new/{template}", _preview(request.POST.dict()))
 
 
 def _chosen_project(request: HttpRequest) -> ChosenProject | None:
@@ -354,6 +366,7 @@ def _create(request: HttpRequest, form: NewTaskForm) -> Task | Sequence | None:
                 start=start,
                 **wanted,
             )
+        require_people(given["project"], given["ask"])
         text = with_settings(given["text"], form.front_matter(), where=WHERE)
         return create_task(
             given["project"],
@@ -367,8 +380,11 @@ def _create(request: HttpRequest, form: NewTaskForm) -> Task | Sequence | None:
     except NotAllowed:
         raise
     except CatHerderError as error:
+        field = "folder" if form.is_folder else "text"
+        if isinstance(error, BadInput) and error.where == "ask":
+            field = "ask"
         for sentence in _error_sentences(error):
-            form.add_error("folder" if form.is_folder else "text", sentence)
+            form.add_error(field, sentence)
         return None
 
 
@@ -378,7 +394,7 @@ def _error_sentences(error: CatHerderError) -> Iterable[str]:
         return [_at_line(one.line, one.sentence) for one in error.problems]
     if isinstance(error, BadInput) and error.where.startswith(f"{WHERE}:"):
         return [_at_line(error.where.removeprefix(f"{WHERE}:"), error.message)]
-    return [error.message if isinstance(error, BadInput) and error.where == WHERE else str(error)]
+    return [error.message if isinstance(error, BadInput) and error.where in (WHERE, "ask") else str(error)]
 
 
 def _at_line(line: object, sentence: str) -> str:

@@ -1,65 +1,72 @@
-"""The page of a task, its result, and the actions on it."""
+"""The overview of a task, its questions and details, and the actions on it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
-from urllib.parse import quote, urlencode
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
+from django.urls import reverse
 from django.views.decorators.http import require_POST
 
 from tasks_app.config.threshold import LEVELS, threshold_from_text
-from tasks_app.core.errors import WorkspaceError
 from tasks_app.core.phases import Phase
-from tasks_app.core.text import in_one_line
-from tasks_app.git import ChangedFile
-from tasks_app.models import SHOWN_WITH, DecisionEvent, Question, Review, ReviewThread, Sequence, Task
+from tasks_app.history.events.calls import failed_approvals
+from tasks_app.models import (
+    Task,
+)
 from tasks_app.models.task import Priority
 from tasks_app.permissions import Principal, require_actor
 from tasks_app.services.bulk import retry_from
-from tasks_app.services.difference import difference_of
-from tasks_app.services.results import (
-    StepAccount,
-    StepCheck,
-    accounts_of,
-    answered_items,
-    building_account_first,
-    checks_of,
+from tasks_app.services.decisions.answering import decided_by_answers
+from tasks_app.services.task_groups import FAILED
+from tasks_app.services.tasks import (
+    cancel_task,
+    change_priority,
+    change_threshold,
+    dismiss_failure,
+    resume_task,
+    start_task,
+    watch_task,
 )
-from tasks_app.services.reviews import approvals_of
-from tasks_app.services.tasks import cancel_task, change_priority, change_threshold, resume_task, start_task
-from tasks_app.web.access import may_act, principal_of, run_action, step_or_404, task_or_404
-from tasks_app.web.publishing import publishing_details
+from tasks_app.web.access import (
+    is_htmx,
+    may_act,
+    principal_of,
+    render_part_or_page,
+    run_action,
+    step_or_404,
+    task_or_404,
+)
 from tasks_app.web.questions.cards import cards_of
 from tasks_app.web.rendering.activity import activities
-from tasks_app.web.rendering.words import headline
 from tasks_app.web.tasks.details import TaskDetails
+from tasks_app.web.tasks.head import Head, Mode, Tab, asked_head, head_context, mode_of
 from tasks_app.web.tasks.log import Log, Only
+from tasks_app.web.tasks.result import result_of
 
 
 def task_page(request: HttpRequest, task_id: int) -> HttpResponse:
+    """Show what counts now: the open questions, the log while the agent works, or the result (Mode)."""
     task = task_or_404(request, task_id)
-    open_questions = task.questions.open().select_related(*SHOWN_WITH)
-    context = {
-        **_timeline_context(request, task),
-        "result": result_of(task),
-        "activities": activities([task]),
-        "cards": cards_of(request, open_questions),
-        "questions": _asked(task),
-        "log": Log(task).latest(),
-        "kinds": list(Only),
-    }
+    questions = list(task.questions.open().shown().order_by("number"))
+    mode = mode_of(task, questions)
+    known = frozenset(one.pk for one in questions)
+    context = head_context(request, task, Tab.OVERVIEW, questions=questions, shown=mode, known=known)
+    if mode is Mode.WAITING:
+        context["cards"] = cards_of(request, questions)
+    if mode is Mode.ENDED:
+        context |= _result_context(task, context["head"])
+    if mode in (Mode.WAITING, Mode.WORKING) or (mode is Mode.ENDED and task.phase != Phase.DONE):
+        context |= {"log": Log(task).latest(), "kinds": list(Only)}
     return render(request, "tasks/page.html", context)
 
 
 def task_header(request: HttpRequest, task_id: int) -> HttpResponse:
     task = task_or_404(request, task_id)
-    context = {**_context(request, task), "activities": activities([task])}
-    return render(request, "tasks/_header.html", context)
+    return render(request, "tasks/_header.html", asked_head(request, task))
 
 
 def task_activity(request: HttpRequest, task_id: int) -> HttpResponse:
@@ -69,21 +76,36 @@ def task_activity(request: HttpRequest, task_id: int) -> HttpResponse:
 
 
 def task_timeline(request: HttpRequest, task_id: int) -> HttpResponse:
-    return render(request, "tasks/_timeline.html", _timeline_context(request, task_or_404(request, task_id)))
+    return render(request, "tasks/_timeline.html", _context(request, task_or_404(request, task_id)))
 
 
 def task_plan(request: HttpRequest, task_id: int) -> HttpResponse:
     return render(request, "tasks/_plan.html", _context(request, task_or_404(request, task_id)))
 
 
-def task_history(request: HttpRequest, task_id: int) -> HttpResponse:
-    """Render all questions of the task with answer, user, time and channel."""
+def task_details(request: HttpRequest, task_id: int) -> HttpResponse:
+    """Show the text of the task, its plan, its settings and figures."""
     task = task_or_404(request, task_id)
-    return render(
-        request,
-        "tasks/_history.html",
-        {"task": task, "questions": _asked(task), "may_act": may_act(request, task.project)},
-    )
+    chosen = {"levels": LEVELS.items(), "priorities": Priority}
+    context = head_context(request, task, Tab.DETAILS) | chosen
+    return render_part_or_page(request, "tasks/_facts.html", "tasks/details.html", context)
+
+
+def task_questions(request: HttpRequest, task_id: int) -> HttpResponse:
+    """Show all questions of the task with answer, user, time and channel."""
+    task = task_or_404(request, task_id)
+    asked = _asked(task)
+    if is_htmx(request):
+        context = {"task": task, **asked, "may_act": may_act(request, task.project)}
+        return render(request, "tasks/_history.html", context)
+    opened = [one for one in asked["questions"] if one.is_open]
+    context = head_context(request, task, Tab.QUESTIONS, questions=opened) | asked
+    return render(request, "tasks/questions.html", context)
+
+
+def task_moved(request: HttpRequest, task_id: int) -> HttpResponse:
+    """Lead from the former address of the questions to the tab."""
+    return redirect("task_questions", task_or_404(request, task_id).pk)
 
 
 def _context(request: HttpRequest, task: Task) -> dict[str, Any]:
@@ -94,20 +116,15 @@ def _context(request: HttpRequest, task: Task) -> dict[str, Any]:
     }
 
 
-def _timeline_context(request: HttpRequest, task: Task) -> dict[str, Any]:
-    publishing = publishing_details(task)
-    return {
-        **_context(request, task),
-        "publishing": publishing,
-        "levels": LEVELS.items(),
-        "priorities": Priority,
-    }
+def _result_context(task: Task, head: Head) -> dict[str, Any]:
+    return {"result": result_of(task), "publishing": head.publishing}
 
 
-def _asked(task: Task) -> Any:
-    return task.questions.select_related("step", "run", "answered_by", "applied", "taken_back_by").order_by(
-        "number"
-    )
+def _asked(task: Task) -> dict[str, Any]:
+    questions = list(task.questions.shown().order_by("number"))
+    made = decided_by_answers(questions)
+    decided = {one.pk: made.get(one.pk, {}) for one in questions}
+    return {"questions": questions, "failed_approvals": failed_approvals(questions), "decided": decided}
 
 
 @require_POST
@@ -121,16 +138,34 @@ def task_cancel(request: HttpRequest, task_id: int) -> HttpResponse:
 
 
 @require_POST
+def task_dismiss(request: HttpRequest, task_id: int) -> HttpResponse:
+    """Dismiss the failure, or put it back with `undo=yes`; return to the inbox, filtered as before."""
+    task, undo = task_or_404(request, task_id), request.POST.get("undo") == "yes"
+    run_action(request, task, partial(dismiss_failure, undo=undo))
+    query = request.GET.copy()
+    query["state"] = FAILED.key
+    if not undo:
+        query["dismissed"] = str(task_id)
+    return redirect(f"{reverse('inbox')}?{query.urlencode()}")
+
+
+@require_POST
+def task_watch(request: HttpRequest, task_id: int) -> HttpResponse:
+    """Watch the task, or with `undo=yes` no longer."""
+    return _act(request, task_id, partial(watch_task, undo=request.POST.get("undo") == "yes"))
+
+
+@require_POST
 def task_resume(request: HttpRequest, task_id: int) -> HttpResponse:
-    return _act(request, task_id, resume_task)
+    return _act(request, task_id, partial(resume_task, message=request.POST.get("message", "")))
 
 
 @require_POST
 def task_retry(request: HttpRequest, task_id: int, position: int) -> HttpResponse:
     """Retry from a step; `files=before` resets the files to before the step."""
     step = step_or_404(request, task_id, position)
-    put_back = request.POST.get("files") == "before"
-    return _act(request, task_id, partial(retry_from, step=step, put_back=put_back))
+    put_back, message = request.POST.get("files") == "before", request.POST.get("message", "")
+    return _act(request, task_id, partial(retry_from, step=step, put_back=put_back, message=message))
 
 
 @require_POST
@@ -152,7 +187,7 @@ def task_priority(request: HttpRequest, task_id: int) -> HttpResponse:
         change_priority(task, request.POST.get("priority", ""), by=by)
 
     shown = _act(request, task_id, change)
-    return redirect("queue") if request.POST.get("back") == "queue" else shown
+    return redirect("tasks_queue") if request.POST.get("back") == "queue" else shown
 
 
 def _act(request: HttpRequest, task_id: int, action: Callable[..., object]) -> HttpResponse:
@@ -160,146 +195,7 @@ def _act(request: HttpRequest, task_id: int, action: Callable[..., object]) -> H
     return redirect("task", task_id)
 
 
-#: Files that are listed; the others are counted.
-_FILES = 12
-
-
-@dataclass(frozen=True)
-class ShownChange:
-    """A changed file, with its path as it is shown."""
-
-    file: ChangedFile
-    name: str
-
-    @property
-    def query(self) -> str:
-        """The parameters of its place on the page of changes."""
-        names = {"file": self.file.path, "was": self.file.old_path}
-        return urlencode({key: name for key, name in names.items() if name}, quote_via=quote, safe="")
-
-
-@dataclass(frozen=True)
-class Decided:
-    """One of a card's questions and what was decided, in one line each."""
-
-    question: Question
-    headline: str
-    answer: str
-    header: str
-
-
-@dataclass(frozen=True)
-class ShownAccount:
-    """The account that a step's agents gave at their ends; folded unless it `is_open`."""
-
-    title: str
-    said: StepAccount
-    is_open: bool
-
-
-@dataclass(frozen=True)
-class Result:
-    """The result of a done task or sequence.
-
-    `accounts` begin with that of the step which built the result; a sequence has one of each task.
-    `decisions` are what people settled in it, `followed` the project's decisions that agents named. `files`
-    are up to 12; `trouble` says why they cannot be listed. `approvals`: of the newest commit.
-    """
-
-    accounts: list[ShownAccount]
-    files: list[ShownChange]
-    file_count: int
-    added: int
-    removed: int
-    checks: list[StepCheck]
-    decisions: list[Decided]
-    followed: list[DecisionEvent]
-    approvals: list[Review]
-    open_threads: int
-    trouble: str = ""
-
-    @property
-    def may_have_changes(self) -> bool:
-        """Return whether there is something to review and publish, or it is not known."""
-        return self.file_count > 0 or bool(self.trouble)
-
-    @property
-    def more_files(self) -> int:
-        return self.file_count - len(self.files)
-
-
-def result_of(done: Task | Sequence) -> Result | None:
-    """Return the result; None unless it is done."""
-    if done.phase != Phase.DONE:
-        return None
-    tasks = [done] if isinstance(done, Task) else list(done.tasks.order_by("pk"))
-    files, trouble = _changed_files(done)
-    settled = (
-        Question.objects.settled()
-        .filter(task__in=tasks)
-        .select_related("answered_by", "applied", "taken_back_by", "task")
-    )
-    return Result(
-        accounts=_shown_accounts(done, tasks),
-        files=[ShownChange(file, in_one_line(file.path)) for file in files[:_FILES]],
-        file_count=len(files),
-        added=sum(file.added for file in files),
-        removed=sum(file.removed for file in files),
-        checks=list(dict.fromkeys(checks_of(tasks))),
-        decisions=[
-            Decided(
-                one,
-                headline(item.asked) if one.takes_answer else one.title.sentence,
-                item.answer,
-                item.header,
-            )
-            for one in settled.order_by("task", "number")
-            for item in answered_items(one)
-        ],
-        followed=_followed_or_unfit(tasks),
-        approvals=approvals_of(tasks[-1]) if tasks else [],
-        open_threads=ReviewThread.objects.open().filter(task__in=tasks).count(),
-        trouble=trouble,
-    )
-
-
-def _shown_accounts(done: Task | Sequence, tasks: list[Task]) -> list[ShownAccount]:
-    accounts = accounts_of(tasks)
-    if isinstance(done, Task):
-        ordered = building_account_first(accounts)
-        return [ShownAccount(one.title(ordered[0]), one, one == ordered[0]) for one in ordered]
-    shown = []
-    for task in tasks:
-        for built in building_account_first([one for one in accounts if one.step.task_id == task.pk])[:1]:
-            shown.append(ShownAccount(task.title, built, task == tasks[-1]))
-    return shown
-
-
-def _followed_or_unfit(tasks: list[Task]) -> list[DecisionEvent]:
-    """Return what agents said of decisions, each once: which they followed, and which do not fit."""
-    said = DecisionEvent.objects.filter(task__in=tasks, kind__in=["followed", "unfit"])
-    rows = said.select_related("decision").prefetch_related("decision__replaced_by")
-    rows = rows.order_by("kind", "decision__number")
-    return list({(row.kind, row.decision_id, row.note): row for row in rows}.values())
-
-
 def task_result(request: HttpRequest, task_id: int) -> HttpResponse:
     task = task_or_404(request, task_id)
-    context: dict[str, Any] = {
-        "task": task,
-        "result": result_of(task),
-        "details": TaskDetails(task, principal_of(request)),
-        "may_act": may_act(request, task.project),
-    }
-    return render(request, "tasks/_result.html", context)
-
-
-def _changed_files(done: Task | Sequence) -> tuple[list[ChangedFile], str]:
-    """Return the changed files, or why they cannot be listed."""
-    difference = difference_of(done)
-    if difference is None:
-        return [], ""
-    try:
-        return list(difference.files()), ""
-    except WorkspaceError as error:
-        return [], str(error)
+    context = head_context(request, task, Tab.OVERVIEW, shown=Mode.ENDED)
+    return render(request, "tasks/_result.html", context | _result_context(task, context["head"]))
