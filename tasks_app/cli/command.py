@@ -9,11 +9,12 @@ from argparse import RawDescriptionHelpFormatter
 from enum import IntEnum
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandParser, DjangoHelpFormatter
+from django.core.management.base import CommandParser, DjangoHelpFormatter
 from django.db import DatabaseError, connection
 from django.db.migrations.executor import MigrationExecutor
 from pydantic import BaseModel
 
+from tasks_app.cli.plain_command import PlainCommand
 from tasks_app.cli.terminal import Screen
 from tasks_app.core.errors import (
     AnswerInvalid,
@@ -54,16 +55,12 @@ class _Help(DjangoHelpFormatter, RawDescriptionHelpFormatter):
     """Help formatter that keeps the line breaks of descriptions and examples."""
 
 
-class TerminalCommand(BaseCommand):
+class TerminalCommand(PlainCommand):
     """A command whose CatHerderErrors become one sentence on stderr and an exit code.
 
     Subclasses implement `work`. With `--json`, an error is also an object {error, exit_code} on stdout.
     """
 
-    requires_system_checks: list[str] = []
-    suppressed_base_arguments = {
-        "--version", "--verbosity", "--settings", "--pythonpath", "--traceback", "--force-color",
-    }  # fmt: skip
     examples = ""
     #: Whether the command needs the portal's database.
     requires_tables = True
@@ -126,7 +123,7 @@ class TerminalCommand(BaseCommand):
         return code
 
     def _fail(self, message: str, code: int, options: dict[str, Any]) -> int:
-        self.stderr.write(message)
+        self.write_error(message, options)
         if options.get("json"):
             self.write_json({"error": message, "exit_code": int(code)})
         return code
@@ -143,6 +140,4 @@ def require_tables() -> None:
     if is_snapshot:
         raise BadInput(f"{IS_SNAPSHOT} {LEAVE_SNAPSHOT}")
     if unmigrated:
-        raise BadInput(
-            "The database is not prepared for this version. Run `make up` once, or `manage.py migrate`."
-        )
+        raise BadInput("The database is not prepared for this version. Start the portal once: cat-herder up")

@@ -17,10 +17,10 @@ from tasks_app.cli.terminal import Screen
 from tasks_app.core.amounts import duration_in_words
 from tasks_app.history.events.lines import summarise
 from tasks_app.history.events.reading import Events
-from tasks_app.models import Channel, Event, EventKind, Reason, Run, Setup, SetupCache, SetupOutcome, Task
+from tasks_app.models import Channel, Event, EventKind, Reason, Setup, SetupCache, SetupOutcome, Task, through
 from tasks_app.services.usage import statistics
 from tasks_app.web.rendering import words
-from tasks_app.web.rendering.activity import event_summary
+from tasks_app.web.rendering.log_entries import event_summary
 
 #: In a pipe, which has no line that changes, a running setup is told of this often.
 _SILENT_SECONDS = 30.0
@@ -32,9 +32,11 @@ class SetupPrinter:
     def __init__(self, task: Task, screen: Screen, *, from_start: bool) -> None:
         self._task = task
         self._screen = screen
-        ended = task.setups.exclude(outcome="").order_by("-pk").values_list("pk", flat=True).first()
         #: The last setup that was printed completely, and what was printed of the next one.
-        self._last = 0 if from_start else ended or 0
+        self._last = 0
+        if not from_start:
+            ended = task.setups.exclude(outcome="").order_by("-pk").values_list("pk", flat=True).first()
+            self._last = ended or 0
         self._commands = 0
         self._waits = False
         self._said_at = time.monotonic()
@@ -56,7 +58,9 @@ class SetupPrinter:
             self._say("·", _in_one_line(command), style="dim")
         self._commands = len(begun)
         if setup.outcome:
-            self._print_end(setup)
+            mark, style = ("✓", "green") if setup.outcome == SetupOutcome.DONE else ("✗", "red")
+            words = f"{SetupOutcome(setup.outcome).label} ({duration_in_words(setup.seconds)})"
+            self._say(mark, words, style=style)
             self._last, self._commands, self._waits = setup.pk, 0, False
             return ""
         seconds = duration_in_words((timezone.now() - setup.started_at).total_seconds())
@@ -66,11 +70,6 @@ class SetupPrinter:
         if setup.current:
             return f"{running}: {_in_one_line(setup.current)}"
         return f"{running} …"
-
-    def _print_end(self, setup: Setup) -> None:
-        mark, style = ("✓", "green") if setup.outcome == SetupOutcome.DONE else ("✗", "red")
-        words = f"{SetupOutcome(setup.outcome).label} ({duration_in_words(setup.seconds)})"
-        self._say(mark, words, style=style)
 
     def _say(self, mark: str, text: str, *, style: str) -> None:
         self._said_at = time.monotonic()
@@ -86,6 +85,9 @@ _ERROR_LINES = 6
 _CHECK_LINES = 15
 #: The totals are sums over many rows.
 _PROGRESS_SECONDS = 1.0
+
+_ASKED = (EventKind.QUESTION, EventKind.ANSWER)
+_ASK_TOOL = "AskUserQuestion"
 
 Payload = dict[str, Any]
 
@@ -129,21 +131,22 @@ class EventPrinter:
         if event.run_id != self._run and event.kind != EventKind.ANSWER:  # its run is over
             self._run = event.run_id
             self._calls = {}
-            self._print_heading(event.run)
+            self._setups.print_new()  # the one before this run has ended
+            position = f"{event.run.step.position} of {self._steps}"
+            name = f"{self._step_prefix}{event.run.step.name}"
+            self.step = f"{name} ({position})"
+            if event.run.number > 1:
+                position += f", run {event.run.number} {Reason(event.run.reason).label}"
+            self._screen.say()
+            self._screen.say(f"{name} ({position})", style="bold")
         self.last_action = event_summary(event) or self.last_action
+        if event.kind in _ASKED or event.payload.get("name") == _ASK_TOOL:  # it stands above in full
+            self.last_action = ""
         if printer := self._PRINTERS.get(EventKind(event.kind)):
             printer(self, event.payload)
 
-    def _print_heading(self, run: Run) -> None:
-        self._setups.print_new()  # the one before this run has ended
-        again = "" if run.number == 1 else f", run {run.number} {Reason(run.reason).label}"
-        position = f"{run.step.position} of {self._steps}"
-        self.step = f"{self._step_prefix}{run.step.name} ({position})"
-        self._screen.say()
-        self._screen.say(f"{self._step_prefix}{run.step.name} ({position}{again})", style="bold")
-
     def _text(self, payload: Payload) -> None:
-        self._screen.say(_get(payload, "text").strip("\n"), indent=2)
+        self._screen.say_markdown(_get(payload, "text").strip("\n"), indent=2)
 
     def _thinking(self, payload: Payload) -> None:
         thought = _get(payload, "text").strip()
@@ -153,7 +156,7 @@ class EventPrinter:
 
     def _tool_use(self, payload: Payload) -> None:
         name = _get(payload, "name")
-        if name != "AskUserQuestion":  # the question itself follows
+        if name != _ASK_TOOL:  # the question itself follows
             given = payload.get("input")
             call = summarise(name, given if isinstance(given, dict) else {})
             self._last_call = _get(payload, "id")
@@ -221,20 +224,18 @@ class Progress:
 
     def refresh(self) -> None:
         now = time.monotonic()
-        if self._screen.is_terminal and now - self._shown_at >= _PROGRESS_SECONDS:
-            self._shown_at = now
-            self._screen.set_status(self._line())
-
-    def _line(self) -> str:
+        if not self._screen.is_terminal or now - self._shown_at < _PROGRESS_SECONDS:
+            return
+        self._shown_at = now
         totals = statistics.of_task(self._task)
-        tokens = totals.usage.read_tokens + totals.usage.output_tokens
-        parts = (
+        parts = [
             self._printer.step or self._task.phase_display.label,
             duration_in_words(totals.duration.working),
-            f"{words.count(tokens)} tokens" if tokens else "",
-            self._printer.last_action,
-        )
-        return "  " + " · ".join(part for part in parts if part)
+        ]
+        if tokens := totals.usage.read_tokens + totals.usage.output_tokens:
+            parts.append(f"{words.count(tokens)} tokens")
+        parts.append(self._printer.last_action)
+        self._screen.set_status("  " + " · ".join(filter(None, parts)))
 
 
 def answered_by(payload: Payload) -> str:
@@ -242,10 +243,16 @@ def answered_by(payload: Payload) -> str:
     via = _get(payload, "via")
     if via == Channel.DECISION:
         return f"Answered by {_get(payload, 'by')}: {_get(payload, 'text')}"
-    where = {Channel.API: "through the API"}.get(Channel(via), f"in the {via}") if via else ""
     outcome = _get(payload, "outcome") or "Answered"
+    said = f"{outcome} by {_get(payload, 'by') or 'somebody'}"
+    if where := through(via, _get(payload, "program")):
+        said += f" {where}"
     text = _get(payload, "text" if outcome == "Answered" else "notes")
-    return f"{outcome} by {_get(payload, 'by') or 'somebody'} {where}" + (f": {text}" if text else "")
+    if via == Channel.RULE:
+        text = f"which took {took}" if (took := _get(payload, "text")) else ""
+    if text:
+        said += f": {text}"
+    return said
 
 
 def _get(payload: Payload, key: str) -> str:
@@ -255,4 +262,6 @@ def _get(payload: Payload, key: str) -> str:
 def _tail(text: str, lines: int) -> str:
     kept = text.strip("\n").split("\n")
     cut = len(kept) - lines
-    return "\n".join([f"… {cut} more lines …", *kept[-lines:]] if cut > 0 else kept)
+    if cut > 0:
+        kept = [f"… {cut} more lines …", *kept[-lines:]]
+    return "\n".join(kept)

@@ -71,9 +71,11 @@ def _login_name() -> str:
 def _known_usernames() -> str:
     names = list(User.objects.filter(is_active=True).values_list("username", flat=True)[: _LISTED + 1])
     if not names:
-        return "There are no users yet: run `make up` once, or `manage.py createsuperuser`."
-    more = ", …" if len(names) > _LISTED else ""
-    return f"Known: {', '.join(names[:_LISTED])}{more}."
+        return "There are no users yet. Start the portal once: cat-herder up"
+    known = ", ".join(names[:_LISTED])
+    if len(names) > _LISTED:
+        known += ", …"
+    return f"Known: {known}."
 
 
 # Find what was named on the command line. What a user may not see does not exist for them.
@@ -88,7 +90,9 @@ def find_project(name: str, *, projects: QuerySet[Project]) -> Project:
     if project := projects.filter(name=name).first():
         return project
     known = ", ".join(projects.values_list("name", flat=True)[:20])
-    hint = f"Known: {known}." if known else "Add one: manage.py project add NAME PATH"
+    hint = "Add one: cat-herder project add NAME PATH"
+    if known:
+        hint = f"Known: {known}."
     raise BadInput(f"There is no project “{name}”. {hint}")
 
 
@@ -101,18 +105,24 @@ def find_task(text: str, *, tasks: QuerySet[Task]) -> Task:
     else:
         found = rows.filter(pk=_parse_id(text, what="a task's id, or PROJECT/TASK")).first()
     if found is None:
-        raise BadInput(f"There is no task {text}. `manage.py status` lists them.")
+        raise BadInput(f"There is no task {text}. `cat-herder status` lists them.")
     return found
 
 
 def find_unfinished_task(
-    project: Project, *, slug: str, text: str, threshold: int | None, pipeline: str | None
+    project: Project,
+    *,
+    slug: str,
+    text: str,
+    threshold: int | None,
+    pipeline: str | None,
+    ask: tuple[str, ...] = (),
 ) -> Task | None:
     """Return the newest task with this text and name that has not ended: the same command resumes it.
 
-    If a threshold or pipeline is given, the task must have the same.
+    If a threshold, a pipeline or names to ask are given, the task must have the same.
     """
-    wanted = {"threshold": threshold, "pipeline": pipeline}
+    wanted = {"threshold": threshold, "pipeline": pipeline, "ask": list(ask) or None}
     given = {name: value for name, value in wanted.items() if value is not None}
     return tasks_from_file(project, slug=slug, text=text).exclude(phase__in=ENDED).filter(**given).first()
 
@@ -128,7 +138,7 @@ def find_sequence(text: str, *, sequences: QuerySet[Sequence]) -> Sequence:
     sequence_id = _parse_id(text.removeprefix(SEQUENCE), what="a sequence's id")
     if found := sequences.select_related("project").filter(pk=sequence_id).first():
         return found
-    raise BadInput(f"There is no sequence {sequence_id}. `manage.py status` lists them.")
+    raise BadInput(f"There is no sequence {sequence_id}. `cat-herder status` lists them.")
 
 
 def find_task_or_sequence(text: str, *, principal: Principal) -> Task | Sequence:
@@ -160,7 +170,7 @@ def find_question(text: str, *, principal: Principal) -> Question:
     rows = questions_visible_to(principal).select_related(*SHOWN_WITH)
     if found := rows.filter(pk=question_id).first():
         return found
-    raise BadInput(f"There is no question {question_id}. `manage.py status` lists the open ones.")
+    raise BadInput(f"There is no question {question_id}. `cat-herder status` lists the open ones.")
 
 
 def find_step(task: Task, text: str) -> Step:

@@ -111,8 +111,8 @@ def creation_options(options: dict[str, Any]) -> dict[str, Any]:
 
 def refuse_creation_options(options: dict[str, Any], *, what: str, source: str) -> None:
     """Raise BadInput if an option for new ones is given together with an id, where it has no effect."""
-    for name in ("threshold", "pipeline", "new"):
-        if options[name]:
+    for name in ("threshold", "pipeline", "ask", "new"):
+        if options.get(name):
             raise BadInput(
                 f"--{name} is for a new {what}, made from a {source}.", where=f"{what} {options[what]}"
             )
@@ -126,7 +126,7 @@ def resolve_path(path: str, project: Project) -> Path:
     return Path(path)
 
 
-# `manage.py project credential`.
+# `cat-herder project credential`.
 
 
 def add_credential_action(actions: Any) -> None:
@@ -155,9 +155,12 @@ def read_credential(project: Project, options: dict[str, Any]) -> NewCredential:
     if credential_kind_for(target_of(project)) is CredentialKind.TOKEN:
         token = getpass("Token: ") if sys.stdin.isatty() else sys.stdin.readline()
         return NewCredential(CredentialKind.TOKEN, token, username=options["token_user"] or "")
-    known_hosts = _read_file(options["known_hosts"]) if options["known_hosts"] else ""
+    known_hosts, api_token = "", ""
+    if options["known_hosts"]:
+        known_hosts = _read_file(options["known_hosts"])
     key = _read_key()
-    api_token = _read_api_token() if options["api_token"] else ""
+    if options["api_token"]:
+        api_token = _read_api_token()
     return NewCredential(CredentialKind.SSH_KEY, key, known_hosts=known_hosts, api_token=api_token)
 
 
@@ -211,7 +214,7 @@ def add_decision_arguments(parser: CommandParser) -> None:
         metavar="D-N=STANCE",
         action="append",
         default=[],
-        help="what the answer means for a decision: agree, supersede, exception, narrow:GLOB,… (where it "
+        help="what the answer means for a decision: agree, replace, exception, limit:GLOB,… (where it "
         "still holds), or unaffected (it contradicts nothing)",
     )
 
@@ -229,7 +232,7 @@ def decision_input(question: Question, options: dict[str, Any]) -> DecisionInput
     if scope == "task" and (options["statement"] or options["reason"]) and not options["decision"]:
         raise BadInput("say how far the answer holds: project, paths or step", where="--remember")
     remember = Remember(scope, paths=paths, reason=options["reason"])
-    said = [_stance_option(text) for text in options["decision"]]
+    said = [stance_option(text) for text in options["decision"]]
     stances = dict(said)
     if len(stances) < len(said):
         raise BadInput("say once what the answer means for a decision", where="--decision")
@@ -238,7 +241,9 @@ def decision_input(question: Question, options: dict[str, Any]) -> DecisionInput
         if len(given) > 1:
             raise BadInput("give one", where="--statement")
         return DecisionInput(replace(remember, statement="".join(given)), stances)
-    statements = dict(_statement(question, text) for text in given) if given else None
+    statements = None
+    if given:
+        statements = dict(_statement(question, text) for text in given)
     return DecisionInput.with_statements(remember, statements, stances)
 
 
@@ -253,12 +258,19 @@ def _statement(question: Question, text: str) -> tuple[str, str]:
     return str(question.items[number - 1]["question"]), found[2]
 
 
-def _stance_option(text: str) -> tuple[int, StanceChoice]:
+#: What people type, after the words of the card, for the names of the API.
+_STANCES = {"replace": Stance.SUPERSEDE, "limit": Stance.NARROW}
+
+
+def stance_option(text: str) -> tuple[int, StanceChoice]:
     found = re.fullmatch(r"(?:[Dd]-)?([0-9]{1,9})=([a-z]+)(?::(.+))?", text)
-    if found is None or found[2] not in list(Stance):
+    stance = ""
+    if found is not None:
+        stance = _STANCES.get(found[2], found[2])
+    if found is None or stance not in list(Stance):
         raise BadInput(
-            f"“{text[:60]}” must be like D-17=supersede, with agree, supersede, exception, unaffected or "
-            "narrow:src/**",
+            f"“{text[:60]}” must be like D-17=replace, with agree, replace, exception, unaffected or "
+            "limit:src/**",
             where="--decision",
         )
-    return int(found[1]), StanceChoice(found[2], split_paths(found[3] or ""))
+    return int(found[1]), StanceChoice(stance, split_paths(found[3] or ""))

@@ -1,33 +1,58 @@
-"""Read the answer to a question at the prompt, while somebody may answer it in the browser (H6)."""
+"""Answer a question at the prompt, while somebody may answer it in the browser (H6)."""
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from enum import Enum
 from typing import Any
 
-from django.utils import timezone
-
+from tasks_app.cli.options import stance_option
 from tasks_app.cli.terminal import Keyboard, Screen, amount_with_sign, resolve_choice, typed_answer
+from tasks_app.core.amounts import counted, moment_in_words
 from tasks_app.core.asked_items import parts_of_question
-from tasks_app.models import VERDICTS, Question, QuestionKind, Verdict
+from tasks_app.core.errors import AnswerRefused, BadInput, NotOpen
+from tasks_app.models import VERDICTS, Channel, Question, QuestionKind, Verdict, next_rung
+from tasks_app.permissions import Principal
 from tasks_app.services.commands import answer_command, question_url
+from tasks_app.services.decisions.answering import DecisionInput
 from tasks_app.services.decisions.citing import RelatedDecision, related_decisions
-from tasks_app.services.questions.answers import Reply
+from tasks_app.services.questions.answers import Reply, answer_question, decide
+from tasks_app.services.questions.approvals import changed_since
 from tasks_app.services.questions.earlier_answers import EarlierAnswer, find_similar_answers
 
 #: Seconds between two checks whether the question is still open.
 _POLL_SECONDS = 0.2
+#: What says, at the prompt and as an option of `answer`, what becomes of a decision.
+STANCE_HINT = (
+    "Say what becomes of each decision: D-N=replace, D-N=exception, D-N=limit:PATHS, D-N=agree or "
+    "D-N=unaffected."
+)
 
 
 class AnsweredElsewhere(Exception):
     """The question was closed while the prompt was open."""
 
 
-class Prompt:
-    """Calls `check_interrupt`, which may raise, several times a second while nobody types."""
+class Skipped(Exception):
+    """An empty line was typed where that leaves the question open."""
 
-    def __init__(self, screen: Screen, keyboard: Keyboard, *, check_interrupt: Callable[[], None]) -> None:
+
+class Prompt:
+    """Calls `check_interrupt`, which may raise, several times a second while nobody types.
+
+    `may_skip`: an empty line raises Skipped.
+    """
+
+    def __init__(
+        self,
+        screen: Screen,
+        keyboard: Keyboard,
+        *,
+        check_interrupt: Callable[[], None],
+        may_skip: bool = False,
+    ) -> None:
+        self._may_skip = may_skip
         self._screen = screen
         self._keyboard = keyboard
         self._check_interrupt = check_interrupt
@@ -38,15 +63,30 @@ class Prompt:
         if question.is_about_cost:
             (item,) = question.items
             show_item(self._screen, item)
-            text = self._ask(question, item, amount_hint())
+            hint = "Type the number of an option, or an amount of dollars with its sign, such as $2.50."
+            text = self._ask(question, item, hint)
             return Reply.to(question, amount_with_sign(resolve_choice(item, text)))
-        taken, earlier = None, find_similar_answers(question)
+        taken_from, earlier = None, find_similar_answers(question)
         show_related_decisions(self._screen, related_decisions(question))
         for item in question.items:
             text, used = self._answer_to(question, item, earlier_to(item, earlier))
             answers[str(item["question"])] = text
-            taken = used or taken
-        return Reply(answers, taken_from=taken.question.pk if taken else None)
+            if used:
+                taken_from = used.question.pk
+        return Reply(answers, taken_from=taken_from)
+
+    def with_stances(self, question: Question, reply: Reply) -> Reply | None:
+        """Read what the answer means for the decisions that it concerns; None to answer anew."""
+        self._screen.say(f"{STANCE_HINT} An empty line lets you answer anew.", indent=2, style="dim")
+        while True:
+            self._screen.prompt("> ")
+            typed = self._read_lines(question).replace("--decision", " ").split()
+            try:
+                given = DecisionInput(stances=dict(map(stance_option, typed)))
+            except BadInput as error:
+                self._screen.say(error.message, indent=2)
+                continue
+            return replace(reply, decision_input=given) if typed else None
 
     def _answer_to(
         self, question: Question, item: Mapping[str, Any], earlier: Sequence[EarlierAnswer]
@@ -56,17 +96,22 @@ class Prompt:
         show_earlier(self._screen, earlier)
         same = next((one for one in earlier if one.same), None)
         if same:
-            self._screen.say(take_hint(), indent=2, style="dim")
+            hint = f"Type {TAKE_KEY} to give the same answer as before."
+            self._screen.say(hint, indent=2, style="dim")
         text = self._ask(question, item, answer_hint(item))
-        if same and takes_earlier(text, item):
+        # An option may have the same name as the key.
+        labels = {str(option["label"]).casefold() for option in item.get("options") or ()}
+        if same and text.strip() == TAKE_KEY and TAKE_KEY not in labels:
             return same.answers[str(item["question"])], same
         return typed_answer(item, text), None
 
     def _ask(self, question: Question, item: Mapping[str, Any], hint: str) -> str:
         self._screen.say(hint, indent=2, style="dim")
-        count = len(question.items)
-        position = 1 + [*map(id, question.items)].index(id(item))
-        return self._read_answer(question, item, f"{position} of {count} > " if count > 1 else "> ")
+        prompt = "> "
+        if len(question.items) > 1:
+            position = 1 + [*map(id, question.items)].index(id(item))
+            prompt = f"{position} of {len(question.items)} > "
+        return self._read_answer(question, item, prompt)
 
     def verdict_on(self, question: Question) -> tuple[Verdict, str]:
         """Read a verdict, and the reason if it needs one. Raises the same as `reply_to`."""
@@ -91,6 +136,8 @@ class Prompt:
             typed = self._read_lines(question)
             if typed.strip():
                 return typed
+            if self._may_skip:
+                raise Skipped
             self._screen.say(f"The answer is empty. {answer_hint(item)}", indent=2)
 
     def _read_lines(self, question: Question) -> str:
@@ -127,14 +174,26 @@ def show_question_heading(screen: Screen, question: Question) -> None:
     """Print the question's id, project, task and step."""
     task = question.task
     screen.say()
-    place = f"{task.project.name} › {task.title} › {question.step.name}"
-    screen.say(f"{question.kind_name} {question.pk} · {place}{_timing_suffix(question)}", style="bold yellow")
-
-
-def _timing_suffix(question: Question) -> str:
+    heading = (
+        f"{question.kind_name} {question.pk} · {task.project.name} › {task.title} › {question.step.name}"
+    )
     if question.step.is_clarifying:
-        return " · before work"
-    return " · late, about the goal" if question.is_late else ""
+        heading += " · before work"
+    elif question.is_late:
+        heading += " · late, about the goal"
+    screen.say(heading, style="bold yellow")
+    show_asked(screen, question)
+
+
+def show_asked(screen: Screen, question: Question) -> None:
+    """Print whom the question is put to and why, unless all who may answer are, and the next rung."""
+    for one in question.asked_now:
+        screen.say(f"asked of {one.user.shown_name}: {one.why}", indent=2, style="dim")
+        if one.note:
+            screen.say(one.note, indent=4)
+    if rung := next_rung(question):
+        until = f"{rung.announcement} {moment_in_words(rung.due)}"
+        screen.say(f"if nobody answers: {until}", indent=2, style="dim")
 
 
 def show_question(screen: Screen, question: Question) -> None:
@@ -153,17 +212,33 @@ def show_question(screen: Screen, question: Question) -> None:
 def show_evidence(screen: Screen, question: Question) -> None:
     """Print the command, file, diff or plan that is to be approved, and the comments that a plan answers."""
     if earlier := question.revises:
-        screen.say(f"{earlier.answerer} sent back plan {earlier.pk}:", indent=2, style="dim")
-        screen.say(earlier.notes, indent=4)
+        decided = f"{earlier.answerer} {earlier.outcome.lower()} plan {earlier.pk}"
+        screen.say(f"{decided}:" if earlier.notes else f"{decided}.", indent=2, style="dim")
+        if earlier.notes:
+            screen.say(earlier.notes, indent=4)
+        _show_changes(screen, earlier, question)
     for piece in question.evidence:
         screen.say(piece["title"], indent=2, style="dim")
         for line in piece["text"].strip("\n").split("\n"):
             screen.say(f"│ {line}", indent=2, wrap=False)
 
 
+def _show_changes(screen: Screen, earlier: Question, question: Question) -> None:
+    changed = changed_since(earlier, question)
+    if not changed:
+        return
+    if earlier.verdict == Verdict.APPROVED:
+        screen.say("The agent has changed the plan since.", indent=2)
+    screen.say(f"Changed since plan {earlier.pk}", indent=2, style="dim")
+    for line in changed:
+        screen.say(f"│ {line}", indent=2, wrap=False)
+
+
 def show_item(screen: Screen, item: Mapping[str, Any]) -> None:
     """Print one item with its numbered options, their descriptions and previews."""
-    header = f"[{item['header']}] " if item.get("header") else ""
+    header = ""
+    if item.get("header"):
+        header = f"[{item['header']}] "
     show_text(screen, header, str(item["question"]), indent=2, style="bold")
     for number, option in enumerate(item.get("options") or (), start=1):
         screen.say(f"{number}  {option['label']}", indent=4)
@@ -179,13 +254,13 @@ def show_text(screen: Screen, header: str, text: str, *, indent: int, style: str
     parts = parts_of_question(text)
     if parts.before:
         screen.say(f"{header}{parts.before}", indent=indent)
-    screen.say(parts.asked if parts.before else f"{header}{parts.asked}", indent=indent, style=style)
+        header = ""
+    screen.say(f"{header}{parts.asked}", indent=indent, style=style)
     if parts.after:
         screen.say(parts.after, indent=indent)
 
 
 def earlier_to(item: Mapping[str, Any], earlier: Sequence[EarlierAnswer]) -> list[EarlierAnswer]:
-    """Return the earlier answers to one of the items."""
     return [one for one in earlier if str(item["question"]) in one.answers]
 
 
@@ -197,6 +272,8 @@ def show_related_decisions(screen: Screen, related: Sequence[RelatedDecision]) -
         said = "The agent names" if one.named else "Decided before"
         screen.say(f"{said} {decision.label} ({who}; {decision.scope_in_words})", indent=2)
         screen.say(decision.statement, indent=4, style="bold")
+        if decision.exceptions_in_words:
+            screen.say(f"Except: {decision.exceptions_in_words}", indent=4, style="dim")
         if decision.asked and not one.same:
             screen.say(f"Question: {decision.asked}", indent=4, style="dim")
         if not one.must_be_judged:
@@ -209,42 +286,29 @@ def show_earlier(screen: Screen, earlier: Sequence[EarlierAnswer]) -> None:
     """Print the earlier answers to an item: who, when, where and what differs."""
     for one in earlier:
         other = one.question
-        at = timezone.localtime(other.answered_at)
         who = other.answered_by.shown_name if other.answered_by else "somebody"
         place = f"task {other.task.title}, step {other.step.name}"
-        said = "Asked before" if one.same else "Similar question"
-        screen.say(f"{said}: {who}, {at:%Y-%m-%d %H:%M}, {place}", indent=2)
+        at = moment_in_words(other.answered_at) if other.answered_at else ""
+        said, likeness = "Similar question", "A similar question"
+        if one.same:
+            said, likeness = "Asked before", "The same question"
+        screen.say(f"{said}: {who}, {at}, {place}", indent=2)
         if not one.same:
             screen.say(one.headline, indent=4, style="dim")
         screen.say(one.text, indent=4, style="bold")
-        screen.say(_likeness(one), indent=4, style="dim")
-
-
-def _likeness(one: EarlierAnswer) -> str:
-    said = "The same question" if one.same else "A similar question"
-    if one.differences:
-        said += f"; differs: {'; '.join(one.differences)}"
-    times = f" Answered {one.times} times." if one.times > 1 else ""
-    return f"{said}.{times}" + (f" Used {one.taken} time{'s' * (one.taken != 1)}." if one.taken else "")
-
-
-def take_hint() -> str:
-    return f"Type {TAKE_KEY} to give the same answer as before."
-
-
-def takes_earlier(typed: str, item: Mapping[str, Any]) -> bool:
-    """Return whether the earlier answer was chosen, and no answer typed: an option may have the same name."""
-    labels = {str(option["label"]).casefold() for option in item.get("options") or ()}
-    return typed.strip() == TAKE_KEY and TAKE_KEY not in labels
+        if one.differences:
+            likeness += f"; differs: {'; '.join(one.differences)}"
+        likeness += "."
+        if one.times > 1:
+            likeness += f" Answered {one.times} times."
+        if one.taken:
+            likeness += f" Used {counted(one.taken, 'time')}."
+        screen.say(likeness, indent=4, style="dim")
 
 
 def decision_hint(question: Question) -> str:
     other = "deny" if question.kind == QuestionKind.APPROVAL else "send back"
     return f"Type 1 to approve, 2 to {other}."
-
-
-def amount_hint() -> str:
-    return "Type the number of an option, or an amount of dollars with its sign, such as $2.50."
 
 
 def answer_hint(item: Mapping[str, Any]) -> str:
@@ -260,12 +324,34 @@ def show_how_to_answer(screen: Screen, question: Question) -> None:
     screen.say(f"or in the browser  {question_url(question)}", indent=2, wrap=False)
 
 
-def show_how_to_judge(screen: Screen, question: Question) -> None:
-    """Say how to answer and say at once what the answer means for a decision; the prompt does not ask it."""
-    command = f"{answer_command(question)} --decision D-N=supersede"
-    screen.say(f"Say it with         {command}  (or exception, narrow:PATHS, …)", indent=2, wrap=False)
-    screen.say(f"or in the browser   {question_url(question)}", indent=2, wrap=False)
+class Outcome(Enum):
+    ANSWERED = "answered here"
+    ELSEWHERE = "answered elsewhere while the prompt was open"
+    TOO_LATE = "answered elsewhere; the person was told so"
 
 
-def run_task_command(task_id: int, *, project: str) -> str:
-    return f"manage.py run_task {task_id} --project {shlex.quote(project)}"
+def prompt_until_answered(question: Question, prompt: Prompt, screen: Screen, *, by: Principal) -> Outcome:
+    """Raises EOFError at the end of the input, and what the prompt raises."""
+    reply: Reply | None = None  # refused because it says nothing of a decision
+    while True:
+        try:
+            if not question.takes_answer:
+                verdict, notes = prompt.verdict_on(question)
+                decide(question, verdict, by=by, via=Channel.TERMINAL, notes=notes)
+                return Outcome.ANSWERED
+            reply = prompt.with_stances(question, reply) if reply else None
+            reply = reply or prompt.reply_to(question)
+            answer_question(question, reply, by=by, via=Channel.TERMINAL)
+            return Outcome.ANSWERED
+        except AnsweredElsewhere:
+            return Outcome.ELSEWHERE
+        except NotOpen as late:
+            screen.say_with_mark("✗", f"Your answer came too late. {late}", style="red")
+            return Outcome.TOO_LATE
+        except AnswerRefused as refusal:
+            screen.say_with_mark("✗", str(refusal), style="red")
+            reply = None
+        except BadInput as error:  # its field has no name at a prompt
+            screen.say_with_mark("✗", error.message, style="red")
+            if not error.where.startswith("decisions"):
+                reply = None

@@ -48,14 +48,29 @@ class SequenceSession:
 
     def run(self) -> Exit:
         """Run the sequence until it stops or the person leaves; return the exit code."""
-        self._introduce()
+        sequence = self._sequence
+        heading = f"Sequence {sequence.pk} · {sequence.project.name}/{sequence.slug} · {sequence.folder}"
+        self._screen.say(heading, style="bold")
+        self._screen.say(f"branch {sequence.branch}, {counted(len(self._files), 'task')} so far", indent=2)
+        warn_about_environment(self._screen)
         self._make_due()
         first = True
         while (task := self._current_task()) is not None:
-            self._print_new_files()
+            files = sequence_files(self._sequence)
+            for name in files:
+                if name not in self._files:
+                    self._screen.say_with_mark("+", f"New task in the folder: {name}", style="yellow")
+            self._files = files
             code, left = self._run_task(task, from_start=not first)
             if code is not Exit.DONE:
-                return self._print_stopped(code)
+                done, _ = statistics.tasks_done([self._sequence])[self._sequence.pk]
+                self._sequence.refresh_from_db()
+                if self._sequence.phase in ENDED:
+                    tasks = counted(len(self._files), "task")
+                    self._screen.say(
+                        f"The sequence stopped with {done} of {tasks} done. Fix the cause first."
+                    )
+                return code
             if left and self._current_task() is not None:
                 self._screen.say(
                     "You left between two tasks; a running portal continues without this terminal."
@@ -70,13 +85,6 @@ class SequenceSession:
         if self._sequence.phase == Phase.DONE:
             return None
         return current_task(self._sequence)
-
-    def _introduce(self) -> None:
-        sequence = self._sequence
-        heading = f"Sequence {sequence.pk} · {sequence.project.name}/{sequence.slug} · {sequence.folder}"
-        self._screen.say(heading, style="bold")
-        self._screen.say(f"branch {sequence.branch}, {counted(len(self._files), 'task')} so far", indent=2)
-        warn_about_environment(self._screen)
 
     def _make_due(self) -> None:
         sequence, task = self._sequence, current_task(self._sequence)
@@ -101,26 +109,9 @@ class SequenceSession:
         return session.run(), session.left
 
     def _continue_command(self) -> str:
-        """Return the command that continues the sequence."""
         self._sequence.refresh_from_db()
         ended = " --continue" if self._sequence.phase in ENDED else ""
-        return f"manage.py run_sequence {self._sequence.pk}{ended}"
-
-    def _print_new_files(self) -> None:
-        """Print the names of tasks that agents have added."""
-        files = sequence_files(self._sequence)
-        for name in files:
-            if name not in self._files:
-                self._screen.say_with_mark("+", f"New task in the folder: {name}", style="yellow")
-        self._files = files
-
-    def _print_stopped(self, code: Exit) -> Exit:
-        done, _ = statistics.tasks_done([self._sequence])[self._sequence.pk]
-        self._sequence.refresh_from_db()
-        if self._sequence.phase in ENDED:
-            tasks = counted(len(self._files), "task")
-            self._screen.say(f"The sequence stopped with {done} of {tasks} done. Fix the cause first.")
-        return code
+        return f"cat-herder run_sequence {self._sequence.pk}{ended}"
 
     def _print_end(self) -> Exit:
         """Print the outcome when no task is left: all are done, or none in the folder can be started."""

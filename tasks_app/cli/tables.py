@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from collections.abc import Sequence as Listed
+from datetime import datetime
 
+from django.utils import timezone
 from rich.table import Table
 from rich.text import Text
 
+from tasks_app.cli.terminal import Screen
 from tasks_app.core.amounts import dollars, duration_in_words
 from tasks_app.core.phases import Phase, Tone
 from tasks_app.core.text import strip_controls
@@ -21,6 +24,7 @@ from tasks_app.services.publishing.settings import (
     stored_credential,
     target_of,
 )
+from tasks_app.services.sequences import upcoming_files
 from tasks_app.services.usage import statistics
 from tasks_app.services.usage.statistics import Metrics
 
@@ -33,49 +37,64 @@ _STYLES: dict[Tone, str] = {
 }
 
 
+_AT_WORK = (Phase.PENDING, Phase.RUNNING)
+
+
 def table(*columns: str) -> Table:
     return Table(*columns, box=None, pad_edge=False, header_style="dim")
 
 
-def tasks_table(tasks: Listed[Task]) -> Table:
-    rows = table("ID", "PHASE", "TASK", "TITLE", "QUESTION", "WORKED", "COST")
-    open_questions = _open_question_ids(tasks)
-    metrics = statistics.of_tasks(tasks)
-    for task in tasks:
-        rows.add_row(
-            str(task.pk),
-            _phase_text(task),
-            f"{task.project.name}/{task.slug}",
-            Text(strip_controls(task.title)),
-            ", ".join(map(str, open_questions.get(task.pk, ()))),
-            duration_in_words(metrics[task.pk].duration.working),
-            dollars(metrics[task.pk].usage.cost_usd),
-        )
-    return rows
+def show_tasks(tasks: Listed[Task], screen: Screen) -> None:
+    """Print one line for each task: its state, title, project, open questions with who is asked, and age."""
+    open_questions = Question.objects.open_by_task(tasks)
+    now = timezone.now()
+    lines = [
+        [
+            Text(str(task.pk)),
+            _state_text(task),
+            Text(strip_controls(task.title, one_line=True)),
+            Text(task.project.name),
+            Text(", ".join(map(_asked_of, open_questions.get(task.pk, ())))),
+            Text(_age(task.created_at, now)),
+        ]
+        for task in tasks
+    ]
+    screen.columns(("ID", "STATE", "TITLE", "PROJECT", "QUESTION", "AGE"), lines, shrink=2)
 
 
-def sequences_table(sequences: Listed[Sequence]) -> Table:
-    """Return the table of sequences; `DONE` is the number of done tasks out of the started ones."""
-    rows = table("ID", "PHASE", "SEQUENCE", "FOLDER", "DONE", "WORKED", "COST")
-    metrics = statistics.of_sequences(sequences)
-    done = statistics.tasks_done(sequences)
+def _asked_of(question: Question) -> str:
+    """Return the question's id, with the user name of who is asked and how many others are: `12 (ann +2)`."""
+    names = [one.user.username for one in question.asked_now]
+    others = f" +{len(names) - 1}" if len(names) > 1 else ""
+    return f"{question.pk} ({names[0]}{others})" if names else str(question.pk)
+
+
+def show_sequences(sequences: Listed[Sequence], screen: Screen) -> None:
+    """Print one line for each sequence; `DONE` counts upcoming tasks too, as its page does."""
+    all_done = statistics.tasks_done(sequences)
+    now, lines = timezone.now(), []
     for sequence in sequences:
-        rows.add_row(
-            f"sequence:{sequence.pk}",
-            _phase_text(sequence),
-            f"{sequence.project.name}/{sequence.slug}",
-            Text(strip_controls(sequence.folder)),
-            _tasks_done(sequence, *done[sequence.pk]),
-            duration_in_words(metrics[sequence.pk].duration.working),
-            dollars(metrics[sequence.pk].usage.cost_usd),
+        done, started = all_done[sequence.pk]
+        is_new = not started and sequence.phase in _AT_WORK
+        progress = "" if is_new else "not started"
+        if started:
+            total = sequence.tasks.count() + len(upcoming_files(sequence)[0])
+            progress = f"{done} of {total}"
+        line = (
+            Text(f"sequence:{sequence.pk}"),
+            _state_text(sequence, not_started=is_new),
+            Text(strip_controls(sequence.folder, one_line=True)),
+            Text(sequence.project.name),
+            Text(progress),
+            Text(_age(sequence.created_at, now)),
         )
-    return rows
+        lines.append(line)
+    screen.columns(("ID", "STATE", "FOLDER", "PROJECT", "DONE", "AGE"), lines, shrink=2)
 
 
-def _tasks_done(sequence: Sequence, done: int, started: int) -> str:
-    if not started:
-        return "not started"
-    return f"{done} of {started}" + ("" if sequence.phase == Phase.DONE else " started")
+def _age(at: datetime, now: datetime) -> str:
+    """Return the largest unit: `20 min`, `3 h`, `2 d`."""
+    return " ".join(duration_in_words((now - at).total_seconds()).split()[:2])
 
 
 def queue_table(entries: Listed[QueuedTaskOut]) -> Table:
@@ -94,30 +113,41 @@ def decisions_table(decisions: Listed[Decision]) -> Table:
         if one.decided_by and one.decided_at:
             who = f"{one.decided_by.shown_name}, {one.decided_at:%Y-%m-%d}"
         said = one.statement
+        if one.exceptions_in_words:
+            said += f"\nExcept: {one.exceptions_in_words}"
+        if one.exception_to:
+            said += f"\nException to {one.exception_to.label}"
         if one.asked:
             said += f"\nQuestion: {one.asked}"
         if one.why_review:
             said += f"\n(look again: {one.why_review})"
-        uses = f"{one.uses}" + (f", overridden {one.overrides}" if one.overrides else "")
-        uses += f", does not fit {one.doubts}" if one.doubts else ""
+        uses = str(one.uses)
+        if one.overrides:
+            uses += f", overridden {one.overrides}"
+        if one.doubts:
+            uses += f", does not fit {one.doubts}"
         texts = (Text(strip_controls(text)) for text in (where, said, who))
         rows.add_row(one.label, one.state_in_words, *texts, uses)
     return rows
 
 
 def steps_table(steps: Listed[Step]) -> Table:
-    rows = table("  ", "STEP", "PHASE", "RUNS", "WORKED", "TOKENS", "COST")
+    rows = table("  ", "STEP", "STATE", "RUNS", "WORKED", "TOKENS", "COST")
     metrics = statistics.of_steps(steps)
     for step in steps:
-        runs, totals = len(step.runs.all()), metrics[step.pk]
+        totals, tokens, cost = metrics[step.pk], "", ""
+        runs = len(step.runs.all())
+        if runs:
+            tokens = f"{totals.usage.read_tokens + totals.usage.output_tokens:,}"
+            cost = dollars(totals.usage.cost_usd)
         rows.add_row(
             f"  {step.position}",
             step.name,
-            _phase_text(step),
+            _state_text(step),
             str(runs),
             duration_in_words(totals.duration.working),
-            f"{totals.usage.read_tokens + totals.usage.output_tokens:,}" if runs else "",
-            dollars(totals.usage.cost_usd) if runs else "",
+            tokens,
+            cost,
         )
     return rows
 
@@ -139,21 +169,18 @@ def settings_table(settings: Iterable[SettingInEffect]) -> Table:
 
 def publishing_table(project: Project) -> Table:
     """Return where and how the project's results are published."""
-    rows, stored = table("PUBLISHING", ""), stored_credential(project)
-    address = forge_address_of(project)
-    credential = f"{stored.get_kind_display()}, {stored.shown}, for {stored.url}" if stored else "none"
+    rows, credential, pull_requests = table("PUBLISHING", ""), "none", "at no known forge"
+    if stored := stored_credential(project):
+        credential = f"{stored.get_kind_display()}, {stored.shown}, for {stored.url}"
+    if address := forge_address_of(project):
+        pull_requests = f"{address.kind.label}, {address.api_url}, {address.repository}"
     for name, value in (
         ("Repository", target_of(project)),
         ("Credential", credential),
         ("Protected branches", project.protected_branches),
         ("Author of squashed commits", "{} <{}>".format(*author_of(project))),
         ("Required approvals", str(project.required_approvals)),
-        (
-            "Pull requests",
-            f"{address.kind.label}, {address.api_url}, {address.repository}"
-            if address
-            else "at no known forge",
-        ),
+        ("Pull requests", pull_requests),
     ):
         rows.add_row(name, Text(strip_controls(value)))
     return rows
@@ -186,16 +213,15 @@ def describe_spending(metrics: Metrics) -> str:
     )
 
 
-def _phase_text(thing: Task | Step | Sequence) -> Text:
-    display = thing.phase_display
-    if isinstance(thing, Task) and thing.not_started:
-        return Text("not started", style="dim")
-    return Text(display.label, style=_STYLES[display.tone])
+def state_label(thing: Task | Step | Sequence, *, not_started: bool = False) -> str:
+    """Return the state as pages name it: what nobody has started is not pending."""
+    if isinstance(thing, Task):
+        not_started = thing.not_started
+    if not_started:
+        return "not started"
+    return thing.phase_display.label
 
 
-def _open_question_ids(tasks: Listed[Task]) -> dict[int, list[int]]:
-    rows = Question.objects.open().filter(task__in=[task.pk for task in tasks]).values_list("task_id", "pk")
-    found: dict[int, list[int]] = {}
-    for task_id, question_id in rows:
-        found.setdefault(task_id, []).append(question_id)
-    return found
+def _state_text(thing: Task | Step | Sequence, *, not_started: bool = False) -> Text:
+    label, display = state_label(thing, not_started=not_started), thing.phase_display
+    return Text(label, style="dim" if label == "not started" else _STYLES[display.tone])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
@@ -13,24 +14,25 @@ from tasks_app.cli.command import Exit
 from tasks_app.cli.event_printer import EventPrinter, Progress
 from tasks_app.cli.local_worker import CtrlC, LocalWorker, is_this_process
 from tasks_app.cli.questions import (
-    AnsweredElsewhere,
+    Outcome,
     Prompt,
-    run_task_command,
+    prompt_until_answered,
     show_how_to_answer,
-    show_how_to_judge,
     show_question,
     show_question_heading,
 )
 from tasks_app.cli.repository import show_result
+from tasks_app.cli.tables import describe_spending
 from tasks_app.cli.terminal import Keyboard, Screen
-from tasks_app.core.errors import AnswerRefused, BadInput, IllegalMove, NotOpen
+from tasks_app.core.errors import IllegalMove
 from tasks_app.core.phases import ENDED, Phase
-from tasks_app.models import Channel, Question, Task
+from tasks_app.models import Question, Task
 from tasks_app.operations import local_sandbox
 from tasks_app.permissions import Principal, require_actor
-from tasks_app.services.questions.answers import answer_question, decide
+from tasks_app.services.commands import page_url
 from tasks_app.services.tasks import resume_task, start_task
-from tasks_app.services.usage.cost_limits import budgets_of_task
+from tasks_app.services.usage import statistics
+from tasks_app.services.usage.cost_limits import budgets_of_task, with_limits
 from tasks_app.services.wait_sentences import fault_words, reset_words
 
 #: Seconds between two readings of the rows.
@@ -75,11 +77,14 @@ class TaskSession:
         self._may_prompt = may_prompt
         self._sequence = sequence
         self._worker = LocalWorker(task.pk, queues_next=sequence is None)
-        prefix, from_start = (sequence.step_prefix, sequence.from_start) if sequence else ("", False)
+        prefix, from_start = "", False
+        if sequence:
+            prefix, from_start = sequence.step_prefix, sequence.from_start
         self._printer = EventPrinter(task, screen, step_prefix=prefix, from_start=from_start)
         self._progress = Progress(task, screen, self._printer)
         self._keyboard = Keyboard()
-        self._last_note = ""
+        #: What was noted last, and when that wait ends.
+        self._last_note: tuple[str, datetime | None] = ("", None)
         #: When the wait for a budget ends, and whose budget is spent, in words.
         self._spent_budget: tuple[datetime | None, str] = (None, "")
         #: Whether the person pressed Ctrl+C, even if the task has ended meanwhile.
@@ -142,58 +147,39 @@ class TaskSession:
                 show_question(self._screen, question)
                 continue
             try:
-                self._prompt_until_answered(question, prompt)
+                outcome = prompt_until_answered(question, prompt, self._screen, by=self._principal)
             except EOFError:
                 self._screen.say()
                 return False
+            if outcome is Outcome.TOO_LATE:
+                self._printer.answered.add(question.number)
         return self._may_prompt or not questions
 
-    def _prompt_until_answered(self, question: Question, prompt: Prompt) -> None:
-        while True:
-            try:
-                self._prompt_once(question, prompt)
-            except AnsweredElsewhere:
-                return
-            except NotOpen as late:
-                self._printer.answered.add(question.number)
-                self._screen.say_with_mark("✗", f"Your answer came too late. {late}", style="red")
-                return
-            except (AnswerRefused, BadInput) as refusal:
-                self._screen.say_with_mark("✗", str(refusal), style="red")
-                if isinstance(refusal, BadInput) and refusal.where == "decisions":
-                    show_how_to_judge(self._screen, question)
-                continue
-            return
-
-    def _prompt_once(self, question: Question, prompt: Prompt) -> None:
-        if question.takes_answer:
-            answer_question(question, prompt.reply_to(question), by=self._principal, via=Channel.TERMINAL)
-        else:
-            verdict, notes = prompt.verdict_on(question)
-            decide(question, verdict, by=self._principal, via=Channel.TERMINAL, notes=notes)
-
     def _note_state(self, phase: Phase) -> None:
-        task, text = self._task, ""
+        task, text, until = self._task, "", None
         held = task.lease_expires is not None and task.lease_expires > timezone.now()
         if fault := fault_words(task):
             text = fault
         elif phase is Phase.WAITING_FOR_RESET and task.resets_at:
-            words = reset_words(task.resets_at, now=timezone.now())
-            limit = self._spent_budget_words() if task.waits_for_budget else "Usage limit reached."
-            text = f"{limit} {words} The task then resumes by itself."
+            text, until = "Usage limit reached.", task.resets_at
+            if task.waits_for_budget:
+                text = self._spent_budget_words()
         elif held and not is_this_process(task.lease_owner):
             text = (
                 f"Another worker holds the task ({task.lease_owner}). This terminal follows it "
                 "and takes over if that worker dies."
             )
-        if text and text != self._last_note:
+        if text and (text, until) != self._last_note:
+            self._last_note = text, until
+            if until:
+                words = reset_words(until, now=timezone.now())
+                text = f"{text} {words} The task then resumes by itself."
             self._screen.say_with_mark("·", text, style="dim")
-            self._last_note = text
 
     def _spent_budget_words(self) -> str:
         """Say whose budget is spent. It takes sums over the month, so they are made once for each wait."""
         if self._spent_budget[0] != self._task.resets_at:
-            words = budgets_of_task(self._task.pk).problem(self._principal)
+            words = budgets_of_task(with_limits(self._task.pk)).problem(self._principal)
             self._spent_budget = self._task.resets_at, words or "A budget was spent."
         return self._spent_budget[1]
 
@@ -206,8 +192,8 @@ class TaskSession:
     def _print_outcome(self, phase: Phase) -> None:
         say, task = self._screen.say, self._task
         say()
-        if task.finished_early:
-            say(f"Finished early: {task.title}", style="bold yellow")
+        if task.finished_early or task.only_rehearsed:
+            say(f"{task.phase_display.label.capitalize()}: {task.title}", style="bold yellow")
             say(task.phase_display.sentence, indent=2)
         elif phase is Phase.DONE:
             say(f"Done: {task.title}", style="bold green")
@@ -226,14 +212,17 @@ class TaskSession:
         else:
             say("You left; the task continues without this terminal.")
         if phase is not Phase.DONE or task.finished_early:
-            command = (
-                self._sequence.continue_command()
-                if self._sequence
-                else run_task_command(task.pk, project=task.project.name)
-            )
+            command = f"cat-herder run_task {task.pk} --project {shlex.quote(task.project.name)}"
+            if self._sequence:
+                command = self._sequence.continue_command()
             say(f"Continue with  {command}", indent=2, wrap=False)
+
         if not self._sequence:
             show_result(self._screen, task, was_printed=True)
+            say(f"Used     {describe_spending(statistics.of_task(task))}", indent=2)
+        if phase is Phase.DONE and not self._sequence and not task.only_rehearsed:
+            say(f"Next     cat-herder review {task.pk} --diff", indent=2, wrap=False)
+            say(f"         cat-herder publish {task.pk}", indent=2, wrap=False)
 
 
 # Run a task in this terminal, for run_task, run_sequence, retry and watch_tasks.
@@ -261,6 +250,7 @@ def run_task_session(
 
 def introduce(task: Task, screen: Screen) -> None:
     screen.say(f"Task {task.pk} · {task.project.name}/{task.slug} · {task.title}", style="bold")
+    screen.say(page_url(task), indent=2, wrap=False)
     screen.say(f"branch {task.branch}, pipeline {task.pipeline}, threshold {task.threshold}", indent=2)
     if task.checkout:
         screen.say(f"works directly on the project's branch {task.checkout}", indent=2, style="yellow")

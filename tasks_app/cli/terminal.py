@@ -7,12 +7,14 @@ import select
 import sys
 import termios
 import textwrap
+import webbrowser
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import IO, Any, cast
 
 from rich.console import Console
 from rich.live import Live
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -98,6 +100,8 @@ def flush_terminal(descriptor: int = 0) -> None:
 
 #: Width of tables in files and pipes.
 _PIPE_COLUMNS = 200
+#: To this width `Screen.columns` cuts a column.
+_NARROWEST = 12
 
 
 class Screen:
@@ -125,6 +129,17 @@ class Screen:
             for piece in self._wrap(line, indent) if wrap else [line]:
                 self._console.print(Text((" " * indent + piece).rstrip(), style=style), soft_wrap=True)
 
+    def say_markdown(self, text: str, *, indent: int = 0) -> None:
+        """Print Markdown: rendered on a terminal, as it is elsewhere."""
+        if not self._console.is_terminal:
+            self.say(text, indent=indent)
+            return
+        from rich.markdown import Markdown  # takes 0.1 s
+
+        # Without hyperlinks: an agent's link must show where it leads.
+        rendered = Markdown(strip_controls(text), hyperlinks=False)
+        self._console.print(Padding(rendered, (0, 0, 0, indent)))
+
     def say_with_mark(self, mark: str, text: str, *, style: str = "") -> None:
         """Print a symbol and a text, with further lines indented below the first."""
         first, _, rest = strip_controls(text).partition("\n")
@@ -138,6 +153,20 @@ class Screen:
 
     def table(self, table: Table) -> None:
         self._console.print(table)
+
+    def columns(self, heads: Sequence[str], lines: Sequence[Sequence[Text]], *, shrink: int) -> None:
+        """Print a table, one line a row. Where a terminal is too narrow, the column `shrink` is cut."""
+        rows = [[Text(head, style="dim") for head in heads], *map(list, lines)]
+        widths = [max(row[place].cell_len for row in rows) for place in range(len(heads))]
+        if self.is_terminal:
+            spare = self._console.width - sum(widths) - 2 * (len(widths) - 1)
+            widths[shrink] = max(_NARROWEST, widths[shrink] + min(0, spare))
+        for row in rows:
+            for cell, width in zip(row, widths, strict=True):
+                cell.truncate(width, overflow="ellipsis", pad=True)
+            line = Text("  ").join(row)
+            line.rstrip()
+            self._console.print(line, soft_wrap=True)
 
     @property
     def is_terminal(self) -> bool:
@@ -194,14 +223,29 @@ def resolve_choice(item: Mapping[str, Any], typed: str) -> str:
 def typed_answer(item: Mapping[str, Any], typed: str) -> str:
     """Return the answer that was typed to a clarification, as `resolve_choice` does.
 
-    Raise AnswerInvalid for the number of an option that does not exist: the agent would read it as a text.
+    Where several options may be chosen, own words may stand behind them: “1, 3, and a test for it”.
+
+    Raise AnswerInvalid for the number of an option that the agent would read as a text, or out of which it
+    could not tell what was chosen.
     """
     answer, number = resolve_choice(item, typed), typed.strip()[:20]
     labels = [str(option["label"]) for option in item.get("options") or ()]
+    if not labels or answer != typed:
+        return answer
     named_by_numbers = any(character.isdigit() for label in labels for character in label)
-    if labels and answer == typed and number.isdecimal() and not named_by_numbers:
+    if number.isdecimal() and not named_by_numbers:
         raise AnswerInvalid(f"There is no option {number}. If you mean the number itself, write a sentence.")
-    return answer
+    parts = [part.strip() for part in typed.split(",") if part.strip()]
+    if not item.get("multiSelect") or not parts or not _find_label(parts[0], labels):
+        return answer
+    chosen = [_find_label(part, labels) or part for part in parts]
+    own_words = [part for part in chosen if part not in labels]
+    if unclear := next((part for part in own_words if part[0].isdigit()), None):
+        raise AnswerInvalid(
+            f"“{unclear}” is no option. Put a comma between options and your own words, "
+            "such as “1, 3, and a test for it”."
+        )
+    return ", ".join(dict.fromkeys(chosen))
 
 
 def amount_with_sign(typed: str) -> str:
@@ -224,3 +268,11 @@ def _find_label(text: str, labels: Sequence[str]) -> str:
         return alike[0] if len(alike) == 1 else ""
     numbers = {str(number): label for number, label in enumerate(labels, start=1)}
     return numbers.get(text.strip(), "")
+
+
+def open_page(url: str, screen: Screen) -> None:
+    """Print the address of a page of the portal, and open it where there is a browser."""
+    screen.say(url, wrap=False)
+    # Without a display, a browser of the terminal would take it over.
+    if any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")):
+        webbrowser.open(url)

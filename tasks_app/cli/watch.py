@@ -115,12 +115,21 @@ class Watch:
             self._tasks.setdefault(task.pk, "")
 
     def _work(self, ctrl_c: CtrlC) -> None:
-        if self._parallel:
-            self._queue_tasks()
+        if self._parallel:  # so many tasks are kept queued for workers of the portal
+            tasks = self._unfinished()
+            active = sum(task.phase in _ACTIVE and not task.not_started for task in tasks)
+            for task in tasks:
+                self._print_state(task)
+                if task.phase == Phase.INTERRUPTED and task.pk in self._queued:
+                    del self._tasks[task.pk]  # interrupted now: only tasks of an earlier watch are resumed
+            waiting = [task for task in tasks if task.not_started or task.phase == Phase.INTERRUPTED]
+            unqueued = [task for task in waiting if task.pk not in self._queued]
+            for task in unqueued[: max(0, self._parallel - active)]:
+                self._queue(task)
             return
-        while task := self._next_task():
+        while due := self._next_task():
             ctrl_c.check()
-            self._run_task(task)
+            self._run_task(due)
             self._take_files(ctrl_c)
 
     def _unfinished(self) -> list[Task]:
@@ -162,23 +171,13 @@ class Watch:
         elif self._may_prompt:  # the input has ended
             self._may_prompt = False
 
-    def _queue_tasks(self) -> None:
-        """Keep up to `parallel` tasks queued for workers of the portal, and print changes of their state."""
-        tasks = self._unfinished()
-        active = sum(task.phase in _ACTIVE and not task.not_started for task in tasks)
-        for task in tasks:
-            self._print_state(task)
-            if task.phase == Phase.INTERRUPTED and task.pk in self._queued:
-                del self._tasks[task.pk]  # interrupted now: only tasks of an earlier watch are resumed
-        waiting = [task for task in tasks if task.not_started or task.phase == Phase.INTERRUPTED]
-        unqueued = [task for task in waiting if task.pk not in self._queued]
-        for task in unqueued[: max(0, self._parallel - active)]:
-            self._queue(task)
-
     def _queue(self, task: Task) -> None:
         self._queued.add(task.pk)
         try:
-            (start_task if task.not_started else resume_task)(task, by=self._principal)
+            if task.not_started:
+                start_task(task, by=self._principal)
+            else:
+                resume_task(task, by=self._principal)
         except IllegalMove:
             return  # somebody else was first; the next round prints the current state
         except CatHerderError as error:
@@ -204,7 +203,9 @@ class Watch:
     def _exit_code(self) -> Exit:
         if self._failed:
             return Exit.FAILED
-        return Exit.WAITING if self._tasks else Exit.DONE
+        if self._tasks:
+            return Exit.WAITING
+        return Exit.DONE
 
 
 def _folder_changes(folder: Path, ctrl_c: CtrlC) -> Iterator[object]:

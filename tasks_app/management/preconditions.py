@@ -34,8 +34,15 @@ def require_services() -> None:
     """Raise CommandError, which names the variable, if the database or Redis cannot be used."""
     with database_errors_as_sentences():
         connection.ensure_connection()
-    if url := settings.ENVIRONMENT.redis_url:
-        _require_redis(url)
+    url = settings.ENVIRONMENT.redis_url
+    if not url:
+        return
+    try:
+        with Redis.from_url(url, socket_connect_timeout=REDIS_SECONDS, socket_timeout=REDIS_SECONDS) as redis:
+            redis.ping()
+    except (RedisError, ValueError) as error:
+        reason = " ".join(str(error).split())
+        raise CommandError(f"REDIS_URL: Redis cannot be used: {reason}", returncode=2) from None
 
 
 @contextmanager
@@ -48,15 +55,6 @@ def database_errors_as_sentences() -> Iterator[None]:
             raise
         variable = "DATABASE_URL: " if settings.ENVIRONMENT.database_url else ""
         raise CommandError(f"{variable}{explain(error)}", returncode=2) from None
-
-
-def _require_redis(url: str) -> None:
-    try:
-        with Redis.from_url(url, socket_connect_timeout=REDIS_SECONDS, socket_timeout=REDIS_SECONDS) as redis:
-            redis.ping()
-    except (RedisError, ValueError) as error:
-        reason = " ".join(str(error).split())
-        raise CommandError(f"REDIS_URL: Redis cannot be used: {reason}", returncode=2) from None
 
 
 @contextmanager

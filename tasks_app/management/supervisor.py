@@ -71,7 +71,10 @@ class Child:
         self.started = time.monotonic()
 
     def _before_exec(self) -> None:
-        _end_with_parent()
+        # End with the supervisor, even if it is killed. Linux only; harmless elsewhere.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl+C reaches the whole group; the supervisor decides
+        if sys.platform == "linux":
+            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
         raise_file_limit(self.file_limit)
 
     def restart_if_ended(self, say: Callable[[str], None]) -> None:
@@ -80,8 +83,10 @@ class Child:
             if time.monotonic() >= self.not_before:
                 self.start()
         elif (code := self.process.poll()) is not None:
-            self.failures = 0 if time.monotonic() - self.started > STABLE_SECONDS else self.failures + 1
-            delay = min(MAX_RESTART_DELAY, 2.0 ** (self.failures - 1)) if self.failures else 0.0
+            self.failures += 1
+            delay = min(MAX_RESTART_DELAY, 2.0 ** (self.failures - 1))
+            if time.monotonic() - self.started > STABLE_SECONDS:
+                self.failures, delay = 0, 0.0
             say(f"The {self.name} ended (exit code {code}) and restarts in {delay:g} s.")
             self.process, self.not_before = None, time.monotonic() + delay
 
@@ -132,13 +137,6 @@ def raise_file_limit(limit: int) -> None:
     most = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
     if soft != resource.RLIM_INFINITY and soft < most:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
-
-
-def _end_with_parent() -> None:
-    """End with the supervisor, even if it is killed. Linux only; harmless elsewhere."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl+C reaches the whole group; the supervisor decides
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 @dataclass(frozen=True)

@@ -71,11 +71,16 @@ def drain_or_take_again(
 
 def _store_order(name: str, *, draining: bool) -> list[WorkerBeat]:
     """Store the order for the workers of this name and return them. Raises CommandError without any."""
-    host, _, pid = name.rpartition(":") if name.rpartition(":")[2].isdecimal() else (name, "", "")
-    # People know a worker host by the name of its token.
-    named = Q(host=host) | Q(host__startswith=owner_prefix(host)) if host else Q(host=host_name())
+    host, pid = name, ""
+    if name.rpartition(":")[2].isdecimal():
+        host, _, pid = name.rpartition(":")
+    named = Q(host=host_name())
+    if host:  # people know a worker host by the name of its token
+        named = Q(host=host) | Q(host__startswith=owner_prefix(host))
     found = WorkerBeat.objects.alive().filter(named)
-    workers = list(found.filter(pid=int(pid)) if pid else found)
+    if pid:
+        found = found.filter(pid=int(pid))
+    workers = list(found)
     if not workers:
         others = ", ".join(str(one) for one in WorkerBeat.objects.alive()) or "none"
         wanted = name or "of this host"

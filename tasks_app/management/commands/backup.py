@@ -1,4 +1,4 @@
-"""`manage.py backup FILE`: write all data of the portal to one file while it runs."""
+"""`cat-herder backup FILE`: write all data of the portal to one file while it runs."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ Workspaces are left out: a task goes on in a new one, made from its last recorde
 secrets and can be read by this user alone. It can be restored on SQLite and on PostgreSQL."""
     examples = """\
 examples:
-  manage.py backup /var/backups/cat-herder-$(date +%F).tar.gz
-  manage.py backup - | ssh backups 'cat > cat-herder.tar.gz'
-  manage.py restore --list /var/backups/cat-herder-2026-03-01.tar.gz"""
+  cat-herder backup /var/backups/cat-herder-$(date +%F).tar.gz
+  cat-herder backup - | ssh backups 'cat > cat-herder.tar.gz'
+  cat-herder restore --list /var/backups/cat-herder-2026-03-01.tar.gz"""
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("file", metavar="FILE", help="the file to write; - for standard output")
@@ -65,8 +65,10 @@ examples:
         if options["json"] and options["file"] != "-":
             self.write_json({**counts, "bytes": written.size, "warnings": [*written.warnings]})
             return
-        size = f", {written.size / 1e6:,.1f} MB" if written.size else ""
-        self._say(f"{counts['rows']:,} rows and {counts['repositories']} repositories{size}.")
+        said = f"{counts['rows']:,} rows and {counts['repositories']} repositories"
+        if written.size:
+            said += f", {written.size / 1e6:,.1f} MB"
+        self._say(f"{said}.")
 
     def _say(self, text: str) -> None:
         if not self._quiet:

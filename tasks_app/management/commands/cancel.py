@@ -1,4 +1,4 @@
-"""`manage.py cancel`: cancel a task or a sequence."""
+"""`cat-herder cancel`: cancel a task or a sequence."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ withdrawn. The branch stays, and `retry` continues from there, with the same que
 exit codes: 0 cancelled, 1 it has ended already, 2 wrong usage
 
 examples:
-  manage.py cancel 12
-  manage.py cancel billing/rounding
-  manage.py cancel sequence:3"""
+  cat-herder cancel 12
+  cat-herder cancel billing/rounding
+  cat-herder cancel sequence:3"""
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("thing", metavar="TASK|sequence:ID", help="a task's id, or PROJECT/TASK")
@@ -42,5 +42,5 @@ examples:
         if options["json"]:
             self.write_json(outcome_of(thing, exit_code=int(Exit.DONE)))
         else:
-            self.stdout.write(f"Cancelled: {thing}\nResume with  manage.py retry {options['thing']}")
+            self.stdout.write(f"Cancelled: {thing}\nResume with  cat-herder retry {options['thing']}")
         return Exit.DONE

@@ -1,4 +1,4 @@
-"""`manage.py clean_up`: free what tasks that ended long ago take on the disk or in the database."""
+"""`cat-herder clean_up`: free what tasks that ended long ago take on the disk or in the database."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from itertools import chain
 from typing import Any
 
 from django.conf import settings
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser
 
+from tasks_app.cli.plain_command import PlainCommand
 from tasks_app.core.errors import CatHerderError
 from tasks_app.engine.logs.removal import remove_logs
 from tasks_app.engine.workspaces.cleaning import Cleaned, clean_workspaces
@@ -22,7 +23,7 @@ from tasks_app.services.data_directory import require_own_data_dir
 Row = tuple[int, str, dict[str, Any]]
 
 
-class Command(BaseCommand):
+class Command(PlainCommand):
     help = (
         "`workspaces` removes the workspaces of tasks that ended long ago. Their work stays in the portal's "
         "repository, and a task that is resumed later gets a new workspace. Then it removes what the "
@@ -90,7 +91,9 @@ def _free_disk(older_than: timedelta, *, dry_run: bool) -> Iterator[Row]:
         if isinstance(one, Cleaned):
             row |= {"task": one.task.pk, "late": one.late}
             what, verb = f"task {one.task.pk} “{one.task}”", "removed "
-        line = f"{'would go' if dry_run else verb} {what}: {one.freed / 1e6:,.1f} MB"
+        if dry_run:
+            verb = "would go"
+        line = f"{verb} {what}: {one.freed / 1e6:,.1f} MB"
         if one.kept:
             line = f"kept     {what}: {one.kept}"
         elif isinstance(one, Cleaned) and one.late:

@@ -1,4 +1,4 @@
-"""`manage.py decisions`: the decisions of a project, and what happened to one of them."""
+"""`cat-herder decisions`: the decisions of a project, and what happened to one of them."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ Lists the decisions of a project that hold, the newest first, or shows one with 
 answer that holds beyond its task: agents read it, and it is cited as D-17."""
     examples = """\
 examples:
-  manage.py decisions --project billing
-  manage.py decisions --project billing rounding
-  manage.py decisions --project billing D-17
-  manage.py decisions --project billing --state retired --json
-  manage.py decisions --project billing --import docs/adr/0012-cents.md --dry-run
-  manage.py decisions --project billing --export"""
+  cat-herder decisions --project billing
+  cat-herder decisions --project billing rounding
+  cat-herder decisions --project billing D-17
+  cat-herder decisions --project billing --state retired --json
+  cat-herder decisions --project billing --import docs/adr/0012-cents.md --dry-run
+  cat-herder decisions --project billing --export"""
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("words", metavar="WORDS", nargs="*", help="only those with all words, or D-17")
@@ -66,16 +66,29 @@ examples:
             return self._import(project, principal, options)
         if options["export"]:
             return self._export(project, principal)
-        found = _decisions(project, options)
+        state, words = options["state"], " ".join(options["words"])
+        known = [*DecisionState.values, ALL, CURRENT]
+        if state not in known:
+            raise BadInput(f"must be one of {', '.join(known)}, not {state}", where="--state")
+        if options["review"]:
+            state = REVIEW
+        elif state == CURRENT and Decision.is_label(words):
+            state = ALL
+        rows = project.decisions.search(words).listed_as(state).with_counts()
+        found = list(rows.select_related(*DECISION_SHOWN_WITH).order_by("-number"))
         if options["json"]:
-            prefetch_related_objects(found, "events__user")
+            prefetch_related_objects(found, "events__user", "replaced_by", "exceptions")
             self.write_json([DecisionWithHistory.from_row(one).model_dump(mode="json") for one in found])
             return Exit.DONE
         if not found:
-            none = "No decision to review." if options["review"] else "No decisions yet."
-            self.stderr.write("There is no such decision." if options["words"] else none)
+            none = "No decisions yet."
+            if options["words"]:
+                none = "There is no such decision."
+            elif options["review"]:
+                none = "No decision to review."
+            self.stderr.write(none)
             return Exit.DONE
-        prefetch_related_objects(found, "replaced_by")
+        prefetch_related_objects(found, "replaced_by", "exceptions")
         self.screen_for(options).table(decisions_table(found))
         return Exit.DONE
 
@@ -109,18 +122,6 @@ examples:
         made = import_decisions(project, chosen, by=principal, accept=options["accept"])
         for decision in made:
             self.stdout.write(f"{decision.label}  {decision.source}  {decision.statement}")
-        self.stderr.write(f"{len(made)} imported as {'active' if options['accept'] else 'proposed'}.")
+        state = "active" if options["accept"] else "proposed"
+        self.stderr.write(f"{len(made)} imported as {state}.")
         return Exit.DONE
-
-
-def _decisions(project: Project, options: dict[str, Any]) -> list[Decision]:
-    state, words = options["state"], " ".join(options["words"])
-    known = [*DecisionState.values, ALL, CURRENT]
-    if state not in known:
-        raise BadInput(f"must be one of {', '.join(known)}, not {state}", where="--state")
-    if options["review"]:
-        state = REVIEW
-    elif state == CURRENT and Decision.is_label(words):
-        state = ALL
-    found = project.decisions.search(words).listed_as(state)
-    return list(found.with_counts().select_related(*DECISION_SHOWN_WITH).order_by("-number"))

@@ -1,4 +1,4 @@
-"""`manage.py doctor`: check everything that an installation needs and say what to do."""
+"""`cat-herder doctor`: check everything that an installation needs and say what to do."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from django.db import DatabaseError
 
 from tasks_app.cli.command import Exit, TerminalCommand
 from tasks_app.cli.terminal import Screen
+from tasks_app.core.amounts import counted
 from tasks_app.core.errors import CatHerderError
 from tasks_app.operations.doctor import Finding, Level, data, machine, ok, problem, services
 
@@ -29,7 +30,6 @@ def all_checks(*, deep: bool, remote: bool) -> list[Check]:
 
 
 def run_checks(checks: list[Check]) -> Iterator[Finding]:
-    """Yield the findings of all checks."""
     for check in checks:
         try:
             yield from check()
@@ -66,10 +66,10 @@ database is down. Nothing is changed without --fix."""
 exit codes: 0 no problems (warnings do not count), 1 problems
 
 examples:
-  manage.py doctor
-  manage.py doctor --fix              repairs what can safely be repaired
-  manage.py doctor --deep --sources   also reads every object of the repositories, and contacts remote sources
-  manage.py doctor --json"""
+  cat-herder doctor
+  cat-herder doctor --fix              repairs what can safely be repaired
+  cat-herder doctor --deep --sources   also reads all objects of repositories, and contacts remote sources
+  cat-herder doctor --json"""
     requires_tables = False
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -101,9 +101,12 @@ def _print_summary(screen: Screen, findings: list[Finding]) -> None:
     counts = {level: sum(finding.level is level for finding in findings) for level in Level}
     screen.say()
     problems, warnings = counts[Level.PROBLEM], counts[Level.WARNING]
-    screen.say(f"{problems} problem(s), {warnings} warning(s), {counts[Level.OK]} fine.", style="bold")
+    said = [counted(problems, "problem") if problems else "No problems"]
+    if warnings:
+        said.append(counted(warnings, "warning"))
+    screen.say(f"{', '.join(said)}, {counts[Level.OK]} fine.", style="bold")
     if any(finding.fix for finding in findings):
-        screen.say("manage.py doctor --fix repairs some of them.")
+        screen.say("cat-herder doctor --fix repairs some of them.")
 
 
 def _as_json(finding: Finding) -> dict[str, str | bool]:

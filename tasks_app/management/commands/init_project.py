@@ -1,4 +1,4 @@
-"""`manage.py init_project`: add what tasks need to a repository, and change no existing file (P12)."""
+"""`cat-herder init_project`: add what tasks need to a repository, and change no existing file (P12)."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from django.core.management.base import CommandParser
 from django.utils.text import slugify
 
 from tasks_app.cli.command import Exit, TerminalCommand
-from tasks_app.cli.repository import repository_context, resolve_folder
+from tasks_app.cli.repository import repository_context, resolve_folder, show_report
 from tasks_app.cli.terminal import Screen
-from tasks_app.cli.validation_report import show_report
 from tasks_app.config.starter import Choices, Outcome, Written, starter_files, write_all
 from tasks_app.config.validation import Report, is_repository, validate
 from tasks_app.core.errors import BadInput
@@ -31,8 +30,8 @@ the agent to ask. Existing files are not changed. At the end the result is valid
 exit codes: 0 done, 1 the result has errors, 2 wrong usage
 
 examples:
-  manage.py init_project ~/code/billing --dry-run
-  manage.py init_project ~/code/billing --prompts"""
+  cat-herder init_project ~/code/billing --dry-run
+  cat-herder init_project ~/code/billing --prompts"""
     requires_tables = False
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -60,7 +59,11 @@ examples:
         context = repository_context(root)
         # Read all texts first, so that an unreadable one stops the command before it creates a file.
         written = write_all(list(starter_files(context, choices)), context, dry_run=options["dry_run"])
-        report = None if options["dry_run"] else _validate_uncommitted(root)
+        report = None
+        if not options["dry_run"]:
+            # New files are not committed yet; the printed next command does that.
+            threshold = settings.ENVIRONMENT.threshold
+            report = validate(root, prompts=SHIPPED_PROMPTS, threshold=threshold, with_git=False)
         self._print_outcome(root, written, report, options)
         if report is None or report.ok:
             return Exit.DONE
@@ -85,7 +88,18 @@ examples:
             )
             return
         screen = self.screen_for(options)
-        _print_files(screen, written)
+        names = {**{outcome: str(outcome) for outcome in Outcome}}
+        if options["dry_run"]:
+            names[Outcome.MADE] = "would be made"
+        width = max(len(names[one.outcome]) for one in written)
+        for one in written:
+            remark = f" ({one.remark})" if one.remark else ""
+            screen.say(
+                f"{names[one.outcome]:<{width}}  {one.name}{remark}",
+                indent=2,
+                style=_STYLES[one.outcome],
+                wrap=False,
+            )
         if report is None:
             screen.say("\nA dry run: nothing was written.")
             return
@@ -94,30 +108,15 @@ examples:
         _print_next_commands(screen, root, written, report)
 
 
-def _validate_uncommitted(root: Path) -> Report:
-    # New files are not committed yet; the printed next command does that.
-    threshold = settings.ENVIRONMENT.threshold
-    return validate(root, prompts=SHIPPED_PROMPTS, threshold=threshold, with_git=False)
-
-
-def _print_files(screen: Screen, written: list[Written]) -> None:
-    width = max(len(one.outcome) for one in written)
-    for one in written:
-        remark = f" ({one.remark})" if one.remark else ""
-        screen.say(
-            f"{one.outcome:<{width}}  {one.name}{remark}", indent=2, style=_STYLES[one.outcome], wrap=False
-        )
-
-
 def _print_next_commands(screen: Screen, root: Path, written: list[Written], report: Report) -> None:
     made = [one.name for one in written if one.outcome is Outcome.MADE]
     screen.say("\nNext:")
     if not report.ok:
-        screen.say(f"manage.py validate {shlex.quote(str(root))}", indent=2, wrap=False)
+        screen.say(f"cat-herder validate {shlex.quote(str(root))}", indent=2, wrap=False)
     if made:
         files = " ".join(map(shlex.quote, made))
         folder = shlex.quote(str(root))
         screen.say(f"git -C {folder} add {files}", indent=2, wrap=False)
         screen.say(f'git -C {folder} commit -m "Settings for Cat Herder"', indent=2, wrap=False)
     name = slugify(root.name) or "NAME"
-    screen.say(f"manage.py project add {name} {shlex.quote(str(root))}", indent=2, wrap=False)
+    screen.say(f"cat-herder project add {name} {shlex.quote(str(root))}", indent=2, wrap=False)

@@ -1,4 +1,4 @@
-"""`manage.py installation`: show whether the data directory and the database belong together."""
+"""`cat-herder installation`: show whether the data directory and the database belong together."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ moved, `adopt` and `set-aside` say what to do. Stop the portal before."""
 exit codes: 0 they belong together, 1 they do not, 2 wrong usage
 
 examples:
-  manage.py installation
-  manage.py installation adopt          this data directory does belong to this database
-  manage.py installation set-aside      start over: move the old work aside, delete nothing"""
+  cat-herder installation
+  cat-herder installation adopt          this data directory does belong to this database
+  cat-herder installation set-aside      start over: move the old work aside, delete nothing"""
     requires_tables = False
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -49,7 +49,13 @@ examples:
         if options["json"]:
             self.write_json(_as_json(found))
         else:
-            self.stdout.write(_as_text(found))
+            self.stdout.write(
+                f"Data directory  {found.folder}  ({found.shown_work or 'no work'})\n"
+                f"                {found.folder_id or 'no id yet'}\n"
+                f"Database        {found.database}\n"
+                f"                {found.database_id or 'no id yet'}\n"
+                f"{found.verdict.value}"
+            )
         if found.verdict in (Verdict.SAME, Verdict.NEW):
             return Exit.DONE
         return Exit.FAILED
@@ -65,13 +71,3 @@ def _as_json(found: Ownership) -> JsonObject:
         "state": found.verdict.name.lower(),
         "meaning": found.verdict.value,
     }
-
-
-def _as_text(found: Ownership) -> str:
-    return (
-        f"Data directory  {found.folder}  ({found.shown_work or 'no work'})\n"
-        f"                {found.folder_id or 'no id yet'}\n"
-        f"Database        {found.database}\n"
-        f"                {found.database_id or 'no id yet'}\n"
-        f"{found.verdict.value}"
-    )

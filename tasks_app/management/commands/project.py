@@ -1,4 +1,4 @@
-"""`manage.py project`: add, list, configure, fetch and remove projects; their credentials for publishing."""
+"""`cat-herder project`: add, list, configure, fetch and remove projects; their credentials for publishing."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from tasks_app.cli.options import (
     read_credential,
 )
 from tasks_app.cli.tables import projects_table, publishing_table, settings_table
+from tasks_app.config.threshold import HIGHEST, LOWEST, NEW_PROJECT
 from tasks_app.core.errors import BadInput
 from tasks_app.git import committed_text
 from tasks_app.models import Project, paths
@@ -44,22 +45,29 @@ machine, or an https or ssh address. The portal works on a copy of its own, and 
 yours only when you publish a result."""
     examples = """\
 examples:
-  manage.py project add billing ~/code/billing
-  manage.py project add website git@example.org:team/website.git
-  manage.py project list
-  manage.py project settings billing --threshold 3 --ask-before 'Bash(git push*)'
-  manage.py project settings billing --reset threshold
-  manage.py project fetch billing     the newest commits; repairs the portal's copy if it is damaged
-  manage.py project publishing billing     where and how results are published
-  manage.py project credential billing --known-hosts hosts.txt < deploy_key
-  manage.py project credential website --username robot     asks for the token
-  manage.py project remove billing"""
+  cat-herder project add billing ~/code/billing
+  cat-herder project add website git@example.org:team/website.git
+  cat-herder project list
+  cat-herder project settings billing --threshold 3 --ask-before 'Bash(git push*)'
+  cat-herder project settings billing --reset threshold
+  cat-herder project fetch billing     the newest commits; repairs the portal's copy if it is damaged
+  cat-herder project publishing billing     where and how results are published
+  cat-herder project credential billing --known-hosts hosts.txt < deploy_key
+  cat-herder project credential website --username robot     asks for the token
+  cat-herder project remove billing"""
 
     def add_arguments(self, parser: CommandParser) -> None:
         actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
         add = actions.add_parser("add", help="add a repository under a name")
         add.add_argument("name", metavar="NAME", help="lower-case letters, digits, dots, dashes, underscores")
         add.add_argument("source", metavar="PATH", help="the repository's folder, or its https or ssh URL")
+        add.add_argument(
+            "--threshold",
+            type=int,
+            choices=range(LOWEST, HIGHEST + 1),
+            default=NEW_PROJECT,
+            help="how readily agents ask if cat-herder.yaml does not say so; %(default)s unless given",
+        )
         actions.add_parser("list", help="show all projects")
         configure = actions.add_parser(
             "settings",
@@ -99,13 +107,14 @@ examples:
 
     def _add(self, options: dict[str, Any]) -> None:
         user = acting_user_or_none(options["username"])
-        project = add_project(options["name"], options["source"], by=user)
+        project = add_project(options["name"], options["source"], by=user, threshold=options["threshold"])
         if options["json"]:
             self.write_json(ProjectListed.from_row(project))
             return
         self.stdout.write(
             f"Project “{project.name}” is added: {project.source}, branch {project.branch}.\n"
-            f"Start a task: manage.py run_task FILE --project {project.name}"
+            f"Its agents ask at threshold {options['threshold']} if cat-herder.yaml says nothing else.\n"
+            f"Start a task: cat-herder run_task FILE --project {project.name}"
         )
 
     def _list(self, options: dict[str, Any]) -> None:
@@ -113,7 +122,7 @@ examples:
         if options["json"]:
             self.write_json(ProjectList(projects=[ProjectListed.from_row(project) for project in projects]))
         elif not projects:
-            self.stdout.write("There are no projects yet. Add one: manage.py project add NAME PATH")
+            self.stdout.write("There are no projects yet. Add one: cat-herder project add NAME PATH")
         else:
             self.screen_for(options).table(projects_table(projects))
 

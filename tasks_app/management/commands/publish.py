@@ -1,4 +1,4 @@
-"""`manage.py publish`: publish the result of a task, and wait for the outcome."""
+"""`cat-herder publish`: publish the result of a task, and wait for the outcome."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from tasks_app.cli.command import Exit, TerminalCommand
 from tasks_app.cli.lookup import acting_principal, add_user_argument, find_task_or_sequence
 from tasks_app.core.errors import BadInput
 from tasks_app.engine.publishing.publisher import carry_out
-from tasks_app.models import Channel, Publication, PublicationState, Sequence, Task
-from tasks_app.permissions import Principal
+from tasks_app.models import Channel, Publication, PublicationState, Sequence
 from tasks_app.schemas.publishing import PublicationOut
 from tasks_app.schemas.reviews import review_out
 from tasks_app.services.publishing.publications import publish
@@ -32,15 +31,19 @@ A branch that somebody else pushed to, the default branch and protected branches
 exit codes: 0 published (or published before), 1 not published or without pull request, 2 wrong usage
 
 examples:
-  manage.py publish 12
-  manage.py publish billing/rounding --squash
-  manage.py publish sequence:3
-  manage.py publish sequence:3 --let-agent-merge
-  manage.py publish billing/rounding --pull-request --draft --reviewer octocat"""
+  cat-herder publish 12
+  cat-herder publish billing/rounding --squash
+  cat-herder publish sequence:3
+  cat-herder publish sequence:3 --let-agent-merge
+  cat-herder publish billing/rounding --pull-request --draft --reviewer octocat"""
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("task", metavar="TASK", help="a task's id, PROJECT/TASK, or sequence:ID")
         parser.add_argument("--squash", action="store_true", help="one commit instead of the checkpoints")
+        parser.add_argument(
+            "--message", metavar="TEXT", default="",
+            help="the message of that commit; without it, what the task changed by its agent's account",
+        )  # fmt: skip
         parser.add_argument(
             "--update", action="store_true", help="first merge the newest commit of the project's branch"
         )
@@ -64,7 +67,16 @@ examples:
         found = find_task_or_sequence(options["task"], principal=principal)
         task = task_to_publish(found) if isinstance(found, Sequence) else found
         if options["let_agent_merge"]:
-            return self._let_agent_merge(task, principal, options)
+            if any(
+                options[name] for name in ("squash", "message", "update", "pull_request", "draft", "reviewer")
+            ):
+                raise BadInput("--let-agent-merge publishes nothing, so it takes no option of a publication.")
+            review = let_agent_merge(task, by=principal, via=Channel.TERMINAL)
+            if options["json"]:
+                self.write_json(review_out(review))
+            else:
+                self.stdout.write(f"Task {task.pk} resumes in the portal with this request:\n\n{review.body}")
+            return Exit.DONE
         publication = publish(
             task,
             by=principal,
@@ -73,24 +85,19 @@ examples:
             pull_request=options["pull_request"],
             draft=options["draft"],
             reviewers=options["reviewer"],
+            message=options["message"],
         )
-        _carry_out(publication)
+        # Here, or the worker does it that has begun.
+        while publication.is_pending:
+            if not carry_out(publication.pk):
+                time.sleep(_POLL_SECONDS)
+            publication.refresh_from_db()
         if options["json"]:
             self.write_json(PublicationOut.from_row(publication))
         else:
             self._report(publication)
         done = publication.state == PublicationState.PUSHED and not publication.fault
         return Exit.DONE if done else Exit.FAILED
-
-    def _let_agent_merge(self, task: Task, principal: Principal, options: dict[str, Any]) -> int:
-        if any(options[name] for name in ("squash", "update", "pull_request", "draft", "reviewer")):
-            raise BadInput("--let-agent-merge publishes nothing, so it takes no option of a publication.")
-        review = let_agent_merge(task, by=principal, via=Channel.TERMINAL)
-        if options["json"]:
-            self.write_json(review_out(review))
-        else:
-            self.stdout.write(f"Task {task.pk} resumes in the portal with this request:\n\n{review.body}")
-        return Exit.DONE
 
     def _report(self, publication: Publication) -> None:
         if publication.state != PublicationState.PUSHED:
@@ -105,11 +112,3 @@ examples:
             self.stdout.write(f"Pull request {row}: {row.web_url}")
         if publication.fault:
             self.stderr.write(publication.fault)
-
-
-def _carry_out(publication: Publication) -> None:
-    """Carry out the publication here, or wait for the worker that does."""
-    while publication.is_pending:
-        if not carry_out(publication.pk):
-            time.sleep(_POLL_SECONDS)
-        publication.refresh_from_db()

@@ -1,4 +1,4 @@
-"""`manage.py queue`: what waits, in which order and for what; change a task's priority."""
+"""`cat-herder queue`: what waits, in which order and for what; change a task's priority."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ Shows the tasks that wait, in the order of their turns, and what each waits for;
 one. Priority orders a person's own tasks, and is a head start of about two turns among other people's."""
     examples = """\
 examples:
-  manage.py queue
-  manage.py queue --json
-  manage.py queue billing/rounding --priority high"""
+  cat-herder queue
+  cat-herder queue --json
+  cat-herder queue billing/rounding --priority high"""
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("task", metavar="TASK", nargs="?", help="a task's id, or PROJECT/TASK")
@@ -39,7 +39,7 @@ examples:
         if options["task"]:
             self._show_task(options["task"], options["priority"], principal)
         elif options["priority"] is not None:
-            raise BadInput("say which task: manage.py queue TASK --priority high", where="--priority")
+            raise BadInput("say which task: cat-herder queue TASK --priority high", where="--priority")
         if options["json"]:
             self.write_json(QueueOut.seen_by(principal))
         elif not options["task"]:

@@ -1,4 +1,4 @@
-"""`manage.py restore FILE`: restore an installation from a backup."""
+"""`cat-herder restore FILE`: restore an installation from a backup."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ be used, nothing is changed. Existing data is moved aside and never deleted. Wai
 running tasks are recovered as after a crash. Everybody must log in again."""
     examples = """\
 examples:
-  manage.py restore --list cat-herder.tar.gz          what is in it
-  manage.py restore cat-herder.tar.gz                 into a new installation
-  manage.py restore --replace cat-herder.tar.gz       replace the existing data
-  DATABASE_URL=postgresql://… manage.py restore cat-herder.tar.gz"""
+  cat-herder restore --list cat-herder.tar.gz          what is in it
+  cat-herder restore cat-herder.tar.gz                 into a new installation
+  cat-herder restore --replace cat-herder.tar.gz       replace the existing data
+  DATABASE_URL=postgresql://… cat-herder restore cat-herder.tar.gz"""
     requires_tables = False
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("file", metavar="FILE", help="what `manage.py backup` wrote")
+        parser.add_argument("file", metavar="FILE", help="what `cat-herder backup` wrote")
         parser.add_argument(
             "--replace", action="store_true", help="move the existing data aside, then restore"
         )
@@ -61,4 +61,4 @@ examples:
         )
         for path in restored.aside:
             self.stdout.write(f"The previous data is in {path}; remove it when you no longer need it.")
-        self.stdout.write("Start the portal with `make up`.")
+        self.stdout.write("Start the portal: cat-herder up")

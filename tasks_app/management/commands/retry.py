@@ -1,4 +1,4 @@
-"""`manage.py retry`: resume a task or sequence, or do a task again from one of its steps."""
+"""`cat-herder retry`: resume a task or sequence, or do a task again from one of its steps."""
 
 from __future__ import annotations
 
@@ -34,15 +34,19 @@ exit codes: 0 done (or queued), 1 failed, or nothing to resume, 2 wrong usage, 3
 answer, 130 interrupted
 
 examples:
-  manage.py retry 12
-  manage.py retry 12 --from implement --files-before
-  manage.py retry sequence:3 --queue"""
+  cat-herder retry 12
+  cat-herder retry 12 --message "The key is in the vault now. Leave the old endpoint alone."
+  cat-herder retry 12 --from implement --files-before
+  cat-herder retry sequence:3 --queue"""
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("thing", metavar="TASK|sequence:ID", help="a task's id, or PROJECT/TASK")
         parser.add_argument("--from", dest="step", metavar="STEP", help="the step to do the task again from")
         parser.add_argument(
             "--files-before", action="store_true", help="with the files as they were before that step"
+        )
+        parser.add_argument(
+            "--message", default="", metavar="TEXT", help="what the agent reads with its next prompt"
         )
         parser.add_argument("--queue", action="store_true", help="leave the work to a worker of the portal")
         add_terminal_arguments(parser)
@@ -57,8 +61,12 @@ examples:
             raise BadInput("--files-before needs --from STEP", where="retry")
         elif not _can_resume(thing):
             raise _not_resumable(thing)
+        else:
+            self._resume(thing, principal, options)
         if options["queue"]:
-            code = self._queue(thing, principal, quiet=options["json"])
+            if not options["json"]:
+                self.stdout.write(f"{thing}: {thing.phase_display.label}. {thing.phase_display.sentence}")
+            code = Exit.DONE
         else:
             code = self._run_here(thing, principal, options)
         if options["json"]:
@@ -73,20 +81,20 @@ examples:
         if step is None:
             names = ", ".join(thing.steps.values_list("name", flat=True))
             raise BadInput(f"the task has no step {options['step']!r}; it has {names}", where="--from")
-        retry_from(thing, step, by=principal, put_back=options["files_before"], notify=options["queue"])
+        retry_from(
+            thing, step, by=principal,
+            put_back=options["files_before"], notify=options["queue"], message=options["message"],
+        )  # fmt: skip
         thing.refresh_from_db()
         return thing
 
-    def _queue(self, thing: Task | Sequence, principal: Principal, *, quiet: bool) -> Exit:
-        if _can_resume(thing):  # otherwise it is pending again from a step
-            if isinstance(thing, Task):
-                resume_task(thing, by=principal)
-            else:
-                resume_sequence(thing, by=principal)
+    def _resume(self, thing: Task | Sequence, principal: Principal, options: dict[str, Any]) -> None:
+        given = {"by": principal, "notify": options["queue"], "message": options["message"]}
+        if isinstance(thing, Task):
+            resume_task(thing, **given)
+        else:
+            resume_sequence(thing, **given)
         thing.refresh_from_db()
-        if not quiet:
-            self.stdout.write(f"{thing}: {thing.phase_display.label}. {thing.phase_display.sentence}")
-        return Exit.DONE
 
     def _run_here(self, thing: Task | Sequence, principal: Principal, options: dict[str, Any]) -> Exit:
         screen, may_prompt = self.screen_for(options), not options["no_input"]

@@ -1,4 +1,4 @@
-"""`manage.py review`: show the reviews of a task's result, and review it."""
+"""`cat-herder review`: show the reviews of a task's result, and review it."""
 
 from __future__ import annotations
 
@@ -7,16 +7,19 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 from django.db import transaction
+from django.urls import reverse
 
+from tasks_app.absolute_urls import absolute_url
 from tasks_app.cli.command import Exit, TerminalCommand
 from tasks_app.cli.lookup import acting_principal, add_user_argument, find_task
 from tasks_app.cli.options import add_terminal_arguments
 from tasks_app.cli.task_session import run_task_locally
-from tasks_app.cli.terminal import Screen
+from tasks_app.cli.terminal import Screen, open_page
 from tasks_app.core.errors import BadInput
 from tasks_app.models import Channel, ReviewThread, ReviewVerdict, Side, Task
-from tasks_app.permissions import Principal, tasks_visible_to
+from tasks_app.permissions import tasks_visible_to
 from tasks_app.schemas.reviews import ReviewOut, ReviewsOut, ThreadOut
+from tasks_app.services.difference import difference_of
 from tasks_app.services.review_threads import reply_to, resolve
 from tasks_app.services.reviews import NewThread, send_review
 
@@ -35,12 +38,13 @@ exit codes: 0 sent, shown or done, 1 not possible now, or failed, 2 wrong usage,
 answer, 130 interrupted
 
 examples:
-  manage.py review 12
-  manage.py review 12 --request-changes --comment "app/billing.py:12: Round half up."
-  manage.py review 12 --comment "app/billing.py:8-12: Nice." --comment "Thanks for the tests."
-  manage.py review 12 --before "app/billing.py:3: Why was this removed?"   a line before the change
-  manage.py review 12 --reply 2 "Please do." --resolve 1
-  manage.py review 12 --approve"""
+  cat-herder review 12
+  cat-herder review 12 --request-changes --comment "app/billing.py:12: Round half up."
+  cat-herder review 12 --comment "app/billing.py:8-12: Nice." --comment "Thanks for the tests."
+  cat-herder review 12 --before "app/billing.py:3: Why was this removed?"   a line before the change
+  cat-herder review 12 --reply 2 "Please do." --resolve 1
+  cat-herder review 12 --diff | less -R
+  cat-herder review 12 --approve"""
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("task", metavar="TASK", help="a task's id, or PROJECT/TASK")
@@ -66,6 +70,8 @@ examples:
             "--reopen", action="append", type=int, default=[], metavar="N", help="open it again"
         )
         parser.add_argument("--commit", default="", metavar="ID", help="the result that you looked at")
+        parser.add_argument("--diff", action="store_true", help="print the changes of the result")
+        parser.add_argument("--web", action="store_true", help="open the changes in the browser")
         parser.add_argument("--here", action="store_true", help="do the requested changes in this terminal")
         add_terminal_arguments(parser)
         add_user_argument(parser)
@@ -73,6 +79,9 @@ examples:
     def work(self, options: dict[str, Any]) -> int:
         principal = acting_principal(options["username"])
         task = find_task(options["task"], tasks=tasks_visible_to(principal))
+        if options["diff"] or options["web"]:
+            self._show_changes(task, options)
+            return Exit.DONE
         threads = [
             *(_new_thread(text, Side.NEW) for text in options["comment"]),
             *(_new_thread(text, Side.OLD) for text in options["before"]),
@@ -81,7 +90,12 @@ examples:
         if options["here"] and verdict != ReviewVerdict.REQUEST_CHANGES:
             raise BadInput("--here needs --request-changes", where="review")
         with transaction.atomic():  # what is refused at the end leaves nothing behind
-            _change_threads(task, principal, options)
+            for number, text in options["reply"]:
+                reply_to(_thread_numbered(task, number, where="--reply"), text, by=principal)
+            for number in options["resolve"]:
+                resolve(_thread_numbered(task, number, where="--resolve"), by=principal)
+            for number in options["reopen"]:
+                resolve(_thread_numbered(task, number, where="--reopen"), by=principal, reopen=True)
             if verdict != ReviewVerdict.COMMENT or threads or options["body"]:
                 send_review(
                     task, verdict, by=principal, via=Channel.TERMINAL, body=options["body"], threads=threads,
@@ -95,6 +109,17 @@ examples:
         task.refresh_from_db()
         self._show(task, options)
         return code
+
+    def _show_changes(self, task: Task, options: dict[str, Any]) -> None:
+        screen = self.screen_for(options)
+        if options["web"]:
+            open_page(absolute_url(reverse("task_diff", args=[task.pk])), screen)
+            return
+        changes = difference_of(task)
+        if changes is None or task.head_commit == changes.base:
+            screen.say(f"Task {task.pk} has changed no file.")
+        else:
+            show_diff(changes.diff(), screen)
 
     def _show(self, task: Task, options: dict[str, Any]) -> None:
         found = ReviewsOut.from_row(task)
@@ -110,16 +135,6 @@ examples:
             screen.say("From the pull request", style="bold")
         for thread in found.threads:
             _show_thread(thread, screen)
-
-
-def _change_threads(task: Task, principal: Principal, options: dict[str, Any]) -> None:
-    """Reply to threads, resolve and reopen them."""
-    for number, text in options["reply"]:
-        reply_to(_thread_numbered(task, number, where="--reply"), text, by=principal)
-    for number in options["resolve"]:
-        resolve(_thread_numbered(task, number, where="--resolve"), by=principal)
-    for number in options["reopen"]:
-        resolve(_thread_numbered(task, number, where="--reopen"), by=principal, reopen=True)
 
 
 def _verdict(options: dict[str, Any]) -> ReviewVerdict:
@@ -151,6 +166,18 @@ def _thread_numbered(task: Task, number: int | str, *, where: str) -> ReviewThre
     raise BadInput(f"there is no thread {digits}; the threads are: {known}", where=where)
 
 
+_DIFF_STYLES = {"+": "green", "-": "red", "@": "cyan", "d": "bold"}
+
+
+def show_diff(text: str, screen: Screen) -> None:
+    """Print a diff; its file headers (`diff`, `index`, `---`, `+++`) stand out."""
+    for line in text.splitlines():
+        style = _DIFF_STYLES.get(line[:1], "")
+        if line.startswith(("--- ", "+++ ")):
+            style = "bold"
+        screen.say(line, style=style, wrap=False)
+
+
 _AGENT = {
     "": "",
     "waiting": ", waits for the agent",
@@ -164,9 +191,10 @@ _ENDED = ", ended: the code has changed, or a later review replaced it"
 
 
 def _show_review(review: ReviewOut, screen: Screen) -> None:
-    ended = _ENDED if review.verdict == ReviewVerdict.APPROVE and not review.holds else ""
-    agent = _AGENT[review.agent].format(run=review.answered_in)
-    says = f"{review.author.name} {ReviewVerdict(review.verdict).label}{agent}{ended}"
+    says = f"{review.author.name} {ReviewVerdict(review.verdict).label}"
+    says += _AGENT[review.agent].format(run=review.answered_in)
+    if review.verdict == ReviewVerdict.APPROVE and not review.holds:
+        says += _ENDED
     screen.say(f"Review {review.number} · {says} · {review.commit[:10]}", style="bold")
     if review.body:
         screen.say(review.body, indent=2)
@@ -175,9 +203,15 @@ def _show_review(review: ReviewOut, screen: Screen) -> None:
 
 
 def _show_thread(thread: ThreadOut, screen: Screen) -> None:
-    line = f":{thread.line}" if thread.line else ""
-    place = f"{thread.path}{line}" if thread.path else "the whole result"
-    outdated = ", outdated" if thread.outdated else ""
-    screen.say(f"Thread {thread.number} · {place} · {thread.state.label}{outdated}", indent=2)
+    place, state = thread.path or "the whole result", thread.state.label
+    if thread.first_line:
+        place += f":{thread.first_line}-{thread.line}"
+    elif thread.line:
+        place += f":{thread.line}"
+    if thread.side == Side.OLD:
+        place += ", before the change"
+    if thread.outdated:
+        state += ", outdated"
+    screen.say(f"Thread {thread.number} · {place} · {state}", indent=2)
     for comment in thread.comments:
         screen.say(f"{comment.author}: {comment.text}", indent=4)

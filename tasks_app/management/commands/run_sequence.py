@@ -1,4 +1,4 @@
-"""`manage.py run_sequence`: run a folder of tasks in the terminal."""
+"""`cat-herder run_sequence`: run a folder of tasks in the terminal."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ Ctrl+C while the agent works interrupts the task; the same command resumes it.""
 exit codes: 0 done, 1 failed or cancelled, 2 wrong usage, 3 waiting for an answer, 130 interrupted
 
 examples:
-  manage.py run_sequence tasks/new-prices --project shop
-  manage.py run_sequence tasks/new-prices --project shop --continue
-  manage.py run_sequence 3                            resume sequence 3
-  manage.py run_sequence tasks/new-prices --project shop --no-input --json > result.json"""
+  cat-herder run_sequence tasks/new-prices --project shop
+  cat-herder run_sequence tasks/new-prices --project shop --continue
+  cat-herder run_sequence 3                            resume sequence 3
+  cat-herder run_sequence tasks/new-prices --project shop --no-input --json > result.json"""
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument(
@@ -121,7 +121,7 @@ examples:
         if earlier and earlier.phase != Phase.DONE:
             self._screen.say(
                 f"A new sequence starts with the first task. The last one is {earlier.phase_display.label}; "
-                f"to resume it:  manage.py run_sequence {earlier.pk} --continue"
+                f"to resume it:  cat-herder run_sequence {earlier.pk} --continue"
             )
 
 

@@ -1,4 +1,4 @@
-"""`manage.py run_task`: run one task in the terminal."""
+"""`cat-herder run_task`: run one task in the terminal."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tasks_app.cli.options import (
 )
 from tasks_app.cli.task_session import run_task_locally
 from tasks_app.cli.terminal import Screen
-from tasks_app.config.task_file import read_task_file
+from tasks_app.config.task_file import names_to_ask, read_task_file
 from tasks_app.core.amounts import dollars, duration_in_words
 from tasks_app.core.errors import BadInput
 from tasks_app.models import Project, Task
@@ -42,11 +42,12 @@ way the same command resumes the task. A second Ctrl+C stops immediately."""
 exit codes: 0 done, 1 failed or cancelled, 2 wrong usage, 3 waiting for an answer, 130 interrupted
 
 examples:
-  manage.py run_task tasks/rounding.md --project billing
-  manage.py run_task tasks/rounding.md --project billing --threshold 5
-  manage.py run_task 12                               resume task 12
-  manage.py run_task tasks/rounding.md --project billing --no-input --json > result.json
-  echo 2 | manage.py run_task 12                      one line for each question"""
+  cat-herder run_task tasks/rounding.md --project billing
+  cat-herder run_task tasks/rounding.md --project billing --threshold 5
+  cat-herder run_task tasks/rounding.md --project billing --ask ann --ask payments
+  cat-herder run_task 12                               resume task 12
+  cat-herder run_task tasks/rounding.md --project billing --no-input --json > result.json
+  echo 2 | cat-herder run_task 12                      one line for each question"""
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument(
@@ -56,6 +57,11 @@ examples:
             "repository), or the id of a task. An unfinished task of the file is resumed",
         )
         add_creation_arguments(parser, what="task", source="path")
+        parser.add_argument(
+            "--ask", metavar="NAME", action="append", default=[],
+            help="whom its questions are put to, instead of those in the file: a user name, an e-mail "
+            "address or a group; can be repeated. For a new task",
+        )  # fmt: skip
         add_terminal_arguments(parser)
         add_user_argument(parser)
 
@@ -82,8 +88,10 @@ examples:
     ) -> Task:
         path = resolve_path(options["task"], project)
         text, _ = read_task_file(path)
-        like = creation_options(options)
-        earlier = None if options["new"] else find_unfinished_task(project, slug=path.stem, text=text, **like)
+        like = {**creation_options(options), "ask": names_to_ask(options["ask"], where="--ask")}
+        earlier = None
+        if not options["new"]:
+            earlier = find_unfinished_task(project, slug=path.stem, text=text, **like)
         if earlier:
             self._screen.say(f"Resuming task {earlier.pk} of this file (--new creates another).")
             return earlier
@@ -96,9 +104,9 @@ examples:
 def _find_by_id(options: dict[str, Any], principal: Principal, project: Project | None) -> Task:
     refuse_creation_options(options, what="task", source="file")
     tasks = tasks_visible_to(principal)
-    return find_task(
-        options["task"].removeprefix("#"), tasks=tasks.filter(project=project) if project else tasks
-    )
+    if project:
+        tasks = tasks.filter(project=project)
+    return find_task(options["task"].removeprefix("#"), tasks=tasks)
 
 
 def say_forecast(known: HasForecast, screen: Screen) -> None:

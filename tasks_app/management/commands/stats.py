@@ -1,15 +1,13 @@
-"""`manage.py stats`: show the usage of all runs by model, user or project (P11)."""
+"""`cat-herder stats`: show the usage of all runs by model, user or project (P11)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from django.core.management.base import CommandParser
 
 from tasks_app.cli.command import Exit, TerminalCommand
 from tasks_app.cli.tables import usage_table
-from tasks_app.cli.terminal import Screen
 from tasks_app.core.types import Usage
 from tasks_app.schemas.base import UsageOut
 from tasks_app.schemas.usage import UsageOfAllRuns, most_expensive_first
@@ -25,9 +23,9 @@ Shows the tokens and dollars that all runs used, by model, by the user who creat
 the most expensive comes first. Cached tokens are included in the input."""
     examples = """\
 examples:
-  manage.py stats
-  manage.py stats --by project
-  manage.py stats --by user --json"""
+  cat-herder stats
+  cat-herder stats --by project
+  cat-herder stats --by user --json"""
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument(
@@ -42,13 +40,11 @@ examples:
         if options["json"]:
             by_name = {name: UsageOut.from_row(usage) for name, usage in parts.items()}
             self.write_json(UsageOfAllRuns(by=options["by"], total=UsageOut.from_row(total), parts=by_name))
-        else:
-            self._print_table(parts, total, by, self.screen_for(options))
-        return Exit.DONE
-
-    def _print_table(self, parts: Mapping[str, Usage], total: Usage, by: By, screen: Screen) -> None:
+            return Exit.DONE
+        screen = self.screen_for(options)
         if not parts:
             screen.say("No task has run yet.")
-            return
-        rows = [(name or _EMPTY_NAMES[by], usage) for name, usage in parts.items()]
-        screen.table(usage_table(by.name, [*rows, ("total", total)]))
+        else:
+            rows = [(name or _EMPTY_NAMES[by], usage) for name, usage in parts.items()]
+            screen.table(usage_table(by.name, [*rows, ("total", total)]))
+        return Exit.DONE

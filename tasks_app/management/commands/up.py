@@ -1,4 +1,4 @@
-"""`manage.py up`: start the whole portal."""
+"""`cat-herder up`: start the whole portal."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from typing import IO, Any, NoReturn
 
 from django.conf import settings
 from django.core.management import call_command
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser
 from django.db import connections
 
+from tasks_app.cli.plain_command import PlainCommand
 from tasks_app.core.environment import BASE_DIR, in_checkout, misspelt_variables
 from tasks_app.core.environment_values import Bind
 from tasks_app.core.errors import CatHerderError
@@ -35,13 +36,11 @@ from tasks_app.services.data_directory import require_own_data_dir, require_plau
 WEB_FILE_LIMIT = 65_536
 
 
-class Command(BaseCommand):
+class Command(PlainCommand):
     help = (
         "Starts the portal: brings the database up to date, creates the first admin and a sample project, "
         "then runs the web server and the worker until Ctrl+C."
     )
-    # They take a second of CPU time and find faults of programmers: `make lint` runs them.
-    requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--no-sample", action="store_true", help="do not add the sample project")
@@ -54,17 +53,25 @@ class Command(BaseCommand):
         add_labels_option(parser)
 
     def handle(self, *args: Any, **options: Any) -> None:
-        labels = None if options["labels"] is None else labels_option(options["labels"])
+        labels = None
+        if options["labels"] is not None:
+            labels = labels_option(options["labels"])
         for sentence in misspelt_variables(os.environ):
             self.stderr.write(sentence)
         with exclusive_data_dir() as lock:
-            listener = self._prepare(sample=not options["no_sample"])
+            listener, admin = self._prepare(sample=not options["no_sample"])
             if options["no_worker"]:  # otherwise the worker does it
-                _remove_leftovers()
-            self._supervise(listener, lock, worker=not options["no_worker"], labels=labels)
+                from tasks_app.engine.workspaces.housekeeping import (  # takes 0.3 s
+                    log_removed,
+                    remove_abandoned_folders,
+                )
 
-    def _prepare(self, *, sample: bool) -> socket.socket:
-        """Return the socket on which the portal will listen; everything else is ready then."""
+                for one in remove_abandoned_folders():
+                    log_removed(one)
+            self._supervise(listener, lock, admin, worker=not options["no_worker"], labels=labels)
+
+    def _prepare(self, *, sample: bool) -> tuple[socket.socket, NewAdmin | None]:
+        """Return the socket on which the portal will listen, and the admin if this start has created them."""
         try:
             sandbox = local_sandbox.sandbox()
             listener = _listen()
@@ -79,38 +86,41 @@ class Command(BaseCommand):
         except CatHerderError as error:
             raise CommandError(str(error), returncode=2) from None
         if sample:
-            self._ensure_sample()
+            try:
+                if ensure_sample():
+                    self._say("There is a sample project with a task; start it with one click.")
+            except CatHerderError as error:
+                self._say(f"The sample project could not be created: {error}")
         for sentence in open_services:
             self._say(f"Reachable for agents: {sentence}")
-        self._print_start(admin, sandbox.reason)
-        return listener
+        self._print_start(sandbox.reason)
+        return listener, admin
 
     def _supervise(
-        self, listener: socket.socket, lock: IO[str], *, worker: bool, labels: Labels | None
+        self,
+        listener: socket.socket,
+        lock: IO[str],
+        admin: NewAdmin | None,
+        *,
+        worker: bool,
+        labels: Labels | None,
     ) -> NoReturn:
         host, port, *_ = listener.getsockname()
         bound = Bind(host=host, port=port)
         store_url(Path(settings.DATA_DIR), bound.address)
         ready = f"Cat Herder is ready at {settings.ENVIRONMENT.url or f'{bound.address}/'}  (Ctrl+C stops it)"
+        if admin:
+            ready += f"\n  User      {admin.username}"
+            if admin.password:
+                ready += f"\n  Password  {admin.password}  (shown only this once)"
+            else:
+                ready += "\n  Password  that of CATHERDER_ADMIN_PASSWORD"
         plan = Plan(children(listener, worker=worker, labels=labels), bound.here, bound.port, ready)
         connections.close_all()
         become_supervisor(plan, inherited=[listener.fileno(), lock.fileno()])
 
-    def _ensure_sample(self) -> None:
-        try:
-            if ensure_sample():
-                self._say("There is a sample project with a task; start it with one click.")
-        except CatHerderError as error:
-            self._say(f"The sample project could not be created: {error}")
-
-    def _print_start(self, admin: NewAdmin | None, no_sandbox: str) -> None:
+    def _print_start(self, no_sandbox: str) -> None:
         self._say(f"Data directory: {settings.DATA_DIR}")
-        if admin and admin.password:
-            self._say(
-                f"Log in as “{admin.username}” with the password  {admin.password}  (shown only this once)."
-            )
-        elif admin:
-            self._say(f"Log in as “{admin.username}” with the password from CATHERDER_ADMIN_PASSWORD.")
         if settings.ENVIRONMENT.rehearsal:
             self._say(
                 "Rehearsal: the agent is the real Claude Code, the model behind it is a script. "
@@ -124,13 +134,6 @@ class Command(BaseCommand):
         self.stdout.flush()
 
 
-def _remove_leftovers() -> None:
-    from tasks_app.engine.workspaces.housekeeping import log_removed, remove_abandoned_folders  # takes 0.3 s
-
-    for one in remove_abandoned_folders():
-        log_removed(one)
-
-
 def children(listener: socket.socket, *, worker: bool = True, labels: Labels | None = None) -> list[Child]:
     """Return the web server on the given socket, and the worker unless it is a service of its own."""
     web = [sys.executable, "-P", "-m", "uvicorn", "--app-dir", str(settings.BASE_DIR)]
@@ -140,8 +143,10 @@ def children(listener: socket.socket, *, worker: bool = True, labels: Labels | N
     server = Child("web server", web, fds=(listener.fileno(),), file_limit=WEB_FILE_LIMIT)
     if not worker:
         return [server]
-    chosen = [] if labels is None else [f"--labels={labels_as_stored(labels)}"]
-    return [server, Child("worker", _in_new_process("worker", *chosen))]
+    words = ["worker"]
+    if labels is not None:
+        words.append(f"--labels={labels_as_stored(labels)}")
+    return [server, Child("worker", _in_new_process(*words))]
 
 
 def server_options() -> list[str]:
@@ -163,7 +168,7 @@ def _listen() -> socket.socket:
     except OSError as error:
         raise CommandError(
             f"CATHERDER_BIND: {bind.host}:{bind.port} cannot be used ({error.strerror}). "
-            "Choose another, for example CATHERDER_BIND=127.0.0.1:8001 make up",
+            "Choose another, for example CATHERDER_BIND=127.0.0.1:8001 cat-herder up",
             returncode=2,
         ) from None
 

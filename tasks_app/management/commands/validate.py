@@ -1,4 +1,4 @@
-"""`manage.py validate`: report all problems of a repository at once (P1, P12)."""
+"""`cat-herder validate`: report all problems of a repository at once (P1, P12)."""
 
 from __future__ import annotations
 
@@ -8,8 +8,13 @@ from django.conf import settings
 from django.core.management.base import CommandParser
 
 from tasks_app.cli.command import Exit, TerminalCommand
-from tasks_app.cli.repository import OpenedRepository, open_repository, project_named, repository_context
-from tasks_app.cli.validation_report import show_report
+from tasks_app.cli.repository import (
+    OpenedRepository,
+    open_repository,
+    project_named,
+    repository_context,
+    show_report,
+)
 from tasks_app.config.faults import ConfigInvalid
 from tasks_app.config.pipeline import json_schema
 from tasks_app.config.validation import SETTINGS_FILE, Report, grant_permission, may_ask, validate
@@ -20,6 +25,7 @@ from tasks_app.prompting import SHIPPED_PROMPTS
 from tasks_app.schemas.projects import ReportWithFixes
 from tasks_app.services.projects.settings import CONFIG_FILE
 from tasks_app.services.publishing.publications import with_publishing
+from tasks_app.services.questions.routing import with_people
 
 
 class Command(TerminalCommand):
@@ -31,10 +37,10 @@ Nothing of the repository is run."""
 exit codes: 0 no errors, 1 errors, 2 wrong usage
 
 examples:
-  manage.py validate                     the repository in this folder
-  manage.py validate ~/code/billing --fix
-  manage.py validate billing --json      a project of the portal
-  manage.py validate --schema > cat-herder.schema.json"""
+  cat-herder validate                     the repository in this folder
+  cat-herder validate ~/code/billing --fix
+  cat-herder validate billing --json      a project of the portal
+  cat-herder validate --schema > cat-herder.schema.json"""
     requires_tables = False
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -62,7 +68,8 @@ examples:
         with open_repository(options["path"]) as repository:
             report = _validate(repository)
             if project := project_named(options["path"]):
-                report = with_publishing(report, project, _settings_text(repository))
+                text = _settings_text(repository)
+                report = with_people(with_publishing(report, project, text), project, text)
             fixed = options["fix"] and self._fix(repository, report)
             if fixed:
                 report = _validate(repository)

@@ -1,4 +1,4 @@
-"""`manage.py watch_tasks`: run task files as they are written."""
+"""`cat-herder watch_tasks`: run task files as they are written."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from tasks_app.cli.repository import task_file_states
 from tasks_app.cli.task_session import warn_about_environment
 from tasks_app.cli.watch import Watch
 from tasks_app.config.pipeline import load_project_config
+from tasks_app.core.amounts import counted
 from tasks_app.core.errors import BadInput
 from tasks_app.models import Project
 from tasks_app.permissions import projects_visible_to, require_actor
@@ -34,11 +35,11 @@ exit codes: 0 ended by Ctrl+C while no task was running, 130 while one was; with
 1 something failed or is faulty, 3 a task waits for an answer; 2 wrong usage
 
 examples:
-  manage.py watch_tasks --project shop                the taskFolder of the project's cat-herder.yaml
-  manage.py watch_tasks --project shop ~/code/shop/todo
-  manage.py watch_tasks --project shop --parallel 3   three at a time, in a running portal
-  manage.py watch_tasks --project shop --existing     what is there now, then what is saved
-  manage.py watch_tasks --project shop --once         what is there now, then end"""
+  cat-herder watch_tasks --project shop                the taskFolder of the project's cat-herder.yaml
+  cat-herder watch_tasks --project shop ~/code/shop/todo
+  cat-herder watch_tasks --project shop --parallel 3   three at a time, in a running portal
+  cat-herder watch_tasks --project shop --existing     what is there now, then what is saved
+  cat-herder watch_tasks --project shop --once         what is there now, then end"""
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument(
@@ -69,38 +70,37 @@ examples:
         folder = _resolve_folder(options["folder"], project)
         screen.say(f"Watching {folder} for tasks of {project.name}", style="bold")
         existing, takes_all = task_file_states(folder), options["once"] or options["existing"]
-        screen.say(_describe_existing(len(existing), takes_all=takes_all), indent=2)
+        there = f"{counted(len(existing), 'task file')} there"
+        if takes_all or not existing:
+            existing = {}
+            screen.say(f"{there}; what ran before is not run again", indent=2)
+        else:
+            screen.say(f"{there}, left alone until they are changed; --existing runs them", indent=2)
         if options["parallel"]:
-            screen.say("The tasks run in the portal, which must be running (make up).", indent=2)
+            screen.say("The tasks run in the portal, which must be running (cat-herder up).", indent=2)
         else:
             warn_about_environment(screen)
         watch = Watch(
             project, folder, principal, screen,
             may_prompt=not options["no_input"], parallel=options["parallel"],
-            before=None if takes_all else existing,
+            before=existing,
         )  # fmt: skip
         return watch.run(once=options["once"])
-
-
-def _describe_existing(count: int, *, takes_all: bool) -> str:
-    if takes_all or not count:
-        return f"{count} task file(s) there; what ran before is not run again"
-    return f"{count} task file(s) there, left alone until they are changed; --existing runs them"
 
 
 def _resolve_folder(named: str | None, project: Project) -> Path:
     """Return the folder to watch. Raises BadInput if it is not on this machine."""
     top = Path(project.source)
-    if named is None and not top.is_dir():
+    if named is not None:
+        folder = resolve_path(named, project)
+    elif top.is_dir():
+        # `taskFolder` of cat-herder.yaml as it is now, committed or not.
+        path, text = top / CONFIG_FILE, None
+        if path.is_file():
+            text = path.read_text(encoding="utf-8", errors="replace")
+        folder = top / load_project_config(text, where=str(path)).task_folder
+    else:
         raise BadInput(f"{project.source} is not on this machine: name a folder here.", where="FOLDER")
-    folder = resolve_path(named, project) if named is not None else top / _task_folder(top)
     if not folder.is_dir():
         raise BadInput("there is no such folder.", where=str(folder))
     return folder.resolve()
-
-
-def _task_folder(top: Path) -> str:
-    """Read `taskFolder` from cat-herder.yaml as it is now, committed or not. Raises BadInput."""
-    path = top / CONFIG_FILE
-    text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else None
-    return load_project_config(text, where=str(path)).task_folder

@@ -1,4 +1,4 @@
-"""`manage.py worker`: work on tasks until told to stop."""
+"""`cat-herder worker`: work on tasks until told to stop."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ from types import FrameType
 from typing import Any
 
 from django.conf import settings
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser
 from django.db import connection
 from huey.contrib.djhuey import HUEY
 
 from tasks_app import composition, tasks
+from tasks_app.cli.plain_command import PlainCommand
 from tasks_app.core.errors import CatHerderError, WrongDataDirectory
 from tasks_app.core.wakeup import Pipe
+from tasks_app.engine.calendars import CalendarReader
 from tasks_app.engine.publishing.publisher import Publisher
 from tasks_app.engine.sweeper import Sweeper
 from tasks_app.engine.traces.span_exporter import start_exporter
@@ -44,10 +46,8 @@ NICE = 5
 STOP_SECONDS = 20
 
 
-class Command(BaseCommand):
+class Command(PlainCommand):
     help = "Works on tasks until it is told to stop (the portal's second process; `up` starts it)."
-    # They import every page, take a second of CPU time and find faults of programmers: `make lint` runs them.
-    requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: CommandParser) -> None:
         add_drain_options(parser)
@@ -89,10 +89,9 @@ class Command(BaseCommand):
                 heartbeat.stop()
                 return
             self._say_what_is_left_to_the_portal()
-        others: list[Dispatcher | Publisher | Housekeeper] = (
-            [] if settings.ENVIRONMENT.worker_token else [Dispatcher(), Publisher(intake)]
-        )
-        others.append(Housekeeper(lambda: sandbox))
+        others: list[CalendarReader | Dispatcher | Publisher | Housekeeper] = [Housekeeper(lambda: sandbox)]
+        if not settings.ENVIRONMENT.worker_token:
+            others += [CalendarReader(), Dispatcher(), Publisher(intake)]
         exporter = start_exporter()
         sweeper.start()
         for thread in others:
@@ -111,8 +110,8 @@ class Command(BaseCommand):
         environment = settings.ENVIRONMENT
         self.stdout.write(
             f"Worker host {environment.worker_name} of the portal at {environment.address} works on tasks. "
-            "Publishing, pull requests and notifications need the installation's secret key and are left to "
-            "the worker of the portal's host."
+            "Publishing, pull requests, calendars and notifications need the installation's secret key and "
+            "are left to the worker of the portal's host."
         )
         self.stdout.flush()
 

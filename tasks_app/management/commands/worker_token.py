@@ -1,4 +1,4 @@
-"""`manage.py worker_token`: tokens of worker hosts."""
+"""`cat-herder worker_token`: tokens of worker hosts."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ Creates the token with which workers on a host of its own reach this portal, and
 it opens nothing any more. Without a name, the worker hosts that have a token are listed."""
     examples = """\
 examples:
-  manage.py worker_token build-2              then, on that host: CATHERDER_WORKER_TOKEN=… manage.py worker
-  manage.py worker_token --revoke build-2
-  manage.py worker_token"""
+  cat-herder worker_token build-2              then, on that host: CATHERDER_WORKER_TOKEN=… cat-herder worker
+  cat-herder worker_token --revoke build-2
+  cat-herder worker_token"""
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("name", nargs="?", default="", help="a name for the host, such as build-2")

@@ -1,4 +1,4 @@
-"""`manage.py task_log`: write the log of a task."""
+"""`cat-herder log`: write the log of a task."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ output: what the agent said, questions, answers, checks and errors. reasoning: t
 with every tool call. raw: what the agent's process sent, one JSON object per line."""
     examples = """\
 examples:
-  manage.py task_log 12
-  manage.py task_log 12 --follow                      until the task has ended or Ctrl+C
-  manage.py task_log billing/rounding --step implement --kind reasoning
-  manage.py task_log 12 --step 2 --kind raw | jq .kind"""
+  cat-herder log 12
+  cat-herder log 12 -f                            until the task has ended or Ctrl+C
+  cat-herder log billing/rounding --step implement --kind reasoning
+  cat-herder log 12 --step 2 --kind raw | jq .kind"""
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("task", metavar="TASK", help="the task's id, or PROJECT/TASK")
@@ -38,19 +38,20 @@ examples:
         )
 
         parser.add_argument(
-            "--follow", action="store_true", help="continue with new entries until the task has ended"
+            "-f", "--follow", action="store_true", help="continue with new entries until the task has ended"
         )
 
     def work(self, options: dict[str, Any]) -> int:
         task = find_task(options["task"], tasks=Task.objects.all())
-        step = find_step(task, options["step"]) if options["step"] else None
-        kind = LogKind(options["kind"])
+        kind, step = LogKind(options["kind"]), None
+        if options["step"]:
+            step = find_step(task, options["step"])
         if options["follow"]:
             pieces = follow_log(task, kind, step=step, pause=self._pause)
+        elif step:
+            pieces = render_log(step, kind)
         else:
-            pieces = chain.from_iterable(
-                render_log(one, kind) for one in ([step] if step else task.steps.all())
-            )
+            pieces = chain.from_iterable(render_log(one, kind) for one in task.steps.all())
         for piece in pieces:
             self.stdout.write(piece, ending="")
         return Exit.DONE
