@@ -1,7 +1,9 @@
 #!/usr/bin/env python
-"""Django's command line, with Cat Herder's own commands (see README.md). Installed, it is `cat-herder`."""
+"""Django's command line, for the development of Cat Herder. Everybody else uses `cat-herder`."""
 
-from catherder_site.command_line import main
+import sys
+
+from catherder_site.command_line import run_django
 
 if __name__ == "__main__":
-    main()
+    run_django(sys.argv)

@@ -52,7 +52,7 @@ def _proxy() -> ApiKeyProxy:
     """Return the started API key proxy of this process. In rehearsal it leads to the scripted API."""
     environment = settings.ENVIRONMENT
     if environment.rehearsal:
-        proxy = ApiKeyProxy(api_key="rehearsal", upstream=_rehearsal().url)
+        proxy = ApiKeyProxy(api_key="rehearsal", upstream=_rehearsal().url, free=True)
     else:
         proxy = ApiKeyProxy(
             api_key=environment.anthropic_api_key or "", upstream=environment.anthropic_base_url or ""

@@ -17,10 +17,12 @@ class Purpose(Enum):
     """What a secret is for; each purpose has a key of its own. The value is part of that key."""
 
     TARGETS = b"cat-herder targets"
+    CALENDARS = b"cat-herder calendars"
     PUBLISHING = b"cat-herder publishing"
     PUSH = b"cat-herder push"
     FORGE_WEBHOOKS = b"cat-herder forge webhooks"
     LIVE = b"cat-herder live"
+    MCP_TASKS = b"cat-herder mcp tasks"
 
 
 class CannotDecrypt(CatHerderError):

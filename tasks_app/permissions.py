@@ -22,7 +22,9 @@ from tasks_app.models import (
     DECISION_SHOWN_WITH,
     ApiToken,
     AuditEntry,
+    Channel,
     Decision,
+    EventType,
     Membership,
     Notice,
     Project,
@@ -121,8 +123,11 @@ def questions_answerable_by(principal: Principal) -> QuestionQuerySet:
 
 
 def notices_visible_to(principal: Principal) -> NoticeQuerySet:
-    """Return the user's own notices about projects that they still see."""
-    return Notice.objects.filter(_in_projects_of(principal, path="task__project"), user=principal.user)
+    """Return the user's own notices about projects that they still see, and about their tokens."""
+    shown = _in_projects_of(principal, path="task__project")
+    if shown and principal.token is None:  # an empty condition, that of site admins, is true of all
+        shown |= Q(event_type=EventType.TOKEN_SEEN)
+    return Notice.objects.filter(shown, user=principal.user)
 
 
 def tokens_visible_to(principal: Principal) -> QuerySet[ApiToken]:
@@ -143,6 +148,12 @@ def audit_entries_visible_to(principal: Principal) -> AuditEntryQuerySet:
 def users_who_see(project_id: int) -> QuerySet[User]:
     """Return the active users who may see the project: members and site admins."""
     roles = Membership.objects.filter(user=OuterRef("pk"), project=project_id)
+    return User.objects.filter(Exists(roles) | Q(is_superuser=True), is_active=True)
+
+
+def users_who_act_in(project_id: int) -> QuerySet[User]:
+    """Return the active users who may answer questions of the project: by their role, and site admins."""
+    roles = Membership.objects.filter(user=OuterRef("pk"), project=project_id, role__in=ACTING_ROLES)
     return User.objects.filter(Exists(roles) | Q(is_superuser=True), is_active=True)
 
 
@@ -276,6 +287,18 @@ def require_actor(principal: Principal, project: Project) -> None:
     """Raise NotAllowed if the principal may only look."""
     if not may_act(principal, project):
         raise NotAllowed(f"Your role in {project} does not allow this. A maintainer can change your role.")
+
+
+def require_human_word(project: Project, via: Channel, url: str) -> None:
+    """Raise NotAllowed if a program decides for a person, unless the project's maintainers allow that.
+
+    `url` is where the person can decide.
+    """
+    if via == Channel.MCP and not project.overrides.get("programs_decide"):
+        raise NotAllowed(
+            "Approvals, plans, costs and reviews need the word of a person, in a form that the program shows "
+            f"or at {url}. A maintainer can let programs decide, in the settings of the project."
+        )
 
 
 def require_maintainer(principal: Principal, project: Project, what: str) -> None:
