@@ -34,6 +34,7 @@ FOR_MEMBERS = {
         "task_retry",
         "task_threshold",
         "task_priority",
+        "task_dismiss",
         "task_publish",
         "task_merge",
     ),
@@ -49,14 +50,23 @@ FOR_ONESELF = {
     *("me_theme", "me_sessions_end", "me_session_end", "me_unlink"),
     *("notices_read", "me_notifications_test", "me_token_revoke", "tasks_bulk"),
     *("thread_change", "thread_remove", "diff_viewed"),
+    "task_watch",
     *("first_steps_dismiss", "push_subscribe", "push_remove", "push_test"),
 }
 #: What changes something that maintainers look after.
 FOR_MAINTAINERS = {
     *("project_remove", "project_credential_remove", "project_webhook_create", "project_webhook_remove"),
-    *("project_member_role", "project_member_remove", "invitation_again", "invitation_withdraw"),
+    *(
+        "project_member_role",
+        "project_member_remove",
+        "project_groups",
+        "invitation_again",
+        "invitation_withdraw",
+    ),
     *("target_change", "target_secret", "target_remove", "target_test", "delivery_retry"),
 }
+#: What only site admins see: for others the answer is 403.
+FOR_SITE_ADMINS = {"people", "installation_settings"}
 #: What only works with a signature: of a pushed notification, or of a forge.
 SIGNED = {"question_push_decide", "forge_webhook"}
 #: What no user calls.
@@ -82,14 +92,16 @@ FORMS = {
         "project_notifications",
         "project_publishing",
         "me_notifications",
+        "me_working_hours",
         "projects",
         "project_members",
+        "people",
         "invitation",
         "me",
         "account_reset_password",
         "account_reauthenticate",
     ),
-    "question_claim",
+    *("question_claim", "question_asking"),
     *("mfa_authenticate", "mfa_reauthenticate", "account_change_password", "account_set_password"),
     *("mfa_activate_totp", "mfa_deactivate_totp", "mfa_generate_recovery_codes", "me_tokens"),
 }
@@ -147,6 +159,7 @@ def values(question: Question) -> dict[str, Any]:
         "target_id": 9999,
         "delivery_id": 9999,
         "invitation_id": 9999,
+        "page": "glossary",
         "token": "no-such-token",
         "token_id": 9999,
         "subscription_id": 9999,

@@ -9,7 +9,7 @@ from django.db.models import QuerySet
 
 from tasks_app.core.phases import Phase, allowed
 from tasks_app.models import Action, AuditEntry, Event, Question, Run, SessionEntry, Task, Transition
-from tasks_app.models.question import SETTLED
+from tasks_app.models.question_kinds import SETTLED
 
 
 def assert_consistent(task: Task) -> None:

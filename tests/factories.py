@@ -12,7 +12,10 @@ from factory.helpers import post_generation
 
 from tasks_app.core.phases import Phase
 from tasks_app.models import (
+    Asked,
+    AskedBy,
     Decision,
+    MemberGroup,
     Membership,
     Project,
     Question,
@@ -171,6 +174,34 @@ class QuestionFactory(DjangoModelFactory[Question]):
     def _waiting(self: Any, create: bool, extracted: Any, **kwargs: Any) -> None:
         Step.objects.filter(pk=self.step_id).update(phase=Phase.WAITING_FOR_INPUT)
         self.step.refresh_from_db()
+
+
+class AskedFactory(DjangoModelFactory[Asked]):
+    """An open question that is asked of the user who started its task."""
+
+    class Meta:
+        model = Asked
+
+    question = declarations.SubFactory(QuestionFactory)
+    user = declarations.SubFactory(UserFactory)
+    asked_by = AskedBy.STARTER
+    why = "started the task"
+    at = declarations.LazyFunction(timezone.now)
+
+
+class MemberGroupFactory(DjangoModelFactory[MemberGroup]):
+    """A group of the users that are given as `members=(…)`."""
+
+    class Meta:
+        model = MemberGroup
+        skip_postgeneration_save = True
+
+    project = declarations.SubFactory(ProjectFactory)
+    name = declarations.Sequence(lambda n: f"group-{n}")
+
+    @post_generation
+    def members(self: Any, create: bool, users: Any, **kwargs: Any) -> None:
+        self.members.add(*(users or ()))
 
 
 class DecisionFactory(DjangoModelFactory[Decision]):

@@ -154,7 +154,8 @@ class _FakeRun:
         self._answer = text
         self._send_tool_result(call, text, is_error=failed)
         if permission.context:
-            self._store({"type": "user", "message": {"role": "user", "content": permission.context}})
+            message = {"role": "user", "content": permission.context}
+            self._store({"type": "user", "beside": call, "message": message})
 
     def _perform(self, act: Act, act_id: str) -> None:
         match act:

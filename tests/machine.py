@@ -110,6 +110,10 @@ def missing_redis() -> str:
     return ""
 
 
+def missing_tmux() -> str:
+    return "" if shutil.which("tmux") else "tmux is not installed; on Debian: apt install tmux"
+
+
 def missing_systemd() -> str:
     return "" if shutil.which("systemd-analyze") else "no systemd-analyze; on Debian: apt install systemd"
 
@@ -167,4 +171,5 @@ MISSING: dict[str, Callable[[], str]] = {
     "redis": cache(missing_redis),
     "sshd": cache(missing_sshd),
     "systemd": cache(missing_systemd),
+    "tmux": cache(missing_tmux),
 }

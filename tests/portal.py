@@ -52,6 +52,12 @@ class WebServer(Installation):
                 return self
         raise AssertionError(f"the server did not start:\n{''.join(said)}")
 
+    @property
+    def pid(self) -> int:
+        """The process of the server, while it runs."""
+        assert self._server
+        return self._server.pid
+
     def kill(self) -> None:
         """Kill it, as a crash does. It can be started again."""
         assert self._server
@@ -73,7 +79,7 @@ class WebServer(Installation):
 
 
 class UpPortal(Installation):
-    """The whole portal as its users have it: `manage.py up`. Start and stop it as often as wanted."""
+    """The whole portal as its users have it: `cat-herder up`. Start and stop it as often as wanted."""
 
     def __init__(self, data_dir: Path, **variables: str) -> None:
         own = {
@@ -87,10 +93,10 @@ class UpPortal(Installation):
         self.url = ""
 
     @classmethod
-    def migrated(cls, data_dir: Path) -> Self:
+    def migrated(cls, data_dir: Path, **variables: str) -> Self:
         """Return a portal that need not migrate at its first start, which takes 3 s of CPU time."""
         copy_migrated(data_dir)
-        return cls(data_dir)
+        return cls(data_dir, **variables)
 
     def env(self, **variables: str) -> dict[str, str]:
         env = super().env(**variables)

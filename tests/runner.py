@@ -12,7 +12,7 @@ from tasks_app.engine.advance import advance
 from tasks_app.engine.stopping import StopSignal, never
 from tasks_app.engine.worker_context import WorkerContext
 from tasks_app.git import diff
-from tasks_app.models import Channel, Event, Project, Question, Run, Step, Task, User, paths
+from tasks_app.models import Channel, Event, Project, Question, Run, SessionEntry, Step, Task, User, paths
 from tasks_app.sandbox import Sandbox
 from tasks_app.services.projects.projects import add_project
 from tasks_app.services.questions.answers import Reply, answer_question
@@ -121,9 +121,14 @@ def step(task: Task, name: str = "do") -> Step:
 
 
 def results(task: Task) -> list[str]:
-    """The texts of all tool results that the task's agents were given."""
+    """The texts of all tool results that the agents were given, with what stood beside them for a fake."""
     events = Event.objects.filter(run__step__task=task, kind="tool_result")
-    return [event.payload["text"] for event in events.order_by("run__number", "seq")]
+    found = list(events.order_by("run__number", "seq"))
+    sessions = {str(run.session_id) for run in runs(task)}
+    beside = SessionEntry.objects.filter(session_id__in=sessions, entry__has_key="beside")
+    said = {entry["beside"]: entry["message"]["content"] for entry in beside.values_list("entry", flat=True)}
+    texts = [[one.payload["text"], said.get(one.payload["tool_use_id"])] for one in found]
+    return ["\n\n".join(filter(None, parts)) for parts in texts]
 
 
 def file_in(task: Task, name: str) -> Path:

@@ -9,7 +9,7 @@ import platform
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.bench import answering, halting, history, memory, starting, storing, undoing, writing
+from tests.bench import answering, halting, history, memory, pages, starting, storing, undoing, writing
 from tests.bench.metrics import Metric, show
 
 #: The parts of the benchmark; each takes the options and returns what it found.
@@ -21,6 +21,7 @@ PARTS: dict[str, Callable[[argparse.Namespace], list[Metric]]] = {
     "answering": lambda chosen: answering.measure(chosen.rounds),
     "writing": lambda chosen: writing.measure(chosen.rounds),
     "memory": lambda chosen: memory.measure(chosen.memory_tasks),
+    "pages": lambda chosen: pages.measure(requests=30),
     "history": lambda chosen: history.measure(chosen.history, requests=30),
 }
 

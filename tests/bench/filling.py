@@ -99,7 +99,7 @@ def require_migrated(database: str) -> None:
     try:
         require_tables()
     except BadInput as error:
-        command = f"DATABASE_URL={shlex.quote(database)} python manage.py migrate"
+        command = f"DATABASE_URL={shlex.quote(database)} python cat-herder django migrate"
         sys.exit(f"{error}\nTo migrate this database: {command}")
 
 

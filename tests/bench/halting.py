@@ -147,7 +147,7 @@ def _signed_in(page: Page, portal: UpPortal) -> Page:
     page.fill("[name=username], [name=login]", "admin")
     page.fill("[name=password]", PASSWORD)
     page.keyboard.press("Enter")
-    page.wait_for_url(f"{portal.url}/")
+    page.wait_for_url(f"{portal.url}/tasks/")
     return page
 
 

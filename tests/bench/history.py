@@ -32,34 +32,34 @@ if TYPE_CHECKING:
 BATCH = 2_000
 
 ADDRESSES = {
-    "the newest": "/history/",
-    "the oldest": "/history/?sort=oldest",
-    "far down": "/history/?after=20000",
-    "a rare word": "/history/?q=quokka",
-    "a word in every task": "/history/?q=totals",
-    "two words, the last begun": "/history/?q=receipts+ro",
-    "failed or cancelled": "/history/?phase=failed&phase=cancelled",
-    "one project": "/history/?project=project-7",
-    "a project, a phase and a word": "/history/?project=project-7&phase=done&q=cashier",
-    "a person": "/history/?person=person-3",
-    "a model": "/history/?model=model-b",
-    "with questions": "/history/?questions=yes",
-    "30 days": "/history/?from={month}",
-    "nothing matches": "/history/?q=zyzzyva&pipeline=none",
-    "questions": "/history/?kind=questions",
-    "questions with a word": "/history/?kind=questions&q=rounded",
+    "the newest": "/tasks/all/",
+    "the oldest": "/tasks/all/?sort=oldest",
+    "far down": "/tasks/all/?after=20000",
+    "a rare word": "/tasks/all/?q=quokka",
+    "a word in every task": "/tasks/all/?q=totals",
+    "two words, the last begun": "/tasks/all/?q=receipts+ro",
+    "failed or cancelled": "/tasks/all/?phase=failed&phase=cancelled",
+    "one project": "/tasks/all/?project=project-7",
+    "a project, a phase and a word": "/tasks/all/?project=project-7&phase=done&q=cashier",
+    "a person": "/tasks/all/?person=person-3",
+    "a model": "/tasks/all/?model=model-b",
+    "with questions": "/tasks/all/?questions=yes",
+    "30 days": "/tasks/all/?from={month}",
+    "nothing matches": "/tasks/all/?q=zyzzyva&pipeline=none",
+    "questions": "/tasks/all/?kind=questions",
+    "questions with a word": "/tasks/all/?kind=questions&q=rounded",
     "usage, 30 days": "/usage/",
     "usage, a year": "/usage/?period=365",
 }
 #: Milliseconds.
-WANTED = {"dashboard": "30", "the newest": "30", "usage, a year": "100"}
+WANTED = {"tasks now": "30", "the newest": "30", "usage, a year": "100"}
 #: Also of a filled database.
 ALL_DAY = {
-    "dashboard": "/",
+    "tasks now": "/tasks/",
     "inbox": "/inbox/",
     "answered questions": "/inbox/?state=answered",
-    "live": "/live/",
-    "queue": "/queue/",
+    "working tasks": "/tasks/?group=working",
+    "queue": "/tasks/queue/",
 }
 WORDS = [
     *("round", "the", "totals", "on", "receipts", "like", "cashier", "does", "make", "test", "fail", "today"),
@@ -99,7 +99,7 @@ def measure(tasks: int, requests: int) -> list[Metric]:
         portal = UpPortal(Path(folder) / "data").start()
         try:
             month = portal.rows(f"from tests.bench.history import seed; result = seed({tasks})")
-            addresses = {"dashboard": "/"} | ADDRESSES
+            addresses = {"tasks now": "/tasks/"} | ADDRESSES
             return list(_asked_for(portal, addresses, month, requests, f"of {tasks:,} tasks"))
         finally:
             portal.stop()

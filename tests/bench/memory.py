@@ -25,7 +25,7 @@ from tests.bench.storing import client_of
 STEPS = (0.0, 0.1, 0.25, 0.5, 0.75, 1.0)
 #: Tasks that are started at once; more would only wait.
 AT_ONCE = 50
-PAGES = ("/", "/inbox/", "/history/", "/live/", "/queue/", "/usage/")
+PAGES = ("/tasks/", "/inbox/", "/tasks/all/", "/tasks/?group=working", "/tasks/queue/", "/usage/")
 
 
 def main() -> None:

@@ -1,6 +1,6 @@
 """What open pages cost one web process: `python -m tests.bench.sockets`.
 
-A whole portal as `manage.py up` starts it, on PostgreSQL with Redis. Its browsers are sockets of this
+A whole portal as `cat-herder up` starts it, on PostgreSQL with Redis. Its browsers are sockets of this
 process: members of one project with five each. Another process commits the changes, on the same clock.
 
 The floor is a bare application behind the same web server program, with as many sockets. Both rest in the

@@ -49,9 +49,9 @@ BETWEEN = 0.05
 def measure(rounds: int, *, agents: int = 20, batch: int = 50) -> list[Metric]:
     """`agents` writers, each a process, for SECONDS; pages of the portal are asked for meanwhile."""
     stored = Metric(f"events stored by {agents} agents at once", "/s", "10,000")
-    pages = Metric("dashboard meanwhile", "ms", "p99 below 100")
+    pages = Metric("list of tasks meanwhile", "ms", "p99 below 100")
     floor = Metric("floor: the same rows by one writer without Django", "/s")
-    quiet = Metric("floor: dashboard while nobody writes", "ms")
+    quiet = Metric("floor: list of tasks while nobody writes", "ms")
     stored.floor, pages.floor = [floor], [quiet]
     with tempfile.TemporaryDirectory() as folder:
         portal = UpPortal(Path(folder) / "data").start()
@@ -65,18 +65,18 @@ def measure(rounds: int, *, agents: int = 20, batch: int = 50) -> list[Metric]:
                     stored.samples.append(_round(portal, runs, batch, pages))
         finally:
             portal.stop()
-    worst = Metric("dashboard meanwhile, p99", "ms", "below 100", [quantile(pages.samples, 0.99)])
-    quiet_worst = Metric("floor: dashboard while nobody writes, p99", "ms")
+    worst = Metric("list of tasks meanwhile, p99", "ms", "below 100", [quantile(pages.samples, 0.99)])
+    quiet_worst = Metric("floor: list of tasks while nobody writes, p99", "ms")
     quiet_worst.samples = [quantile(quiet.samples, 0.99)]
     worst.floor = [quiet_worst]
     return [stored, floor, pages, quiet, worst, quiet_worst]
 
 
 def _quiet(client: Client) -> list[float]:
-    """Return the milliseconds of requests for the dashboard."""
+    """Return the milliseconds of requests for the list of tasks."""
     took = []
     for _ in range(QUIET_REQUESTS):
-        took.append(client.timed("/"))
+        took.append(client.timed("/tasks/"))
         time.sleep(BETWEEN)
     return took
 
@@ -95,7 +95,7 @@ def _round(portal: UpPortal, runs: list[int], batch: int, pages: Metric) -> floa
     ]
     client = client_of(portal)
     while any(writer.poll() is None for writer in writers):
-        pages.samples.append(client.timed("/"))
+        pages.samples.append(client.timed("/tasks/"))
         time.sleep(BETWEEN)
     return sum(int(writer.communicate()[0]) for writer in writers) / SECONDS
 

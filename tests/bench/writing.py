@@ -51,7 +51,7 @@ def measure(rounds: int, *, rate: int = 10_000, batch: int = 50, **services: str
     used = Metric("  CPU time of the workers for 1,000 events", "ms")
     plain_used = Metric("  floor: CPU time of the writer without Django for 1,000 events", "ms")
     stored.floor, used.floor = [plain], [plain_used]
-    pages = [_Page("dashboard"), _Page("page of a task")]
+    pages = [_Page("list of tasks"), _Page("page of a task")]
     slots = {"CATHERDER_WORKERS": str(AGENTS // WORKERS)}
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -71,7 +71,7 @@ def measure(rounds: int, *, rate: int = 10_000, batch: int = 50, **services: str
             running.until_in("running", tasks)
             time.sleep(AROUND)
             cpu, before, began = _cpu(running), _events(running, run), time.monotonic()
-            addresses = ("/", f"/tasks/{tasks[0]}/")
+            addresses = ("/tasks/", f"/tasks/{tasks[0]}/")
             _ask_for(running, addresses, [page.meanwhile for page in pages], SECONDS)
             took, count = time.monotonic() - began, _events(running, run) - before
             stored.samples.append(count / took)

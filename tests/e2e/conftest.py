@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect, sync_playwright
 
 from tests import machine
 from tests.portal import PASSWORD, UpPortal, WebServer
@@ -35,6 +35,40 @@ Question.objects.filter(state="open").update(state="withdrawn")
 """
 HELD = "SELECT count(*) FROM tasks_app_task WHERE lease_owner NOT IN ('', 'elsewhere')"
 READ_ALL = "from django.utils.timezone import now\nNotice.objects.filter(read_at=None).update(read_at=now())"
+
+
+ASK = """
+import uuid
+from django.utils import timezone
+from tasks_app.permissions import Principal
+from tasks_app.services.tasks import create_task
+admin = Principal.unrestricted(User.objects.get(username="admin"))
+task = create_task(Project.objects.get(name="sample"), "# Export customers", by=admin, where="test")
+step = task.steps.first()
+run = Run.objects.create(step=step, number=1, reason="first", outcome="asked", session_id=uuid.uuid4())
+options = [{"label": "Comma", "description": "As in RFC 4180."}, {"label": "Semicolon"}]
+items = [
+    {"question": "Comma or semicolon?", "header": "Separator", "options": options},
+    {"question": "What file name?", "header": "Name", "options": []},
+]
+Task.objects.filter(pk=task.pk).update(phase="waiting_for_input", queued_at=timezone.now())
+Step.objects.filter(pk=step.pk).update(phase="waiting_for_input")
+question = Question.objects.create(
+    task=task, step=step, run=run, number=1, way="AskUserQuestion", tool_use_id="t", items=items,
+    asked_at=timezone.now(),
+)
+Change.objects.create(task=task, kind="question")
+result = [task.pk, question.pk]
+"""
+
+
+#: The question becomes the approval of a command.
+APPROVAL = """
+Question.objects.filter(pk={number}).update(
+    kind="approval", items=[{{"question": "Allow this call?"}}],
+    evidence=[{{"kind": "command", "title": "Bash", "text": "make deploy"}}],
+)
+"""
 
 
 @pytest.fixture(scope="session")
@@ -102,10 +136,10 @@ def sign_in(browser: Browser) -> Iterator[SignIn]:
         page.on(
             "console", lambda said: complaints.append(said.text) if "Content Security" in said.text else None
         )
-        page.goto(portal.url)
-        if page.url != f"{portal.url}/":
+        page.goto(f"{portal.url}/tasks/")
+        if page.url != f"{portal.url}/tasks/":
             _log_in(page, username)
-            page.wait_for_url(f"{portal.url}/")
+            page.wait_for_url(f"{portal.url}/tasks/")
             _logged_in[portal, username] = context.cookies()
         return page
 
@@ -119,3 +153,38 @@ def _log_in(page: Page, username: str) -> None:
     page.fill("[name=username]", username)
     page.fill("[name=password]", PASSWORD)
     page.click("button")
+
+
+@pytest.fixture
+def asked(portal: UpPortal) -> tuple[int, int]:
+    """An open question with two items, whose task no worker touches; the numbers of both."""
+    task, question = portal.rows(ASK)
+    return task, question
+
+
+def say(portal: UpPortal, task: int, *events: tuple[str, dict[str, object]]) -> None:
+    portal.rows(
+        "from tasks_app.history.events.blocks import NewEvent, append\n"
+        f"run = Run.objects.get(step__task={task})\n"
+        f"append(run, [NewEvent(EventKind(kind), payload) for kind, payload in {list(events)!r}],"
+        " seq=run.next_seq())"
+    )
+
+
+def show_arrived(page: Page, wanted: Locator) -> None:
+    """Follow what the line below the head of a task says of arrivals until the page shows what is wanted."""
+    arrival = page.locator("#arrival")
+    for _ in range(300):
+        if wanted.first.is_visible():
+            return
+        if arrival.is_visible():
+            arrival.click()
+        page.wait_for_timeout(200)
+    expect(wanted.first).to_be_visible()
+
+
+@pytest.fixture
+def inbox(portal: UpPortal, asked: tuple[int, int]) -> list[int]:
+    """Three open questions and no other; their numbers."""
+    portal.rows("Question.objects.filter(state='open').update(state='withdrawn')")
+    return [portal.rows(ASK)[1] for _ in range(3)]

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.e2e.conftest import SignIn
-from tests.e2e.test_card import ASK, say
+from tests.e2e.conftest import ASK, SignIn, say
 from tests.e2e.test_live import RUNNING
 from tests.portal import UpPortal
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.browser
 
@@ -22,9 +22,11 @@ const classOf = (node) => node?.className || node?.parentNode?.className || "";
 const nameOf = (node) => node?.id ? `#${node.id}` : `${node?.nodeName} ${classOf(node)}`;
 const told = ({ node, previousRect, currentRect }) =>
   `${nameOf(node)}: ${short(previousRect)} -> ${short(currentRect)}`;
+const stands = ({ previousRect, currentRect }) => short(previousRect) === short(currentRect);
 new PerformanceObserver((list) => {
   for (const one of list.getEntries()) {
     if (one.hadRecentInput) continue;
+    if (one.sources.length && one.sources.every(stands)) continue; // by less than a pixel
     window.shifts.push(`${one.value.toFixed(4)} ${one.sources.map(told).join(", ")}`);
   }
 }).observe({ type: "layout-shift", buffered: false });
@@ -139,25 +141,28 @@ def test_on_the_page_of_a_task_nothing_moves(
 
     for number in range(8):
         say(portal, task, ("tool_use", {"id": f"c{number}", "name": "Bash", "input": {"command": "make"}}))
+        say(portal, task, ("tool_result", {"tool_use_id": f"c{number}", "text": "Built."}))
         say(portal, task, ("text", {"text": "A thought.\n\nAnd more of it.\n\n" * 3}))
     expect(page.locator("[data-call=c7]")).to_have_count(1)
     assert moved(page) == [], "the log grows"
 
     question = portal.rows(ASKED_AGAIN.format(task=task))
-    card = page.locator(f"#question-{question}")
-    expect(card).to_be_in_viewport(ratio=0.2)
+    arrived = page.locator(f"#arrival[href$='#question-{question}']")
+    expect(arrived).to_be_in_viewport()
     assert moved(page) == [], "a question"
 
     portal.rows(
         f"Question.objects.filter(pk={question}).update(state='withdrawn')\n"
         f"Change.objects.create(task_id={task}, kind='question')"
     )
-    expect(card).to_have_count(0)
+    expect(arrived).to_have_count(0)
     assert moved(page) == [], "it is withdrawn elsewhere"
 
     portal.rows(ENDED.format(task=task, phase="failed", failure="It broke."))
-    expect(page.locator(".failure")).to_contain_text("It broke.")
+    expect(page.get_by_role("link", name="Show")).to_be_in_viewport()
     assert moved(page) == [], "a failure"
+    page.get_by_role("link", name="Show").click()
+    expect(page.locator(".failure")).to_contain_text("It broke.")
 
 
 @WIDTHS
@@ -168,7 +173,7 @@ def test_a_result_moves_nothing(portal: UpPortal, sign_in: SignIn, size: tuple[i
         say(portal, task, ("text", {"text": f"Line {number}"}))
     watch(page, f"{portal.url}/tasks/{task}/")
     portal.rows(ENDED.format(task=task, phase="done", failure=""))
-    expect(page.locator("section.result")).to_be_visible()
+    expect(page.get_by_role("link", name="Show result")).to_be_in_viewport()
     assert moved(page) == []
 
 
@@ -193,88 +198,100 @@ def test_a_start_elsewhere_moves_nothing(portal: UpPortal, sign_in: SignIn, size
     assert moved(page) == [], "it starts"
     for number in range(20):
         say(portal, task, ("text", {"text": f"Line {number}"}))
+    page.get_by_role("link", name="Show log").click()
     expect(page.locator("#log-box")).to_contain_text("Line 19")
-    assert moved(page) == [], "the log begins"
 
 
-def test_the_reader_makes_room_for_what_arrived(portal: UpPortal, sign_in: SignIn) -> None:
+def test_what_arrived_is_answered_with_one_key(portal: UpPortal, sign_in: SignIn) -> None:
     page = sign_in(portal)
     task, _ = portal.rows(ASK + RUNNING)
     page.goto(f"{portal.url}/tasks/{task}/")
     settled(page)
-    below = page.locator("#task-text")
+    below = page.locator("#log-box")
     before = below.bounding_box()
-    portal.rows(ASKED_AGAIN.format(task=task))
-    expect(page.locator(".arrived > .card-open")).to_be_visible()
+    question = portal.rows(ASKED_AGAIN.format(task=task))
+    expect(page.locator(".arrived")).to_contain_text("The agent asks: Which way?")
     assert below.bounding_box() == before
-    page.get_by_role("button", name="Show it").click()
-    expect(page.locator("#questions > .card-open")).to_have_count(1)
-    expect(page.locator(".arrived")).to_have_count(0)
-    after = below.bounding_box()
-    assert before and after and after["y"] > before["y"]
+    page.keyboard.press("Enter")
+    card = page.locator(f"#question-{question}")
+    expect(card).to_be_focused()
+    assert page.url == f"{portal.url}/tasks/{task}/#question-{question}"
+    expect(page.locator("#arrival")).to_have_count(0)
 
-    portal.rows(ASKED_AGAIN.format(task=task))
-    arrived = page.locator(".arrived > .card")
-    expect(arrived).to_have_count(1)
-    arrived.locator(".choice input").first.check()
-    page.keyboard.press("Control+Enter")
-    expect(page.locator(".arrived")).to_have_count(0)
-    expect(page.locator("#questions > .card")).to_have_count(2)
+    second = portal.rows(ASKED_AGAIN.format(task=task))
+    expect(page.locator(f"#arrival[href$='#question-{second}']")).to_be_visible()
+    expect(card).to_be_focused()
 
 
-def test_on_a_phone_the_tab_key_reaches_the_question_first(portal: UpPortal, sign_in: SignIn) -> None:
-    """It stands above the header there, and after it in the page's text."""
-    page = opened(portal, sign_in, (390, 844))
-    task, question = portal.rows(ASK)
-    page.goto(f"{portal.url}/tasks/{task}/")
-    page.locator("#main").focus()
-    page.keyboard.press("Tab")
-    assert page.evaluate(f"document.getElementById('question-{question}').contains(document.activeElement)")
+ROWS = "[...document.querySelectorAll('#task-groups .row[id]')].map((row) => row.id)"
+COUNTS = """() => Object.fromEntries(
+  [...document.querySelectorAll('#task-summary a[href*=group]')].map((link) =>
+    [new URL(link.href).searchParams.get('group'), Number(link.querySelector('strong').textContent)]))"""
 
 
-ROWS = "[...document.querySelectorAll('#groups .row[id]')].map((row) => row.id)"
-
-
-def test_rows_of_the_dashboard_stay_until_the_reader_says_so(portal: UpPortal, sign_in: SignIn) -> None:
-    page = sign_in(portal)
-    tasks = [portal.rows(ASK + RUNNING)[0] for _ in range(2)]
-    page.goto(f"{portal.url}/?q=Export")
-    settled(page)
-    before = page.evaluate(ROWS)
-    portal.rows(ASKED_AGAIN.format(task=tasks[0]))
-    row = page.locator(f"#row-{tasks[0]}")
-    expect(row.locator(".badge")).to_contain_text("needs your answer")
-    expect(row.get_by_role("link", name="Answer")).to_be_visible()
-    news = page.locator("#list-news")
-    expect(news).to_be_visible()
-    assert page.evaluate(ROWS) == before
-    news.get_by_role("button").click()
-    expect(page.locator(f".task-group-needs-you #row-{tasks[0]}")).to_be_visible()
-    expect(news).to_be_hidden()
-    assert page.evaluate(ROWS) != before
-
-
-def test_a_list_that_nobody_looks_at_orders_itself(portal: UpPortal, sign_in: SignIn) -> None:
-    page = sign_in(portal)
-    tasks = [portal.rows(ASK + RUNNING)[0] for _ in range(2)]
-    page.goto(f"{portal.url}/?q=Export")
-    settled(page)
-    page.evaluate(
-        "() => { const now = performance.now.bind(performance); performance.now = () => now() + 60000; }"
-    )
-    portal.rows(ASKED_AGAIN.format(task=tasks[0]))
-    expect(page.locator(f".task-group-needs-you #row-{tasks[0]}")).to_be_visible()
-    expect(page.locator("#list-news")).to_be_hidden()
+def point_at(page: Page, task: int) -> None:
+    page.locator(f"#row-{task}-link").hover()
 
 
 @WIDTHS
-@pytest.mark.parametrize("path", ["/", "/inbox/", "/live/", "/history/"])
+def test_while_one_points_at_the_list_a_row_stays_and_says_where_it_belongs(
+    portal: UpPortal, sign_in: SignIn, size: tuple[int, int]
+) -> None:
+    page = opened(portal, sign_in, size)
+    tasks = [portal.rows(ASK + RUNNING)[0] for _ in range(3)]
+    watch(page, f"{portal.url}/tasks/?q=Export")
+    before, counts = page.evaluate(ROWS), page.evaluate(COUNTS)
+    point_at(page, tasks[0])
+    portal.rows(ASKED_AGAIN.format(task=tasks[0]))
+    row = page.locator(f"#row-{tasks[0]}")
+    expect(row.locator(".row-now")).to_have_text("→ Needs your answer")
+    expect(row.get_by_role("link", name="Answer")).to_be_visible()
+    portal.rows(ENDED.format(task=tasks[2], phase="failed", failure="It broke."))
+    expect(page.locator(f"#row-{tasks[2]} .row-now")).to_have_text("→ Failed or interrupted")
+    new = portal.rows(ASK + RUNNING)[0]
+    now = {"working": counts["working"] - 1, "answer": counts["answer"] + 1, "failed": counts["failed"] + 1}
+    wait_until(lambda: {**counts, **now} == page.evaluate(COUNTS))
+    assert page.evaluate(ROWS) == before
+    assert moved(page) == []
+    page.mouse.move(2, 2)
+    expect(page.locator(f"[data-group=answer] #row-{tasks[0]}")).to_be_visible()
+    expect(page.locator(f"[data-group=failed] #row-{tasks[2]}")).to_be_visible()
+    expect(page.locator(f"[data-group=working] #row-{new}")).to_be_visible()
+    expect(page.locator(".task-row.is-gone")).to_have_count(0)
+
+
+def test_the_focus_holds_the_rows_as_the_pointer_does(portal: UpPortal, sign_in: SignIn) -> None:
+    page = sign_in(portal)
+    task = portal.rows(ASK + RUNNING)[0]
+    page.goto(f"{portal.url}/tasks/?q=Export")
+    settled(page)
+    page.locator(f"#row-{task}-link").focus()
+    portal.rows(ASKED_AGAIN.format(task=task))
+    expect(page.locator(f"#row-{task} .row-now")).to_have_text("→ Needs your answer")
+    expect(page.locator(f"#row-{task}-link")).to_be_focused()
+    page.locator("#q").focus()
+    expect(page.locator(f"[data-group=answer] #row-{task}")).to_be_visible()
+
+
+def test_a_list_that_nobody_points_at_orders_itself(portal: UpPortal, sign_in: SignIn) -> None:
+    page = sign_in(portal)
+    task = portal.rows(ASK + RUNNING)[0]
+    page.goto(f"{portal.url}/tasks/?q=Export")
+    settled(page)
+    portal.rows(ASKED_AGAIN.format(task=task))
+    expect(page.locator(f"[data-group=answer] #row-{task}")).to_be_visible()
+
+
+@WIDTHS
+@pytest.mark.parametrize("path", ["/tasks/", "/inbox/", "/tasks/all/"])
 def test_in_lists_nothing_moves(portal: UpPortal, sign_in: SignIn, size: tuple[int, int], path: str) -> None:
     page = opened(portal, sign_in, size)
     tasks = [portal.rows(ASK + RUNNING)[0] for _ in range(3)]
     portal.rows(ASKED_AGAIN.format(task=tasks[1]))
     say(portal, tasks[0], ("text", {"text": "I look around."}))
     watch(page, portal.url + path)
+    if path == "/tasks/":
+        point_at(page, tasks[0])
 
     say(portal, tasks[0], ("tool_use", {"id": "c", "name": "Bash", "input": {"command": "make"}}))
     page.wait_for_timeout(2500)

@@ -67,7 +67,7 @@ def test_files_load_when_they_come_into_view_and_viewed_ones_are_folded(diff: tu
     expect(last.locator(".s-n").first).to_have_text("1")
     last.get_by_role("checkbox").check()
     expect(last.locator(".dl").first).to_be_hidden()
-    expect(page.locator("#viewed-count")).to_have_text("1 of 30 viewed")
+    expect(page.locator("#viewed-count")).to_have_text("1/30 viewed")
     page.reload()
     expect(last.get_by_role("checkbox")).to_be_checked()
     expect(last.locator("details")).not_to_have_attribute("open", "")
@@ -94,6 +94,7 @@ def test_a_mark_that_is_refused_is_not_shown(portal: UpPortal, diff: tuple[int, 
 def test_a_refused_review_says_why(portal: UpPortal, diff: tuple[int, Page]) -> None:
     """V3: also where the portal has no words for it, and what was typed stays."""
     task, page = diff
+    page.locator("#review-title").click()
     body = page.locator("#review-body")
     body.fill("Nearly there.")
     page.route("**/review/send/", lambda route: route.abort())
@@ -101,7 +102,7 @@ def test_a_refused_review_says_why(portal: UpPortal, diff: tuple[int, Page]) -> 
     expect(page.locator("#review-form .refusal")).to_contain_text("could not be reached")
     page.unroute("**/review/send/")
     portal.rows(f"Task.objects.filter(pk={task}).update(head_commit=Task.objects.get(pk={task}).base_commit)")
-    page.get_by_role("button", name="Approve").click()
+    page.get_by_role("button", name="Approve", exact=True).click()
     expect(page.locator("#review-form .refusal")).to_contain_text("has changed since you looked")
     expect(body).to_have_value("Nearly there.")
 
@@ -144,12 +145,39 @@ def test_a_file_and_the_whole_result_are_commented_on(diff: tuple[int, Page]) ->
     page.keyboard.type("About this file.")
     page.keyboard.press("Control+Enter")
     expect(file.locator(".thread-draft")).to_contain_text("About this file.")
+    page.locator("#review-title").click()
     page.locator("[data-comment-whole]").click()
     page.keyboard.type("About it all.")
     page.keyboard.press("Control+Enter")
-    expect(page.locator("#review-state")).to_contain_text("2 comments")
+    expect(page.locator("#drafted")).to_contain_text("2 drafts")
+    page.locator("#review-title").click()
     page.get_by_role("button", name="Comment", exact=True).click()
     page.wait_for_url("**/tasks/*/")
-    page.get_by_role("link", name="Review changes").click()
+    page.get_by_role("link", name="Changes", exact=True).click()
     expect(page.locator(".threads-elsewhere")).to_contain_text("About it all.")
     expect(file.locator(".thread-open")).to_contain_text("About this file.")
+
+
+def test_a_review_is_done_from_the_keyboard(diff: tuple[int, Page]) -> None:
+    """V2: files with ] and [, changes with n and p, v for viewed, c for a comment."""
+    _, page = diff
+    boxes = page.locator(".file-box")
+    page.locator("main").focus()
+    page.keyboard.press("]")
+    expect(boxes.nth(0).locator("summary")).to_be_focused()
+    page.keyboard.press("]")
+    expect(boxes.nth(1).locator("summary")).to_be_focused()
+    page.keyboard.press("[")
+    page.keyboard.press("v")
+    expect(page.locator("#viewed-count")).to_have_text("1/30 viewed")
+    expect(boxes.nth(0).get_by_role("checkbox")).to_be_checked()
+    page.keyboard.press("n")
+    expect(page.locator(".dl.is-chosen")).to_be_in_viewport()
+    page.keyboard.press("c")
+    expect(page.locator(".thread-form textarea")).to_be_focused()
+    page.keyboard.type("n is a letter here")
+    expect(page.locator(".thread-form textarea")).to_have_value("n is a letter here")
+    bar = page.locator(".diff-bar")
+    expect(bar).to_be_in_viewport()
+    page.locator("#review-title").click()
+    expect(page.get_by_role("button", name="Approve and publish")).to_be_visible()

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
-from tests.e2e.conftest import SignIn
-from tests.e2e.test_card import ASK
+from tests.e2e.conftest import ASK, SignIn
 from tests.portal import UpPortal
 
 pytestmark = pytest.mark.browser
 
 CHANGED = "Change.objects.create(task_id={task}, kind='task')"
+#: Told to nobody.
+PHASE = "Task.objects.filter(pk={task}).update(phase='{phase}')"
 
 
 def press(page: Page, *keys: str) -> None:
@@ -26,15 +27,16 @@ def test_parts_of_a_task_are_fetched_again_while_somebody_chooses(portal: UpPort
     page.goto(f"{portal.url}/tasks/{task}/")
     place = page.locator("#task-header .breadcrumb a", has_text="sample")
     place.focus()
-    with page.expect_response(lambda answer: answer.url.endswith("/header/")):
+    with page.expect_response(lambda answer: "/header/" in answer.url):
         portal.rows(CHANGED.format(task=task))
     expect(place).to_be_focused()
+    page.goto(f"{portal.url}/tasks/{task}/details/")
     fold = page.locator("#change-threshold")
     fold.locator("summary").focus()
     press(page, "Enter")
     chosen = fold.get_by_role("radio").nth(4)
     chosen.check()
-    with page.expect_response(lambda answer: answer.url.endswith("/timeline/")):
+    with page.expect_response(lambda answer: answer.url.endswith("/details/")):
         portal.rows(CHANGED.format(task=task))
     expect(chosen).to_be_checked()
     expect(chosen).to_be_focused()
@@ -42,6 +44,7 @@ def test_parts_of_a_task_are_fetched_again_while_somebody_chooses(portal: UpPort
 
 def test_the_bar_of_selected_tasks_gives_the_focus_back(portal: UpPortal, sign_in: SignIn) -> None:
     task = portal.new_task("# Sweep the floor", started=False)
+    portal.rows(PHASE.format(task=task, phase="interrupted"))
     page = sign_in(portal)
     page.goto(f"{portal.url}/?q=sweep+the+floor")
     box = page.locator(f"#pick-{task}")
@@ -52,11 +55,31 @@ def test_the_bar_of_selected_tasks_gives_the_focus_back(portal: UpPortal, sign_i
     expect(box).to_be_focused()
     press(page, "Space")
     page.locator("#bulk").get_by_role("button", name="Resume").focus()
+
+    def refused(route: Route) -> None:
+        portal.rows(PHASE.format(task=task, phase="pending"))
+        route.continue_()
+
+    page.route("**/tasks/bulk/", refused)
     press(page, "Enter")
     close = page.locator("#bulk-results").get_by_role("button", name="Close")
     expect(close).to_be_focused()
     press(page, "Enter")
     expect(box).to_be_focused()
+
+
+def test_an_action_that_is_no_longer_offered_gives_the_focus_back(portal: UpPortal, sign_in: SignIn) -> None:
+    task = portal.new_task("# Wipe the table", started=False)
+    portal.rows(PHASE.format(task=task, phase="interrupted"))
+    page = sign_in(portal)
+    page.goto(f"{portal.url}/?q=wipe+the+table")
+    page.locator(f"#row-{task}-link").focus()
+    press(page, "x")
+    resume = page.locator("#bulk [value=resume]")
+    resume.focus()
+    portal.rows(f"{PHASE}\n{CHANGED}".format(task=task, phase="pending"))
+    expect(resume).to_be_hidden()
+    expect(page.locator(f"#pick-{task}")).to_be_focused()
 
 
 def test_a_menu_closes_behind_the_focus(portal: UpPortal, sign_in: SignIn) -> None:
@@ -108,3 +131,15 @@ def test_what_has_the_focus_is_not_behind_the_bar(portal: UpPortal, sign_in: Sig
         place = page.evaluate("document.activeElement.getBoundingClientRect().bottom")
         if page.evaluate("Boolean(document.activeElement.closest('#groups'))"):
             assert place <= page.locator("#bulk").evaluate("bar => bar.getBoundingClientRect().top")
+
+
+def test_on_a_phone_what_has_the_focus_is_above_the_navigation(portal: UpPortal, sign_in: SignIn) -> None:
+    page = sign_in(portal, viewport={"width": 390, "height": 500})
+    page.goto(f"{portal.url}/tasks/new/")
+    page.locator("#id_text").focus()
+    stops = []
+    while page.evaluate("document.activeElement.matches('main *')"):
+        stops.append(page.evaluate("document.activeElement.getBoundingClientRect().bottom"))
+        press(page, "Tab")
+    assert len(stops) > 5
+    assert max(stops[1:]) <= page.locator(".top nav").evaluate("nav => nav.getBoundingClientRect().top")

@@ -84,7 +84,7 @@ def long_log(shared_portal: UpPortal) -> LongLog:
 @pytest.fixture
 def page(portal: UpPortal, sign_in: SignIn, long_log: LongLog) -> Page:
     page = sign_in(portal, viewport={"width": 1200, "height": 800})
-    page.goto(f"{portal.url}/tasks/{long_log.task}/")
+    page.goto(f"{portal.url}/tasks/{long_log.task}/log/")
     expect(page.locator("#follow")).to_be_visible()  # the script has put the log in order
     return page
 
@@ -123,7 +123,7 @@ def test_the_top_line_names_the_step_that_runs(portal: UpPortal, sign_in: SignIn
     task = portal.new_task("# Two steps\n", started=False)
     first, second = portal.rows(TWO_STEPS % task)
     page = sign_in(portal, viewport={"width": 1200, "height": 800})
-    page.goto(f"{portal.url}/tasks/{task}/")
+    page.goto(f"{portal.url}/tasks/{task}/log/")
     where = page.locator("#log-where")
     expect(page.get_by_text(f"Of {second}, line 1.")).to_be_in_viewport()
     expect(page.get_by_text(f"Of {first}, line 59.")).to_be_in_viewport()
@@ -190,7 +190,7 @@ def test_without_scripts_links_lead_to_the_beginning(
     portal: UpPortal, sign_in: SignIn, long_log: LongLog
 ) -> None:
     page = sign_in(portal, java_script_enabled=False)
-    page.goto(f"{portal.url}/tasks/{long_log.task}/")
+    page.goto(f"{portal.url}/tasks/{long_log.task}/log/")
     page.get_by_role("link", name="Load earlier entries").click()
     expect(line(page, LENGTH - 150)).to_be_visible()
     page.get_by_role("link", name="Load later entries").click()
@@ -270,7 +270,7 @@ Change.objects.create(task=task, kind="events")
 def test_a_request_for_changes_is_seen_at_once_and_stays_once(portal: UpPortal, sign_in: SignIn) -> None:
     task = portal.new_task("# Reviewed\n", started=False)
     page = sign_in(portal)
-    page.goto(f"{portal.url}/tasks/{task}/")
+    page.goto(f"{portal.url}/tasks/{task}/log/")
     expect(page.locator("#follow")).to_be_attached()
     portal.rows(REVIEWED % task)
     log = page.locator("#log-box")

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from tests.e2e.conftest import SignIn
-from tests.e2e.test_card import ASK
+from tests.e2e.conftest import ASK, SignIn
 from tests.portal import UpPortal
 
 pytestmark = pytest.mark.browser
@@ -41,7 +40,7 @@ def log_of(portal: UpPortal, page: Page, texts: list[str]) -> None:
     task = portal.new_task("# A log\n", started=False)
     if texts:
         portal.rows(SAY.format(task=task, texts=texts))
-    page.goto(f"{portal.url}/tasks/{task}/")
+    page.goto(f"{portal.url}/tasks/{task}/log/")
 
 
 def test_every_rule_is_understood(portal: UpPortal, sign_in: SignIn) -> None:
@@ -80,10 +79,10 @@ def test_on_paper_the_log_is_whole_and_the_navigation_is_left_out(portal: UpPort
 
 def test_with_forced_colours_one_sees_what_is_chosen(portal: UpPortal, sign_in: SignIn) -> None:
     page = sign_in(portal, forced_colors="active")
-    page.goto(f"{portal.url}/history/?phase=done")
-    done, failed = (page.locator(".chip-choice", has_text=name) for name in ("done", "failed"))
+    page.goto(f"{portal.url}/tasks/all/?phase=done")
+    done, failed = (page.locator("label.chip-choice", has_text=name) for name in ("done", "failed"))
     assert style(done, "borderTopColor") != style(failed, "borderTopColor")
-    this, other = (page.locator(".page-tabs a").nth(number) for number in (0, 1))
+    this, other = (page.get_by_role("link", name=name, exact=True) for name in ("All", "Now"))
     assert style(this, "borderBottomColor") != style(other, "borderBottomColor")
 
 
@@ -113,7 +112,10 @@ def test_a_refusal_stands_above_the_task(portal: UpPortal, sign_in: SignIn, widt
         max_redirects=0,
     )
     page.reload()
-    said, head = page.locator(".messages"), page.locator("#task-header")
-    expect(said).to_contain_text("Not begun yet")
-    above, below = said.bounding_box(), head.bounding_box()
-    assert above and below and above["y"] < below["y"]
+    expect(page.locator(".messages")).to_contain_text("Not begun yet")
+    # Measured at once: the head is fetched again now and then.
+    above, below = page.evaluate(
+        "[document.querySelector('.messages'), document.querySelector('.task-bar')]"
+        ".map((one) => one.getBoundingClientRect().top)"
+    )
+    assert above < below

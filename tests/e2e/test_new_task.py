@@ -60,7 +60,7 @@ def test_a_task_is_written_looked_at_and_sent(page: Page, served: tuple[WebServe
     page.get_by_label("Asks about any ambiguity", exact=False).check()
     assert text_of(page) == "---\npipeline: quick\ninteractionThreshold: 5\n---\n# Paint *it*\n\nBlue."
     page.fill("#id_text", text_of(page).replace("Threshold: 5", "Threshold: 2"))
-    expect(page.get_by_label("before anything destructive", exact=False)).to_be_checked()
+    expect(page.get_by_role("radio", name=re.compile("^2 .* before anything destructive"))).to_be_checked()
 
     page.get_by_role("button", name="Preview").click()
     expect(page.locator("#preview h3")).to_have_text("Paint it")
@@ -77,6 +77,42 @@ def test_a_task_is_written_looked_at_and_sent(page: Page, served: tuple[WebServe
     page.go_back()
     page.wait_for_url(re.compile(r"/tasks/new/$"))
     assert text_of(page) == ""
+
+
+def test_whom_it_asks_stands_in_the_text_as_a_list(page: Page) -> None:
+    """Q1: so it is kept with the text, and read from one that is pasted."""
+    page.goto("/tasks/new/")
+    page.fill("#id_text", "# Sweep\n")
+    page.get_by_text("More options").click()
+    page.fill("#id_ask", "ann, @leads")
+    page.select_option("#id_priority", "high")
+    assert text_of(page) == '---\nask: [ann, "@leads"]\npriority: high\n---\n# Sweep\n'
+    page.fill("#id_text", "---\nask: [bob, 'cas']\n---\n# Sweep\n")
+    expect(page.locator("#id_ask")).to_have_value("bob, cas")
+    page.fill("#id_ask", "")
+    assert text_of(page) == "# Sweep\n"
+
+
+def test_what_is_wrong_with_the_text_is_said_when_it_is_left(page: Page) -> None:
+    page.goto("/tasks/new/")
+    page.fill("#id_text", "---\ninteractionThreshold: 9\npipelin: quick\n---\n# Sweep\n")
+    page.locator("#id_text").blur()
+    faults = page.locator("#text-faults .refusal")
+    expect(faults).to_have_text([re.compile("from 0 to 5"), re.compile("pipelin is not a known key")])
+    page.fill("#id_text", "# Sweep\n")
+    page.locator("#id_text").blur()
+    expect(faults).to_have_count(0)
+
+
+def test_the_name_of_a_project_is_judged_while_it_is_typed(page: Page) -> None:
+    page.goto("/projects/")
+    page.locator(".project-add summary").click()
+    said = page.locator("[data-fault-of=id_name] span:visible")
+    for name, fault in (("Shop", "pattern"), ("shop", "taken"), ("shop2", "")):
+        page.fill("#id_name", name)
+        expect(said).to_have_count(1 if fault else 0)
+        if fault:
+            expect(said).to_have_attribute("data-if", fault)
 
 
 def test_a_file_is_searched_and_taken(page: Page, served: tuple[WebServer, list[Any]]) -> None:

@@ -8,8 +8,7 @@ import pytest
 from playwright.sync_api import Page, Worker, expect
 
 from tasks_app.core.types import ALLOW_COMMAND
-from tests.e2e.conftest import SignIn
-from tests.e2e.test_card import APPROVAL, ASK
+from tests.e2e.conftest import APPROVAL, ASK, SignIn
 from tests.portal import UpPortal
 
 pytestmark = pytest.mark.browser

@@ -7,7 +7,7 @@ import re
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from tests.e2e.conftest import SignIn
+from tests.e2e.conftest import SignIn, show_arrived
 from tests.installation import Installation
 from tests.portal import UpPortal
 
@@ -46,6 +46,7 @@ def test_the_sample_story_with_a_reload_and_a_restart_while_it_waits(
     start_sample(page)
 
     card = page.locator("article.card")
+    show_arrived(page, card)
     expect(card.get_by_role("heading", level=2)).to_contain_text(QUESTION)
     expect(page).to_have_title(re.compile(r"^\(1\)"))
     expect(card).to_contain_text("One cent more for each of the first guests")
@@ -77,8 +78,9 @@ def test_the_sample_story_with_a_reload_and_a_restart_while_it_waits(
     changed = page.locator("details", has_text="share, left_over = divmod(total, people)")
     expect(changed.first).to_contain_text("billsplit/__init__.py")
 
-    page.get_by_role("button", name="Publish").click()
-    expect(page.locator("#timeline")).to_contain_text("Published as cat-herder/")
+    show_arrived(page, page.locator("#result"))
+    page.get_by_role("button", name="Publish", exact=True).click()
+    expect(page.locator("#result")).to_contain_text("Published as cat-herder/")
 
     _review_and_send_back(page)
     expect(page.locator(".thread").first).to_contain_text("answered by the agent")
@@ -101,7 +103,7 @@ def test_the_sample_story_with_a_reload_and_a_restart_while_it_waits(
 def _review_and_send_back(page: Page) -> None:
     """V3, V4: comment two lines, one with the keyboard and over a reload, and request changes."""
     task = page.url
-    page.get_by_role("link", name="Review changes").click()
+    page.get_by_role("link", name="Changes", exact=True).click()
     file = page.locator('.reviewed[data-path="billsplit/__init__.py"]')
     file.locator(".dl", has_text="share, left_over = divmod").locator(".dn").first.click()
     page.locator(".thread-form textarea").fill("Why divmod?")
@@ -114,12 +116,13 @@ def _review_and_send_back(page: Page) -> None:
         page.keyboard.press(key)
     page.keyboard.type("And this?")
     page.keyboard.press("Control+Enter")
-    expect(page.locator("#review-state")).to_contain_text("2 comments")
+    expect(page.locator("#drafted")).to_contain_text("2 drafts")
+    page.locator("#review-title").click()
     page.get_by_role("button", name="Request changes").click()
     page.wait_for_url(task)
     expect(page.locator("#timeline")).to_contain_text("after a review")
     expect(page.get_by_text(DONE)).to_be_visible()
-    page.get_by_role("link", name="Review changes").click()
+    page.get_by_role("link", name="Changes", exact=True).click()
 
 
 def test_the_sample_shows_questions_before_work(portal: UpPortal, sign_in: SignIn) -> None:
@@ -129,6 +132,7 @@ def test_the_sample_shows_questions_before_work(portal: UpPortal, sign_in: SignI
     page = sign_in(portal)
     page.goto(f"{portal.url}/tasks/{task}/")
     card = page.locator("article.card")
+    show_arrived(page, card)
     expect(card.get_by_role("heading", level=2)).to_have_text(
         ["Who reads the greeting?", "Must the old greeting stay available?"]
     )
@@ -145,7 +149,7 @@ def test_every_open_browser_learns_who_answered(portal: UpPortal, sign_in: SignI
     first, second = sign_in(portal), sign_in(portal)
     for page in (first, second):
         page.goto(f"{portal.url}/tasks/{task}/")
-        expect(page.locator("article.card[data-state=open]")).to_be_visible()
+        show_arrived(page, page.locator("article.card[data-state=open]"))
     # The browser itself refuses to fetch news of questions; the answer goes to an address without a query.
     network = second.context.new_cdp_session(second)
     network.send("Network.enable")
@@ -205,9 +209,11 @@ def test_several_questions_are_answered_on_one_card_with_the_keyboard(
     page = sign_in(portal)
     page.goto(f"{portal.url}/tasks/{task}/")
     card = page.locator("article.card")
+    show_arrived(page, card)
     items = card.locator("fieldset.item")
     expect(items).to_have_count(3)
     page.keyboard.press("Control+Enter")
+    expect(card.locator(".refusal").first).to_be_visible()
     items.nth(0).locator("input").first.focus()
     page.keyboard.press("1")
     boxes = items.nth(1).locator("input[type=checkbox]")
@@ -216,8 +222,8 @@ def test_several_questions_are_answered_on_one_card_with_the_keyboard(
     in_own_words(items.nth(2), '"; rm -rf / @/etc/passwd /clear\n☃')
     page.keyboard.press("Control+Enter")
     expect(card).to_contain_text("Answered by admin")
-    expect(page.locator(".run-start", has_text="run 2, after an answer")).to_be_visible()
-    expect(page.locator("h1 + .status-line")).not_to_contain_text("running")
+    expect(page.locator(".run-start", has_text="run 2, resumed with your answer")).to_be_visible()
+    expect(page.locator(".task-bar")).not_to_contain_text("running")
     told = tool_results(portal, task)
     assert any('"; rm -rf / @/etc/passwd /clear\n☃' in text for text in told)
 

@@ -70,7 +70,12 @@ def seed() -> dict[str, Any]:
         },
         "paths": {
             "admin": [*_every_page(question), *_states_of(question, admin), *_pages_of_projects(admin)],
-            "newcomer": [("/", 200), ("/inbox/", 200), ("/live/", 200), (f"/tasks/{question.task_id}/", 404)],
+            "newcomer": [
+                ("/tasks/", 200),
+                ("/inbox/", 200),
+                ("/tasks/queue/", 200),
+                (f"/tasks/{question.task_id}/", 404),
+            ],
             "viewer": [(address("question", question), 200), (address("task", question), 200)],
             "stranger": [*_ways_in(question), ("/nowhere/", 404)],
         },

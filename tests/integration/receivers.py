@@ -21,9 +21,10 @@ from cryptography.x509.oid import NameOID
 
 @dataclass
 class Receiver:
-    """Notes each post; answers `status`."""
+    """Notes each request; answers `status` with `body`."""
 
     status: int = 200
+    body: bytes = b""
     posts: list[tuple[str, dict[str, str], bytes]] = field(default_factory=list)
     port: int = 0
     location: str = ""
@@ -50,8 +51,9 @@ def receiving(*, status: int = 200, tls: Path | None = None) -> Iterator[Receive
             self.send_response(receiver.status)
             if receiver.location:
                 self.send_header("Location", receiver.location)
-            self.send_header("Content-Length", "0")
+            self.send_header("Content-Length", str(len(receiver.body)))
             self.end_headers()
+            self.wfile.write(receiver.body)
 
         do_GET = do_PUT = do_POST
 

@@ -39,7 +39,7 @@ def sequence() -> Sequence:
 
 @pytest.fixture
 def run(sequence: Sequence) -> Run:
-    """A run of the second step of a task that has worked for 4 min and waited for 6 min."""
+    """A run that began 2 min ago, in a task that has worked for 4 min and waited for 6 min."""
     task = TaskFactory.create(
         phase=Phase.RUNNING,
         project=sequence.project,
@@ -50,7 +50,10 @@ def run(sequence: Sequence) -> Run:
     )
     task.steps.filter(position=1).update(phase=Phase.DONE)
     task.steps.filter(position=2).update(phase=Phase.RUNNING)
-    return RunFactory.create(task=task, step=task.steps.get(position=2))
+    made = RunFactory.create(task=task, step=task.steps.get(position=2))
+    made.started_at = timezone.now() - timedelta(minutes=2, seconds=5)
+    made.save()
+    return made
 
 
 def say(run: Run, kind: EventKind, seconds_ago: int, **payload: Any) -> None:
@@ -74,10 +77,9 @@ def places(task: Task) -> dict[str, str]:
     """Return the pages that show the task."""
     return {
         "header": reverse("task_header", args=[task.pk]),
-        "dashboard": reverse("dashboard"),
-        "history": reverse("history"),
+        "now": reverse("tasks"),
+        "all": reverse("tasks_all"),
         "sequence": reverse("sequence", args=[task.sequence_id]),
-        "live": reverse("live"),
     }
 
 
@@ -90,9 +92,9 @@ def test_every_list_and_the_header_say_what_runs_since_when(
     for name, address in places(run.step.task).items():
         with subtests.test(name):
             said = words(browser, address)
-            assert "for 4 min 5 s · last output 12 s ago" in said
+            assert "for 2 min 5 s · last output 12 s ago" in said
             assert "$ make test 12 s" in said
-            assert name == "live" or "$ make lint" not in said
+            assert "$ make lint" not in said
 
 
 def test_durations_that_grow_carry_their_start_and_the_page_its_time(browser: Client, run: Run) -> None:
@@ -108,7 +110,7 @@ def test_of_several_calls_the_last_one_without_a_result_is_shown(browser: Client
     say(run, EventKind.TOOL_RESULT, 20, tool_use_id="two", text="fine")
     assert "$ make slow 30 s" in activity(browser, run.step.task)
     say(run, EventKind.TOOL_RESULT, 3, tool_use_id="one", text="fine")
-    assert activity(browser, run.step.task) == "for 4 min 5 s · last output 3 s ago"
+    assert activity(browser, run.step.task) == "for 2 min 5 s · last output 3 s ago"
 
 
 def test_after_a_run_no_command_is_shown_but_its_checks_are(browser: Client, run: Run) -> None:
@@ -118,7 +120,7 @@ def test_after_a_run_no_command_is_shown_but_its_checks_are(browser: Client, run
     assert activity(browser, run.step.task).endswith("last output 30 s ago · checks are running")
     run.checks = [{"check": "make test", "passed": True}]
     run.save()
-    assert activity(browser, run.step.task).endswith("last output 30 s ago")
+    assert activity(browser, run.step.task) == "", "the next run has not begun"
 
 
 def test_a_task_that_does_not_run_says_nothing(browser: Client, run: Run) -> None:
@@ -134,15 +136,31 @@ def test_the_end_of_a_run_is_no_line_of_its_agent(run: Run) -> None:
     say(run, EventKind.TEXT, 3, text="Painted.")
     say(run, EventKind.RESULT, 2, subtype="success", is_error=False)
     assert [line for _, line in last_lines(run)] == ["Painted."]
-    say(run, EventKind.RESULT, 1, subtype="error_max_turns", is_error=True)
-    assert [line for _, line in last_lines(run)] == ["Painted.", "error_max_turns"]
+    say(run, EventKind.RESULT, 1, subtype="error_max_turns", is_error=True, text="No turn is left.")
+    assert [line for _, line in last_lines(run)] == ["Painted.", "No turn is left."]
+
+
+def test_what_came_before_a_question_ends_with_its_call(run: Run) -> None:
+    """The question itself stood there, and calls of the same message that were made after it."""
+    say(run, EventKind.TEXT, 3, text="I look first.")
+    say(run, EventKind.TOOL_USE, 2, id="asks", name="AskUserQuestion", input={})
+    say(run, EventKind.TOOL_USE, 1, id="looks", name="Bash", input={"command": "ls"})
+    assert [line for _, line in last_lines(run, before_call="asks")] == ["I look first."]
 
 
 def test_the_steps_of_a_task_stand_in_every_row(browser: Client, run: Run, subtests: pytest.Subtests) -> None:
     task = run.step.task
-    shown = [("done", "plan"), ("running", "implement"), ("pending", "review")]
+    shown = [("done", "plan"), ("running", "implement"), ("not started", "review")]
     for name, address in {**places(task), "project": reverse("project", args=[task.project_id])}.items():
         with subtests.test(name):
             strip = re.search(r'<ol class="progress"[^>]*>(.*?)</ol>', browser.get(address).text)
             assert strip
             assert re.findall(r'aria-label="([^"]+)".*?<span>([^<]+)</span>', strip[1]) == shown
+
+
+def test_what_the_last_run_said_is_not_about_now(browser: Client, run: Run) -> None:
+    """After Request changes the header said “last output 14 min ago” of a run that had ended."""
+    say(run, EventKind.TEXT, 840, text="Done.")
+    assert "last output" in activity(browser, run.step.task)
+    Run.objects.filter(pk=run.pk).update(ended_at=timezone.now(), outcome="finished", checks=[])
+    assert activity(browser, run.step.task) == ""

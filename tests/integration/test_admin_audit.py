@@ -26,9 +26,12 @@ from tasks_app.core.phases import Phase
 from tasks_app.history.audit import record
 from tasks_app.models import (
     Action,
+    AnswerDraft,
     ApiToken,
+    Asked,
     AuditEntry,
     BrowserSession,
+    Calendar,
     Change,
     ChangedDay,
     ChangeKind,
@@ -46,6 +49,7 @@ from tasks_app.models import (
     Installation,
     Invitation,
     Medium,
+    MemberGroup,
     Membership,
     ModelUsage,
     Notice,
@@ -61,6 +65,7 @@ from tasks_app.models import (
     Review,
     ReviewThread,
     Run,
+    Rung,
     SentSpan,
     Sequence,
     SequenceTransition,
@@ -76,10 +81,17 @@ from tasks_app.models import (
     ViewedFile,
     WorkerBeat,
     WorkerToken,
+    WorkingHours,
 )
 from tasks_app.web.admin_site import GROUPS
 from tests.databases import undone
-from tests.factories import DecisionFactory, ThreadFactory, WorkerBeatFactory
+from tests.factories import (
+    AskedFactory,
+    DecisionFactory,
+    MemberGroupFactory,
+    ThreadFactory,
+    WorkerBeatFactory,
+)
 
 pytestmark = pytest.mark.django_db
 
@@ -92,6 +104,11 @@ HISTORY: list[type[Model]] = [
     Event,
     EventBlock,
     Question,
+    AnswerDraft,
+    Asked,
+    Calendar,
+    MemberGroup,
+    Rung,
     IndexedAnswer,
     Transition,
     SequenceTransition,
@@ -106,6 +123,7 @@ HISTORY: list[type[Model]] = [
     IdempotencyKey,
     Invitation,
     Preferences,
+    WorkingHours,
     Notice,
     Delivery,
     Publication,
@@ -174,6 +192,10 @@ def make(name: str) -> Task:
         items=[{"question": f"{name}?"}],
         asked_at=timezone.now(),
     )
+    AskedFactory.create(question=question, user=user)
+    MemberGroupFactory.create(project=project, name=name)
+    AnswerDraft.objects.create(question=question, user=user, answers={})
+    Rung.objects.create(question=question, position=1, action="remind", due=timezone.now())
     IndexedAnswer.objects.create(question=question, project=project, question_key=name, words=name)
     moved = Transition.objects.create(
         task=task, step=step, source=Phase.PENDING, target=Phase.RUNNING, actor=user
@@ -227,6 +249,8 @@ def make(name: str) -> Task:
 def _tell(user: User, moved: Transition) -> None:
     """One row of everything that has to do with being told."""
     Preferences.objects.create(user=user)
+    Calendar.objects.create(user=user, encrypted_url="x")
+    WorkingHours.objects.create(user=user, week=[None] * 7)
     PushSubscription.objects.create(
         user=user, endpoint_digest=user.username, encrypted="x", host="push.example"
     )

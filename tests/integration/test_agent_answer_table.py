@@ -29,6 +29,8 @@ pytestmark = pytest.mark.bubblewrap
 RULES = ("Bash(*guarded*)",)
 ANSWER = 'The blue one, "please" ☃'
 REASON = "Not on a Friday ☃"
+#: Words of the portal that come with an answer, such as new decisions.
+NOTE = "[From the portal: the number of this answer is {number}.]"
 #: What the program writes where a call has no result, and into a conversation that it takes for interrupted.
 BROKEN = ("[Tool result missing", "[Tool call ", "No response requested.")
 
@@ -141,12 +143,12 @@ class Desk:
         return AnswersFolder(self.bench.answers, self.agent.sandbox.placement)
 
 
-def decision(asked: RunResult, kind: str, folder: AnswersFolder) -> CallPermission:
+def decision(asked: RunResult, kind: str, folder: AnswersFolder, *, note: str = "") -> CallPermission:
     (ask,) = asked.asks
     agrees = KINDS[kind][1]
     answers = {item.question: ANSWER for item in ask.items} if ask.kind == "clarification" else {}
     given = GivenAnswer(ask, answers, "" if agrees else REASON, by="Ada", approved=agrees)
-    return permission_for(given, [], folder=folder)
+    return permission_for(given, [], folder=folder, note=note)
 
 
 def turns_of(server: RehearsalServer) -> list[dict[str, Any]]:
@@ -211,12 +213,19 @@ def test_an_answer_is_in_the_next_request_whatever_stood_beside_its_call(
             home = HOMES[(number + done) % len(HOMES)]
             desk.go_to(home)
             waiting, requests = result.deferred, len(turns_of(server))
-            given = {waiting: decision(result, wait.kind, desk.answers_folder())}
+            note = NOTE.format(number=done)
+            given = {waiting: decision(result, wait.kind, desk.answers_folder(), note=note)}
             more = {"ask_before": RULES, "planning": plans}
             result = bench.run(bench.order(None, resume=True, permissions=given, **more))
             assert result.delivered == {waiting}
             plans = plans and wait.kind != "plan approved"
-            assert_arrived(turns_of(server)[requests], waits[:done])
+            request = turns_of(server)[requests]
+            assert_arrived(request, waits[:done])
+            for number, earlier in enumerate(waits[:done], start=1):
+                said = NOTE.format(number=number)
+                assert str(request["messages"]).count(said) == 1
+                results = [block for block in blocks_of(request, "tool_result") if said in text_of(block)]
+                assert not results or earlier.kind != "question", "it would pass for the human's notes"
             place = ("first message", "later message", "after an answer")[done - 1]
             record_property("arrived", f"{wait}, {place}, {home}")
         assert (result.ending, result.text) == (Ending.FINISHED, "The end.")

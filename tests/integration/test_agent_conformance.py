@@ -22,6 +22,8 @@ from tasks_app.sandbox import Sandbox, SandboxMode, detect
 from tests.agents import Bench, fake_bench, real_bench
 
 SANDBOXED = pytest.param("sandboxed", marks=pytest.mark.bubblewrap)
+#: The same program, with less around it.
+UNSANDBOXED = pytest.param("unsandboxed", marks=pytest.mark.long)
 EVERYTHING = '@/etc/passwd\n/clear\n"; rm -rf / #\n$(touch pwned) `touch pwned`\r\\n\t☃ 🐈 é “ ”=" \\ \'%s'
 NASTY = ["@/etc/passwd", "/clear", EVERYTHING]
 
@@ -40,13 +42,13 @@ def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
     yield from make(request.param, tmp_path)
 
 
-@pytest.fixture(params=["fake", SANDBOXED, "unsandboxed"])
+@pytest.fixture(params=["fake", SANDBOXED, UNSANDBOXED])
 def any_bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
     """With the sandbox off as well."""
     yield from make(request.param, tmp_path)
 
 
-@pytest.fixture(params=[SANDBOXED, "unsandboxed"])
+@pytest.fixture(params=[SANDBOXED, UNSANDBOXED])
 def real(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
     yield from make(request.param, tmp_path)
 
@@ -73,7 +75,7 @@ class Session:
             self.stored_at_results.append(len(self.bench.recorder.entries))
 
 
-@pytest.fixture(scope="module", params=["fake", SANDBOXED, "unsandboxed"])
+@pytest.fixture(scope="module", params=["fake", SANDBOXED, UNSANDBOXED])
 def session(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
     with contextmanager(make)(request.param, tmp_path_factory.mktemp("session")) as bench:
         yield Session(bench)
@@ -85,7 +87,7 @@ def finished(session: Session) -> tuple[Session, RunResult]:
     return session, session.ended(session.bench.start("no-questions"))
 
 
-@pytest.fixture(scope="module", params=["fake", SANDBOXED, "unsandboxed"])
+@pytest.fixture(scope="module", params=["fake", SANDBOXED, UNSANDBOXED])
 def answered(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[Session, RunResult, RunResult]]:

@@ -93,7 +93,8 @@ class TestProxy:
 
     def test_o3_another_run_may_not(self, proxy: ApiKeyProxy) -> None:
         with proxy.run_token() as (token, _):
-            assert self.post(proxy, token, request(span())) == (403, "Agents may not use /v1/traces.")
+            refused = (403, "Refused by the portal: Agents may not use /v1/traces.")
+            assert self.post(proxy, token, request(span())) == refused
 
     def test_o3_nobody_sends_spans_without_the_token_of_a_run(
         self, proxy: ApiKeyProxy, token: str, kept: list[TraceSpan]

@@ -1,4 +1,4 @@
-"""The card's form and `manage.py answer` make decisions, and say what an answer means for them (D2, D6)."""
+"""The card's form and `cat-herder answer` make decisions, and say what an answer means for them (D2, D6)."""
 
 from __future__ import annotations
 
@@ -76,6 +76,15 @@ class TestCard:
         assert 'value="src/**, &quot;my docs/**&quot;"' in card and ">Round down.</textarea>" in card
         assert re.search(rf'name="stance-{decided.number}" value="supersede"[^>]* checked', card)
 
+    def test_an_answered_card_names_no_decision_of_an_answer_that_was_taken_back(
+        self, client: Client, question: Question, undo: None
+    ) -> None:
+        fields = {"item-0": "Half up", "remember": "project"}
+        send(client, question, **fields)
+        client.post(f"/questions/{question.pk}/undo/", headers={"HX-Request": "true"})
+        card = send(client, question, **fields).content.decode()
+        assert 'decisions/2/"' in card and 'decisions/1/"' not in card
+
     def test_paths_are_separated_by_commas_or_blanks(self, client: Client, question: Question) -> None:
         fields = {"item-0": "Half up", "remember": "paths", "remember-paths": "src/**, docs/*.md  a.py"}
         send(client, question, **fields)
@@ -145,6 +154,7 @@ class TestCard:
 class TestCardOfSeveralQuestions:
     ITEMS = (ROUNDING, {"question": "What file name?", "header": "Name", "options": []})
     SENT: dict[str, str] = {"item-0": "Half up", "item-1-other": "a.csv", "remember": "project"}
+    SENT_AGAIN = ("--item", "1=Half up", "--item", "2=a.csv")
 
     @pytest.fixture
     def question(self) -> Question:
@@ -160,7 +170,7 @@ class TestCardOfSeveralQuestions:
         said = {"remember-item-0": "on", "remember-item-1": "on", "statement-0": "Round up."}
         assert send(client, question, **self.SENT, **said).status_code == 200
         statements = list(Decision.objects.order_by("number").values_list("statement", flat=True))
-        assert statements == ["Round up.", "Name: a.csv"]
+        assert statements == ["Round up.", "What file name? a.csv"]
 
     def test_undo_gives_back_the_ticks_and_statements(
         self, client: Client, question: Question, undo: None
@@ -172,7 +182,7 @@ class TestCardOfSeveralQuestions:
 
     def test_d2_the_others_are_for_this_task(self, client: Client, question: Question) -> None:
         assert send(client, question, **self.SENT, **{"remember-item-1": "on"}).status_code == 200
-        assert Decision.objects.get().statement == "Name: a.csv"
+        assert Decision.objects.get().statement == "What file name? a.csv"
 
     def test_d2_d6_one_that_is_not_remembered_can_replace_a_decision_with_its_own_statement(
         self, client: Client, question: Question
@@ -181,7 +191,7 @@ class TestCardOfSeveralQuestions:
             QuestionFactory.create(task=TaskFactory.create(project=question.task.project), items=[ROUNDING])
         )
         page = client.get(f"/questions/{question.pk}/").content.decode()
-        assert '<fieldset class="related-decision" data-item="0">' in page
+        assert '<fieldset class="related-decision" data-item="0"' in page
         sent = {**self.SENT, "item-0": "Half to even", f"stance-{old.number}": "supersede"}
         said = {"remember": "task", "statement-0": "As banks do it."}
         assert send(client, question, **{**sent, **said}).status_code == 200
@@ -193,6 +203,17 @@ class TestCardOfSeveralQuestions:
         made = Decision.objects.get()
         assert made.label in card and made.statement in card and f"/decisions/{made.number}/" in card
         assert made.label in client.get(f"/questions/{question.pk}/").content.decode()
+
+    def test_d2_each_decision_stands_with_its_own_answer(self, client: Client, question: Question) -> None:
+        """On the card, on the task's questions and in the terminal; both stood behind the last answer."""
+        said = {"remember-item-0": "on", "statement-0": "Round up.", "remember-item-1": "on"}
+        card = send(client, question, **self.SENT, **said).content.decode()
+        tab = client.get(f"/tasks/{question.task_id}/questions/").content.decode()
+        out = StringIO()
+        call_command("answer", str(question.pk), *self.SENT_AGAIN, username="root", stdout=out)
+        for text in (card, tab, out.getvalue()):
+            assert text.index("Decided as") < text.index("D-1") < text.index("What file name?")
+            assert text.index("a.csv") < text.index("D-2")
 
     def test_d2_none_is_refused_and_nothing_is_lost(self, client: Client, question: Question) -> None:
         refused = send(client, question, htmx=False, **self.SENT, **{"statement-1": "My sentence."})
@@ -253,7 +274,7 @@ class TestCommand:
 
     def test_a_stance(self, admin: User, question: Question) -> None:
         old = decided_before(question)
-        self.answer(question, "1", "--decision", "D-1=narrow:src/**,lib/**")
+        self.answer(question, "1", "--decision", "D-1=limit:src/**,lib/**")
         old.refresh_from_db()
         assert old.state == DecisionState.SUPERSEDED
         assert Decision.objects.active().get().paths == ["src/**", "lib/**"]
@@ -263,16 +284,16 @@ class TestCommand:
         with pytest.raises(SystemExit):
             self.answer(question, "1")
         said = capsys.readouterr().err
-        assert said.startswith("--decision: this answer contradicts D-1.")
-        assert "For example: D-17=supersede." in said
+        assert said.startswith("error: --decision: this answer contradicts D-1.")
+        assert "For example: D-1=replace." in said
 
     @pytest.mark.parametrize(
         ("words", "message"),
         [
             (("--path", "src/**"), "--path: goes with --remember paths"),
             (("--statement", "x"), "--remember: say how far"),
-            (("--decision", "supersede"), "must be like D-17=supersede"),
-            (("--decision", "D-1=drop"), "must be like D-17=supersede"),
+            (("--decision", "supersede"), "must be like D-17=replace"),
+            (("--decision", "D-1=drop"), "must be like D-17=replace"),
             (("--decision", "D-1=agree"), "does not concern D-1"),
         ],
     )

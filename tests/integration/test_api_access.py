@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from tests.api import PROBLEM, Script
 from tests.databases import undone
 from tests.factories import (
     DecisionFactory,
+    MemberGroupFactory,
     MembershipFactory,
     QuestionFactory,
     SequenceFactory,
@@ -72,6 +74,18 @@ LINES = {
     "revoke_token": Line(Scope.MANAGE, viewer=404, member=404),
     "get_preferences": everybody(),
     "change_preferences": Line(Scope.MANAGE, {"project_selection": "all"}, outsider=200, restricted=403),
+    "get_working_hours": everybody(),
+    "change_working_hours": Line(
+        Scope.MANAGE,
+        {"week": [None] * 6 + [{"begin": "10:00", "end": "12:00"}], "absences": [], "time_zone": "UTC"},
+        outsider=200,
+        restricted=403,
+    ),
+    "get_absence_calendar": Line(viewer=404, member=404),
+    "change_absence_calendar": Line(
+        Scope.MANAGE, {"url": "https://calendar.example.org/a.ics"}, outsider=200, restricted=403
+    ),
+    "remove_absence_calendar": Line(Scope.MANAGE, viewer=404, member=404),
     "list_targets": Line(),
     "add_target": manages(HOOK, maintainer=201),
     "change_target": manages({"name": "hook", "event_types": ["done"], "active": False}),
@@ -108,6 +122,9 @@ LINES = {
     "list_members": Line(),
     "put_member": manages({"role": "viewer"}),
     "remove_member": manages(maintainer=204),
+    "list_groups": Line(),
+    "put_group": manages({"members": ["ann"]}),
+    "delete_group": manages(maintainer=204),
     "list_invitations": manages(),
     "create_invitation": manages({"email": "new@example.org", "role": "viewer"}, maintainer=201),
     "renew_invitation": manages(),
@@ -121,6 +138,8 @@ LINES = {
     "start_task": writes(),
     "get_queue": everybody(),
     "cancel_task": writes(),
+    "watch_task": Line(Scope.WRITE),
+    "unwatch_task": Line(Scope.WRITE),
     "resume_task": writes(member=409),
     "list_steps": Line(),
     "retry_step": writes({}, member=409),
@@ -151,6 +170,8 @@ LINES = {
     "claim_question": writes(scope=Scope.ANSWER),
     "release_question": writes(scope=Scope.ANSWER),
     "undo_question": writes(scope=Scope.ANSWER),
+    "ask_somebody": writes({"to": "ann", "kind": "hand_over"}, scope=Scope.ANSWER),
+    "take_back_asking": writes(scope=Scope.ANSWER),
     "list_decisions": Line(),
     "make_decision": writes({"statement": "Cents."}, member=201, scope=Scope.ANSWER),
     "preview_decision_import": Line(viewer=403),
@@ -163,11 +184,16 @@ LINES = {
     "retire_decision": writes({}, scope=Scope.ANSWER),
     "restore_decision": writes(member=409, scope=Scope.ANSWER),
 }
-OPERATIONS = {
-    operation["operationId"]: (method, path.removeprefix("/api/v1"))
-    for path, operations in document()["paths"].items()
-    for method, operation in operations.items()
-}
+
+
+@cache
+def addresses() -> dict[str, tuple[str, str]]:
+    """The method and the path of each operation. Not read on import: the document takes 2 s to make."""
+    return {
+        operation["operationId"]: (method, path.removeprefix("/api/v1"))
+        for path, operations in document()["paths"].items()
+        for method, operation in operations.items()
+    }
 
 
 @pytest.fixture(scope="module")
@@ -187,6 +213,7 @@ def question(source: str, settings: Any, tmp_path: Path) -> Question:
     task.save(update_fields=["sequence"])
     append_one(question.run, EventKind.TEXT, {"text": "hello"})
     MembershipFactory.create(project=project, user__username="ann")
+    MemberGroupFactory.create(project=project, name="leads")
     Invitation.objects.create(project=project, email="a-hidden@example.org", token_hash="none")
     target = Target.objects.create(project=project, medium="webhook", name="a hidden place")
     Delivery.objects.create(target=target, medium="webhook", event_type="failed", due_at=timezone.now())
@@ -198,7 +225,7 @@ def question(source: str, settings: Any, tmp_path: Path) -> Question:
 
 
 def call(name: str, question: Question, script: Script) -> Any:
-    method, path = OPERATIONS[name]
+    method, path = addresses()[name]
     task = question.task
     values = {
         "number": 1,
@@ -211,6 +238,7 @@ def call(name: str, question: Question, script: Script) -> Any:
         "position": 1,
         "kind": "output",
         "username": "ann",
+        "group": "leads",
         "invitation_id": Invitation.objects.get().pk,
         "token_id": 9999,
     }
@@ -233,11 +261,11 @@ def told(answer: Any, status: int, question: Question) -> None:
 
 
 def test_every_operation_has_a_line() -> None:
-    assert set(LINES) == set(OPERATIONS)
+    assert set(LINES) == set(addresses())
 
 
 def test_an_anonymous_request_gets_401(question: Question, subtests: pytest.Subtests) -> None:
-    for name in OPERATIONS:
+    for name in addresses():
         with subtests.test(name), undone():
             told(answer := call(name, question, Script(None)), 401, question)
             assert answer["WWW-Authenticate"].startswith("Bearer")
@@ -245,7 +273,7 @@ def test_an_anonymous_request_gets_401(question: Question, subtests: pytest.Subt
 
 def test_an_outsider_learns_nothing(question: Question, subtests: pytest.Subtests) -> None:
     outsider = Script(UserFactory.create())
-    for name in OPERATIONS:
+    for name in addresses():
         with subtests.test(name), undone():
             told(answer := call(name, question, outsider), LINES[name].outsider, question)
             assert "hidden" not in text_of(answer)
@@ -253,7 +281,7 @@ def test_an_outsider_learns_nothing(question: Question, subtests: pytest.Subtest
 
 def test_a_viewer_looks_and_changes_nothing(question: Question, subtests: pytest.Subtests) -> None:
     viewer = Script(member(question, Role.VIEWER))
-    for name in OPERATIONS:
+    for name in addresses():
         with subtests.test(name), undone():
             told(call(name, question, viewer), LINES[name].viewer, question)
             question.refresh_from_db()
@@ -262,7 +290,7 @@ def test_a_viewer_looks_and_changes_nothing(question: Question, subtests: pytest
 
 def test_a_member_acts(question: Question, subtests: pytest.Subtests) -> None:
     script = Script(member(question, Role.MEMBER))
-    for name in OPERATIONS:
+    for name in addresses():
         with subtests.test(name), undone():
             told(call(name, question, script), LINES[name].member, question)
 
@@ -293,7 +321,7 @@ def test_a_token_for_another_project_sees_as_little_as_an_outsider(
 ) -> None:
     admin = UserFactory.create(is_superuser=True)
     script = Script(admin, projects=[MembershipFactory.create(user=admin).project])
-    for name in OPERATIONS:
+    for name in addresses():
         with subtests.test(name), undone():
             told(
                 answer := call(name, question, script),

@@ -7,7 +7,14 @@ import pytest
 from tasks_app.models import AuditEntry, Decision, Question, QuestionKind, Task
 from tasks_app.services.questions.earlier_answers import question_key
 from tests.api import PROBLEM, Script
-from tests.factories import COLUMNS, FILE_NAME, DecisionFactory, MembershipFactory, UserFactory
+from tests.factories import (
+    COLUMNS,
+    FILE_NAME,
+    DecisionFactory,
+    MembershipFactory,
+    QuestionFactory,
+    UserFactory,
+)
 
 pytestmark = pytest.mark.django_db
 
@@ -117,6 +124,42 @@ def test_a_decision_is_repeated_without_effect_and_a_late_one_is_409(
     assert late.status_code == 409 and late.json()["detail"].startswith(outcome)
 
 
+def test_equal_calls_are_approved_together(ann: Script, question: Question) -> None:
+    facts = {"task": question.task, "step": question.step, "run": question.run}
+    first, equal, other = (
+        QuestionFactory.create(kind="approval", number=10 + number, tool_input={"command": command}, **facts)
+        for number, command in enumerate(("make", "make", "make deploy"))
+    )
+    assert ann.get(f"/questions/{first.pk}").json()["equal_calls"] == [equal.pk]
+    url = f"/questions/{first.pk}/decide"
+    assert ann.post(url, {"verdict": "denied", "notes": "No.", "rest": True}).status_code == 400
+    answer = ann.post(url, {"verdict": "approved", "rest": True})
+    assert (answer.status_code, answer.json()["approved_too"]) == (200, [equal.pk])
+    assert set(Question.objects.open()) == {question, other}
+    later = QuestionFactory.create(kind="approval", number=20, tool_input={"command": "make"}, **facts)
+    again = ann.post(url, {"verdict": "approved", "rest": True})
+    assert again.json()["repeated"] and not again.json()["approved_too"]
+    assert later in Question.objects.open(), "it was asked for after the approval"
+
+
+def test_the_same_command_in_another_folder_is_another_call(ann: Script, question: Question) -> None:
+    facts = {"task": question.task, "step": question.step, "run": question.run}
+    folder = {"kind": "text", "title": "Folder of the shell", "text": "tests"}
+    first, equal, _ = (
+        QuestionFactory.create(
+            kind="approval",
+            number=10 + number,
+            tool_input={"command": "rm -r data"},
+            evidence=[{"kind": "command", "title": title, "text": "rm -r data"}, *more],
+            **facts,
+        )
+        for number, (title, more) in enumerate(
+            (("Command", []), ("The agent says: once", []), ("Command", [folder]))
+        )
+    )
+    assert ann.get(f"/questions/{first.pk}").json()["equal_calls"] == [equal.pk]
+
+
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("body", ["{", "[]", '{"notes": 7}', '{"answer": "x"}'])
 def test_a_body_that_is_no_decision_is_400(question: Question, ann: Script, way: str, body: str) -> None:
@@ -171,7 +214,10 @@ def test_d2_each_item_that_is_remembered_becomes_a_decision(question: Question, 
     assert ann.post(address(question), body).status_code == 200
     made = ann.get(f"/projects/{question.task.project.name}/decisions").json()["items"]
     assert [one["question"] for one in made] == [question.pk] * 2
-    assert {one["statement"] for one in made} == {"Columns: Name", "Name: a.csv"}
+    assert {one["statement"] for one in made} == {
+        f"{COLUMNS_ASKED} Name",
+        f"{NAME_ASKED} a.csv",
+    }
 
 
 def test_d2_statements_say_which_items_are_remembered(question: Question, ann: Script) -> None:

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from tasks_app.models import AuditEntry, Project, Role, Task
+from tasks_app.models import AuditEntry, Project, Role, Task, User
 from tasks_app.services.projects.projects import add_project
 from tests.addresses import text_of
 from tests.api import PROBLEM, Script
-from tests.factories import MembershipFactory, QuestionFactory, TaskFactory
+from tests.factories import MemberGroupFactory, MembershipFactory, QuestionFactory, TaskFactory
 from tests.integration.git_repository import GitRepository
 
 pytestmark = pytest.mark.django_db
@@ -96,12 +96,42 @@ def test_a_text_is_previewed_and_nothing_is_stored(ann: Script) -> None:
         "threshold": 4,
         "model": "",
         "resume": "replay",
+        "ask": [],
         "body": "# Round prices\n\nAs the cashier.\n",
         "forecast": {"tasks": 0, "cost_usd": None, "working_seconds": None},
         "budgets": {"project": None, "person": None},
     }
     plain = ann.post("/tasks/preview", {"project": "shop", "text": "# Do it", "threshold": 0}).json()
     assert (plain["pipeline"], plain["threshold"]) == ("quick", 0)
+    assert not Task.objects.exists()
+
+
+def test_a_task_may_say_whom_its_questions_are_put_to(ann: Script) -> None:
+    """Q1: instead of those in its front matter."""
+    text = "---\nask: [bob]\n---\n# Do it"
+    project = Project.objects.get(name="shop")
+    MemberGroupFactory.create(project=project, name="leads", members=[User.objects.get(username="ann")])
+    for given, expected in (
+        ({}, ["bob"]),
+        ({"ask": []}, ["bob"]),
+        ({"ask": ["ann", "@leads"]}, ["ann", "@leads"]),
+    ):
+        body = {"project": "shop", "text": text, **given}
+        assert ann.post("/tasks/preview", body).json()["ask"] == expected
+        made = ann.post("/tasks", body).json()
+        assert made["ask"] == ann.get(f"/tasks/{made['task']}").json()["ask"] == expected
+        assert Task.objects.get(pk=made["task"]).ask == expected
+
+
+@pytest.mark.parametrize(
+    ("names", "where"),
+    [([""], "body.ask.0"), (["ann", "a\nb"], "body.ask.1"), ([7], "body.ask.0"), (["ann"] * 51, "body.ask")],
+)
+def test_an_unusable_name_of_whom_to_ask_is_reported(ann: Script, names: list[Any], where: str) -> None:
+    """Q1"""
+    for address in ("/tasks", "/tasks/preview"):
+        said = ann.post(address, {"project": "shop", "text": "# Do it", "ask": names})
+        assert said.status_code == 400 and said.json()["errors"][0]["where"] == where
     assert not Task.objects.exists()
 
 

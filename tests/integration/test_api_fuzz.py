@@ -31,6 +31,7 @@ from tasks_app.core.phases import Phase
 from tasks_app.git import program
 from tasks_app.history.events.blocks import append_one
 from tasks_app.models import (
+    Calendar,
     Delivery,
     EventKind,
     Project,
@@ -48,6 +49,7 @@ from tasks_app.services.projects.projects import add_project
 from tests.databases import undone
 from tests.factories import (
     DecisionFactory,
+    MemberGroupFactory,
     MembershipFactory,
     ProjectFactory,
     QuestionFactory,
@@ -159,6 +161,7 @@ def place(source: str, settings: Any, tmp_path: Path, monkeypatch: pytest.Monkey
         target=target, medium="webhook", event_type="failed", due_at=timezone.now()
     )
     ThreadFactory.create(task=task)
+    Calendar.objects.create(user=user, source="example.org", encrypted_url="x")
     made = make_token("script", tuple(Scope), by=acting(user))
     known = {
         "project": project.name,
@@ -206,6 +209,8 @@ def _special(project: Project) -> dict[str, dict[str, Any]]:
     TaskFactory.create(project=project, sequence=finished, phase=Phase.DONE, head_commit="b" * 40)
     decisions = [DecisionFactory.create(project=project).number for _ in range(5)]
     project.decisions.filter(number=decisions[4]).update(state="retired")
+    MemberGroupFactory.create(project=project, name="payments")
+    open_one = QuestionFactory.create(task__project=project)
     web = ProjectFactory.create(name="web-shop", source="https://git.example/shop.git")
     return {
         "publish_task": {"task_id": result.pk},
@@ -216,6 +221,8 @@ def _special(project: Project) -> dict[str, dict[str, Any]]:
         "get_patch": {"task_id": changed.pk},
         "get_sequence_patch": {"sequence_id": done.pk},
         "add_project": {"project": "another-shop"},
+        "delete_group": {"group": "payments"},
+        "ask_somebody": {"question_id": open_one.pk, "to": "bob", "kind": "opinion"},
         "resume_task": task_failed,
         "create_review": {"task_id": changed.pk, "threads": [], "commit": ""},
         "retry_step": {**step_failed, "put_back": False},
@@ -223,6 +230,8 @@ def _special(project: Project) -> dict[str, dict[str, Any]]:
         "decide_question": {"question_id": approval.pk, "verdict": "approved"},
         "revise_decision": {"number": decisions[1]},
         "preview_decision_import": {"path": []},
+        "change_working_hours": {"week": [{"begin": "09:00", "end": "18:00"}] * 7, "absences": []},
+        "change_absence_calendar": {"content": ""},
         "import_decisions": {"paths": [], "decisions": None},
         "keep_decision": {"number": decisions[2]},
         "retire_decision": {"number": decisions[3]},

@@ -369,7 +369,7 @@ class TestTellingPeople:
 
     def test_preferences_can_be_changed_in_parts(self, maintainer: Script) -> None:
         before = maintainer.get("/me/preferences").json()
-        assert before["subscriptions"]["question"] == {"page": "all", "email": "mine", "chat": "all"}
+        assert before["subscriptions"]["question"] == {"page": "mine", "email": "mine", "chat": "mine"}
         wanted = {
             "subscriptions": {"done": {"email": "all"}},
             "project_selection": "chosen",

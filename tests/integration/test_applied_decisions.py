@@ -679,7 +679,7 @@ class TestUndo:
         assert (first.taken_back_by, first.answers) == (rows.user, {"Red?": "Yes"})
         assert (second.reopens, second.items, second.is_open) == (first, first.items, True)
         notes = Run.objects.latest("pk").events.filter(kind=EventKind.NOTE)
-        assert "The run was stopped: an answer was taken back." in [one.payload["text"] for one in notes]
+        assert "The run was stopped: a question is asked again." in [one.payload["text"] for one in notes]
         assert_consistent(task)
         assert undo_answer(first, by=acting(rows.user)) == second  # sent twice
         otherwise(rows, second)
@@ -804,7 +804,7 @@ class TestSurfaces:
     ) -> None:
         question = applied(rows, project)
         browser = signed_in(User.objects.create_superuser("root"))
-        text = text_of(browser.get("/history/export.csv?kind=questions"))
+        text = text_of(browser.get("/tasks/export.csv?kind=questions"))
         (exported,) = csv.DictReader(StringIO(text.removeprefix("\ufeff")))
         page = browser.get(f"/tasks/{question.task_id}/").content.decode()
         inbox = browser.get("/inbox/?state=answered").content.decode()

@@ -59,7 +59,7 @@ def test_maintainers_see_their_projects(shop: Project, bob: User, role: Role, se
     assert "bank" not in shown
     export = text_of(signed_in(user).get("/audit/export.csv"))
     assert ("Round prices" in export) == sees and "bank" not in export
-    assert ('href="/audit/"' in signed_in(user).get("/").text) == sees, (
+    assert ('href="/audit/"' in signed_in(user).get("/tasks/").text) == sees, (
         "the menu leads to what there is to read"
     )
 

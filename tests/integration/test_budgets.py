@@ -29,6 +29,7 @@ from tasks_app.services.usage.cost_limits import (
     end_waits_for_budgets,
     month_start,
     next_month,
+    with_limits,
 )
 from tasks_app.services.usage.day_sums import AGE, add_up_days
 from tasks_app.services.workers.queue import Queue, queue_sentence
@@ -122,7 +123,7 @@ def test_a_task_waits_for_the_budget_of_the_person_who_created_it(runner: Runner
     reason = waiting.transitions.filter(step=None).order_by("-pk")[0].reason
     owner = task.created_by.shown_name
     assert reason == f"The budget of {owner} for {timezone.now():%B} is spent.", "others read it, too"
-    assert budgets_of_task(task.pk).left == 0
+    assert budgets_of_task(with_limits(task.pk)).left == 0
     User.objects.filter(pk=task.created_by.pk).update(monthly_budget_usd=5)
     assert due() == [task.pk] and runner.advance(task).phase == Phase.DONE
 
@@ -251,7 +252,7 @@ def test_pages_and_api_say_what_it_waits_for(waiting: Task) -> None:
     page = client.get(f"/tasks/{waiting.pk}/").text
     spent = f"The budget of {waiting.project.name} for {timezone.now():%B} is spent: $2.50 of $2.00."
     assert "waiting for budget" in page and spent in page
-    assert "Usage limit" not in page
+    assert "Usage limit" not in page and "do-resume" not in page, "it would only wait again"
     assert "waiting for budget" in client.get("/search/", {"q": waiting.title}).text
     page = client.get(f"/projects/{waiting.project_id}/").text
     assert "$2.50 of $2.00 spent this month (UTC)" in page and "No run begins until next month" in page
@@ -259,6 +260,7 @@ def test_pages_and_api_say_what_it_waits_for(waiting: Task) -> None:
     assert (shown["phase"], shown["waits_for_budget"]) == ("waiting_for_reset", True)
     budget(waiting.project, None)
     assert "spent this month" not in client.get(f"/projects/{waiting.project_id}/").text
+    assert "do-resume" in client.get(f"/tasks/{waiting.pk}/").text
 
 
 @pytest.fixture
@@ -282,7 +284,7 @@ def test_m8_only_they_and_site_admins_learn_the_amounts_of_a_person_s_budget(of_
     }
     for viewer, sentence in said.items():
         client = signed_in(viewer)
-        for place in (f"/tasks/{of_owner.pk}/", "/queue/", "/queue/waiting/"):
+        for place in (f"/tasks/{of_owner.pk}/", "/tasks/queue/"):
             page = client.get(place).text
             assert sentence in page, place
             assert ("$0.50" in page) == (viewer != colleague), place

@@ -1,4 +1,4 @@
-"""`manage.py answer`, on rows (H5, H6, P12, R5)."""
+"""`cat-herder answer`, on rows (H5, H6, P12, R5)."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_who_comes_too_late_learns_by_whom_when_and_what(answer: Callable[..., O
     answer_question(question, Reply.to(question, "Half up"), by=acting(bob), via=Channel.WEB)
     code, out, err = answer(question, "Half to even")
     assert (code, out) == (1, "")
-    assert err.startswith("Answered by bob at 20")
+    assert err.startswith("error: Answered by bob at 20")
     assert err.endswith(": Half up\n")
     question.refresh_from_db()
     assert question.answers == {ROUNDING["question"]: "Half up"}
@@ -153,7 +153,7 @@ def test_several_items_need_their_answers_each(answer: Callable[..., Outcome], t
 def test_an_error_is_json_too_where_json_is_wanted(answer: Callable[..., Outcome]) -> None:
     code, out, err = answer(4711, "yes", "--json")
     assert code == 2
-    assert json.loads(out) == {"error": err.strip(), "exit_code": 2}
+    assert json.loads(out) == {"error": err.strip().removeprefix("error: "), "exit_code": 2}
     assert "There is no question 4711" in err
 
 
@@ -164,7 +164,7 @@ def test_what_a_person_may_not_see_does_not_exist_for_them(answer: Callable[...,
     code, _, err = answer(question, "yes", who="eve")
     assert (code, err) == (
         2,
-        f"There is no question {question.pk}. `manage.py status` lists the open ones.\n",
+        f"error: There is no question {question.pk}. `cat-herder status` lists the open ones.\n",
     )
 
 
@@ -213,6 +213,17 @@ def test_tool_calls_and_plans_are_decided(
     )
 
 
+def test_equal_calls_are_approved_together(answer: Callable[..., Outcome]) -> None:
+    first = wanting("approval")
+    facts = {"kind": "approval", "items": [PUSH], "task": first.task, "step": first.step, "run": first.run}
+    facts["evidence"] = first.evidence
+    equal = QuestionFactory.create(number=2, **facts)
+    other = QuestionFactory.create(number=3, tool_input={"command": "git push --force"}, **facts)
+    code, out, _ = answer(first, "--approve", "--rest", "--json")
+    assert (code, json.loads(out)["approved_too"]) == (0, [equal.pk])
+    assert [*Question.objects.open()] == [other]
+
+
 def test_a_question_is_dismissed(answer: Callable[..., Outcome]) -> None:
     question = QuestionFactory.create()
     code, out, _ = answer(question, "--dismiss", "--json")
@@ -230,6 +241,7 @@ def test_a_question_is_dismissed(answer: Callable[..., Outcome]) -> None:
         ("approval", ("--send-back", "x"), "approve or deny it"),
         ("approval", ("--deny", " "), "Enter a reason"),
         ("approval", ("--approve", "--deny", "x"), "one of"),
+        ("approval", ("--deny", "x", "--rest"), "--approve"),
         ("plan", ("--deny", "x"), "approve it or send it back"),
         ("clarification", ("--approve",), "answer or dismiss it"),
         ("clarification", ("--dismiss", "Yes"), "one of"),

@@ -1,4 +1,4 @@
-"""What `manage.py run_task` refuses before there is a task (P12, R5, H1)."""
+"""What `cat-herder run_task` refuses before there is a task (P12, R5, H1)."""
 
 from __future__ import annotations
 
@@ -46,6 +46,8 @@ def task_file(tmp_path: Path) -> Path:
         (["--threshold", ""], "must be a whole number from 0 to 5"),
         (["--project", "nowhere"], "There is no project “nowhere”. Known: billing."),
         (["--pipeline", "nowhere"], "nowhere"),
+        (["--ask", ""], "--ask: must not be empty"),
+        (["--ask", "ann", "--ask", "a\tb\nc"], "--ask: must be one line"),
         (["--as", "eve"], "There is no user “eve”"),
         (["--as", "vic"], "does not allow this"),
     ],
@@ -79,7 +81,7 @@ def test_a_bad_task_file_is_refused_with_file_and_line(
     code, out, err = manage("run_task", task_file, "--project", "billing", "--as", "ann", "--json")
     assert code == 2
     assert told in err
-    assert json.loads(out) == {"error": err.strip(), "exit_code": 2}
+    assert json.loads(out) == {"error": err.strip().removeprefix("error: "), "exit_code": 2}
     assert not Task.objects.exists()
 
 
@@ -90,6 +92,7 @@ def test_a_bad_task_file_is_refused_with_file_and_line(
         (["README.md"], "Name the project of the task: --project NAME."),
         (["1", "--new"], "--new is for a new task"),
         (["#1", "--threshold", "3"], "--threshold is for a new task"),
+        (["1", "--ask", "ann"], "--ask is for a new task"),
         (["nothing.md", "--project", "billing"], "nothing.md: the task file cannot be read: No such file"),
         (["/", "--project", "billing"], "/: this is not a file"),
     ],
@@ -115,7 +118,7 @@ class TestTheSameCommandAgain:
     @pytest.fixture
     def waiting(self) -> Task:
         return TaskFactory.create(
-            slug="rounding-2", text="# Round\n", threshold=3, phase=Phase.WAITING_FOR_INPUT
+            slug="rounding-2", text="# Round\n", threshold=3, ask=["ann"], phase=Phase.WAITING_FOR_INPUT
         )
 
     def found(self, task: Task, **asked: object) -> Task | None:
@@ -124,11 +127,17 @@ class TestTheSameCommandAgain:
 
     def test_it_is_found_by_name_and_text(self, waiting: Task) -> None:
         assert self.found(waiting) == waiting
-        assert self.found(waiting, threshold=3, pipeline="default") == waiting
+        assert self.found(waiting, threshold=3, pipeline="default", ask=("ann",)) == waiting
 
     @pytest.mark.parametrize(
         "asked",
-        [{"text": "# Round up\n"}, {"slug": "round"}, {"threshold": 5}, {"pipeline": "other"}],
+        [
+            {"text": "# Round up\n"},
+            {"slug": "round"},
+            {"threshold": 5},
+            {"pipeline": "other"},
+            {"ask": ("bob",)},
+        ],
         ids=str,
     )
     def test_anything_else_is_another_task(self, waiting: Task, asked: dict[str, object]) -> None:

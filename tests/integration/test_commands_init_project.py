@@ -1,4 +1,4 @@
-"""`manage.py init_project`: a repository gets what tasks need and keeps what it has (P1, P12, R4, R5)."""
+"""`cat-herder init_project`: a repository gets what tasks need and keeps what it has (P1, P12, R4, R5)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class TestMaking:
         code, out, _ = manage("init_project", repository.path, "--prompts", "--schema")
         assert code == 0
         assert f"No problems in {repository.path}: cat-herder.yaml, 2 pipelines, 4 steps, 1 task file." in out
-        assert out.endswith(f"manage.py project add shop {repository.path}\n")
+        assert out.endswith(f"cat-herder project add shop {repository.path}\n")
         for line in out.splitlines():
             if line.startswith("  git -C"):
                 repository.git(*line.split('"')[0].split()[3:], *line.split('"')[1:2])
@@ -91,7 +91,7 @@ class TestMaking:
         code, out, _ = manage("init_project", repository.path, "--prompts")
         assert set(files(repository).values()) == {b"{}"}
         assert "left alone  cat-herder.yaml" in out
-        assert "left alone  .claude/settings.json (`manage.py validate --fix` adds what it lacks)" in out
+        assert "left alone  .claude/settings.json (`cat-herder validate --fix` adds what it lacks)" in out
 
     def test_tasks_that_are_there_get_no_sample_beside_them(
         self, manage: Manage, repository: GitRepository
@@ -111,6 +111,7 @@ class TestMaking:
         assert (code, files(repository)) == (0, before)
         assert "made  cat-herder.yaml" in out
         assert out.endswith("A dry run: nothing was written.\n")
+        assert "would be made  cat-herder.yaml" in out and "\n  made" not in out
 
     def test_a_repository_without_commits_is_welcome(self, manage: Manage, tmp_path: Path) -> None:
         fresh = GitRepository.make(tmp_path / "fresh")
@@ -140,4 +141,4 @@ class TestMaking:
         code, out, _ = manage("init_project", repository.path)
         assert code == 1
         assert "cat-herder.yaml:1: model must be text, not 3" in out
-        assert f"manage.py validate {repository.path}" in out
+        assert f"cat-herder validate {repository.path}" in out

@@ -1,4 +1,4 @@
-"""`manage.py status`, `stats`, `task_log` and `project`, on rows (P12, R5)."""
+"""`cat-herder status`, `stats`, `log` and `project`, on rows (P12, R5)."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def asked() -> Task:
 
 
 def test_status_names_what_is_not_in_the_result(manage: Manage) -> None:
-    note = "Not part of the result, because .gitignore names it: .env. Checks saw it."
+    note = "Not part of the result, because .gitignore names it or tools fill it: .env. Checks saw it."
     task = TaskFactory.create(phase=Phase.DONE, left_out=[note])
     assert note in " ".join(manage("status", str(task.pk))[1].split())
 
@@ -72,11 +72,14 @@ def test_a_task_is_shown_with_its_question_and_how_to_answer_it(manage: Manage, 
     question = asked.questions.get()
     _, out, _ = manage("status", asked.pk)
     assert f"waiting for input: {phase_sentence(asked)}" in out
-    assert f'manage.py answer {question.pk} "…"' in out
+    assert f'cat-herder answer {question.pk} "…"' in out
     assert f"http://127.0.0.1:8000/questions/{question.pk}/" in out
     assert "2  Half up" in out
     assert "1,200 tokens in, 34 out" in out
     assert "$0.50" in out
+    assert "asks" not in out
+    Task.objects.update(ask=["ann", "@leads"])
+    assert "asks ann, @leads" in manage("status", asked.pk)[1]
 
 
 def test_a_task_can_be_named_by_its_project_and_slug(manage: Manage, asked: Task) -> None:
@@ -86,6 +89,7 @@ def test_a_task_can_be_named_by_its_project_and_slug(manage: Manage, asked: Task
     assert facts["question"]["items"][0]["header"] == "Rounding"
     assert facts["tokens"] == {"input": 1200, "output": 34, "cache_write": 0, "cache_read": 0}
     assert facts["steps"][1]["runs"][0]["cost_usd"] == 0.5
+    assert facts["ask"] == []
 
 
 def test_json_of_all_tasks_can_be_narrowed_to_a_project(manage: Manage, asked: Task) -> None:
@@ -167,14 +171,14 @@ def test_nothing_was_used_yet(manage: Manage) -> None:
 )
 def test_the_log_of_a_step(manage: Manage, asked: Task, step: str, kind: str, seen: bool) -> None:
     """H8."""
-    code, out, _ = manage("task_log", asked.pk, "--step", step, "--kind", kind)
+    code, out, _ = manage("log", asked.pk, "--step", step, "--kind", kind)
     assert code == 0
     assert ("Let me look." in out) is seen
 
 
 def test_the_log_of_a_task_is_that_of_all_its_steps(manage: Manage, asked: Task) -> None:
     RunFactory.create(step=asked.steps.get(name="plan"))
-    out = manage("task_log", asked.pk)[1]
+    out = manage("log", asked.pk)[1]
     assert out.index("1 plan") < out.index("2 implement") < out.index("Let me look.")
 
 
@@ -186,7 +190,7 @@ def test_the_log_of_a_task_is_that_of_all_its_steps(manage: Manage, asked: Task)
         (("status", "nowhere/nothing"), "There is no task nowhere/nothing"),
         (("status", "half"), "“half” is not a task's id, or PROJECT/TASK"),
         (("status", "--project", "nowhere"), "There is no project “nowhere”"),
-        (("task_log", "4711"), "There is no task 4711"),
+        (("log", "4711"), "There is no task 4711"),
         (("project", "add", "x", "/nowhere/at/all"), "/nowhere/at/all does not exist"),
         (("project", "add", "x", "/usr"), "/usr is not the top folder of a git repository"),
         (("project", "add", "x", "ext::sh -c id"), "only https and ssh URLs and plain paths"),
@@ -200,9 +204,9 @@ def test_bad_words_are_refused_with_what_and_where(manage: Manage, words: tuple[
 
 
 def test_an_unknown_step_is_reported_with_the_known_ones(manage: Manage, asked: Task) -> None:
-    code, _, err = manage("task_log", asked.pk, "--step", "deploy")
+    code, _, err = manage("log", asked.pk, "--step", "deploy")
     assert code == 2
-    assert err == f"--step: Task {asked.pk} has no step “deploy”. Its steps: 1 plan, 2 implement.\n"
+    assert err == f"error: --step: Task {asked.pk} has no step “deploy”. Its steps: 1 plan, 2 implement.\n"
 
 
 @pytest.fixture
@@ -256,14 +260,18 @@ def test_a_name_that_cannot_be_used_is_refused(
 
 def test_a_name_that_is_taken_is_refused(manage: Manage, repository: GitRepository, data_dir: Path) -> None:
     ProjectFactory.create(name="billing")
-    assert "already exists" in manage("project", "add", "billing", repository.path)[2]
+    err = manage("project", "add", "billing", repository.path)[2]
+    assert (
+        err.startswith("error: project: “billing” is the name of the project from ")
+        and "choose another" in err
+    )
 
 
 def test_nothing_is_removed_unasked(manage: Manage) -> None:
     ProjectFactory.create(name="billing")
     UserFactory.create(username="ann", is_superuser=True)
     code, _, err = manage("project", "remove", "billing")
-    assert (code, err) == (2, "Cannot ask for confirmation here; use --yes to remove “billing”.\n")
+    assert (code, err) == (2, "error: Cannot ask for confirmation here; use --yes to remove “billing”.\n")
     assert Project.objects.exists()
 
 
@@ -316,12 +324,12 @@ class TestWhoSitsThere:
             UserFactory.create(username=name, is_superuser=True)
         code, _, err = manage("answer", question.pk, "yes")
         assert code == 2
-        assert err == "Which user is this? Use --as USERNAME or set CATHERDER_USER. Known: ann, bob.\n"
+        assert err == "error: Which user is this? Use --as USERNAME or set CATHERDER_USER. Known: ann, bob.\n"
 
     def test_without_any_login_it_says_how_to_make_one(self, manage: Manage) -> None:
         code, _, err = manage("answer", QuestionFactory.create().pk, "yes")
         assert code == 2
-        assert "run `make up` once, or `manage.py createsuperuser`" in err
+        assert "Start the portal once: cat-herder up" in err
 
     def test_an_unknown_or_closed_login_is_refused(self, manage: Manage) -> None:
         UserFactory.create(username="ann", is_superuser=True, is_active=False)

@@ -1,4 +1,4 @@
-"""`manage.py run_task`: the whole story in the terminal (H6, P12, R5).
+"""`cat-herder run_task`: the whole story in the terminal (H6, P12, R5).
 
 With the real agent in rehearsal where the agent matters: the sample, what it asks in other ways, its end.
 With the fake one where the test is about what the terminal shows and reads.
@@ -84,6 +84,7 @@ def test_the_sample_is_done_with_an_answer_from_a_pipe(installation: Installatio
     assert "\x1b" not in done.stdout
 
 
+@pytest.mark.long
 def test_the_commands_of_the_setup_are_printed_while_they_run(
     plain: tuple[Installation, tuple[str, ...]],
 ) -> None:
@@ -109,9 +110,11 @@ def test_a_task_is_done_with_an_answer_at_the_prompt(plain: tuple[Installation, 
     terminal.expect("The answer is empty. Type a number, or your own answer.\n> ")
     terminal.type("2\n")
     terminal.expect("Answered by Ann in the terminal: Go on")
-    terminal.expect("do (1 of 1, run 2 after an answer)")
+    terminal.expect("do (1 of 1, run 2 resumed with your answer)")
     assert terminal.end() == 0
-    assert "Done: Ask once" in terminal.seen
+    assert "Rehearsed: Ask once" in terminal.seen
+    assert "http://127.0.0.1:8000/tasks/1/" in terminal.seen
+    assert "Used     " in terminal.seen and "cat-herder review" not in terminal.seen, "nothing was changed"
     again = installation.manage("run_task", "1")
     assert (again.returncode, again.stdout) == (0, "Task 1 is already done: Ask once\n")
 
@@ -123,7 +126,7 @@ def test_without_input_it_says_how_to_answer_and_the_same_command_asks_again(
     first = installation.manage(*command, "--no-input")
     assert first.returncode == 3
     assert installation.phase() == "waiting_for_input"
-    assert 'manage.py answer 1 "…"' in first.stdout
+    assert 'cat-herder answer 1 "…"' in first.stdout
     assert "http://127.0.0.1:8000/questions/1/" in first.stdout
 
     unanswered = installation.manage(*command, stdin="")
@@ -139,6 +142,7 @@ def test_without_input_it_says_how_to_answer_and_the_same_command_asks_again(
     assert installation.row("SELECT count(*) FROM tasks_app_task") == (1,)
 
 
+@pytest.mark.long
 def test_a_new_task_is_made_when_one_is_wanted(plain: tuple[Installation, tuple[str, ...]]) -> None:
     installation, command = plain
     installation.manage(*command, "--no-input")
@@ -147,11 +151,12 @@ def test_a_new_task_is_made_when_one_is_wanted(plain: tuple[Installation, tuple[
 
 def test_json_is_all_that_is_on_stdout(plain: tuple[Installation, tuple[str, ...]]) -> None:
     installation, command = plain
-    waiting = installation.manage(*command, "--json", "--no-input")
+    waiting = installation.manage(*command, "--json", "--no-input", "--ask", "ann", "--ask", "@bob")
     facts = json.loads(waiting.stdout)
+    assert facts["ask"] == ["ann", "@bob"]
     assert (waiting.returncode, facts["exit_code"], facts["phase"]) == (3, 3, "waiting_for_input")
     assert facts["question"]["items"][0]["question"] == "Stop here?"
-    assert facts["question"]["answer_with"] == 'manage.py answer 1 "…"'
+    assert facts["question"]["answer_with"] == 'cat-herder answer 1 "…"'
     assert "Stop here?" in waiting.stderr
 
     done = installation.manage(*command, "--json", stdin="2\n")
@@ -174,6 +179,7 @@ def test_a_task_that_fails_says_why_and_exits_with_1(installation: Installation)
     assert "run 2" in again.stdout
 
 
+@pytest.mark.long
 def test_several_items_are_asked_in_turn(installation: Installation) -> None:
     path = installation.task_file("# Three things\n\nrehearsal: ask-multi\n")
     terminal = installation.with_fake_agent().terminal("run_task", path, "--project", "plain")
@@ -191,6 +197,7 @@ def test_several_items_are_asked_in_turn(installation: Installation) -> None:
     assert list(installation.answers().values()) == ["PostgreSQL", "CSV, PDF", "first line\nsecond line ☃"]
 
 
+@pytest.mark.long
 def test_a_question_by_command_is_answered_too(installation: Installation) -> None:
     """H3b."""
     path = installation.task_file("# Left or right\n\nrehearsal: ask-command\n")
@@ -199,6 +206,7 @@ def test_a_question_by_command_is_answered_too(installation: Installation) -> No
     assert "The answer was: @/etc/passwd ☃" in done.stdout
 
 
+@pytest.mark.long
 def test_the_web_answers_first_while_the_terminal_waits(
     plain: tuple[Installation, tuple[str, ...]],
 ) -> None:
@@ -211,6 +219,7 @@ def test_the_web_answers_first_while_the_terminal_waits(
     assert terminal.end() == 0
 
 
+@pytest.mark.long
 def test_half_an_answer_does_not_fall_into_the_shell(plain: tuple[Installation, tuple[str, ...]]) -> None:
     """Somebody else answers while it is being typed; the shell would take the rest for a command."""
     installation, command = plain
@@ -228,6 +237,7 @@ def test_half_an_answer_does_not_fall_into_the_shell(plain: tuple[Installation, 
     terminal.end()
 
 
+@pytest.mark.long
 def test_a_command_to_copy_is_one_line_in_a_narrow_terminal(installation: Installation) -> None:
     """Its agent has changed a file, so there is something to fetch."""
     path = installation.task_file("# Ask beside tools\n\nrehearsal: ask-beside-tools\n")
@@ -240,6 +250,7 @@ def test_a_command_to_copy_is_one_line_in_a_narrow_terminal(installation: Instal
     assert f"Fetch the result with  {fetch}\n" in terminal.seen
 
 
+@pytest.mark.long
 def test_the_terminal_answers_first_and_the_web_says_so(
     plain: tuple[Installation, tuple[str, ...]],
 ) -> None:
@@ -248,10 +259,11 @@ def test_the_terminal_answers_first_and_the_web_says_so(
     assert installation.answer_in_the_web(1, "Stop").startswith("Answered by Ann at 20")
     late = installation.manage("answer", "1", "Stop", CATHERDER_USER="bob")
     assert late.returncode == 1
-    assert late.stderr.startswith("Answered by Ann at 20")
+    assert late.stderr.startswith("error: Answered by Ann at 20")
     assert list(installation.answers().values()) == ["Go on"]
 
 
+@pytest.mark.long
 def test_an_answer_that_crosses_another_is_told_by_whom_when_and_what(
     plain: tuple[Installation, tuple[str, ...]],
 ) -> None:
@@ -290,13 +302,14 @@ def test_ctrl_c_at_the_prompt_leaves_the_task_waiting(
     terminal.press_ctrl_c()
     assert terminal.end() == 130
     assert installation.phase() == "waiting_for_input"
-    assert 'manage.py answer 1 "…"' in terminal.seen
-    assert "manage.py run_task 1 --project plain" in terminal.seen
+    assert 'cat-herder answer 1 "…"' in terminal.seen
+    assert "cat-herder run_task 1 --project plain" in terminal.seen
     again = installation.manage("run_task", "1", stdin="Go on\n")
     assert again.returncode == 0
     assert "Question 1 · plain › Ask once › do" in again.stdout
 
 
+@pytest.mark.long
 def test_ctrl_d_at_the_prompt_leaves_the_task_waiting_too(
     plain: tuple[Installation, tuple[str, ...]],
 ) -> None:
@@ -323,6 +336,7 @@ def test_ctrl_c_while_the_agent_works_interrupts_the_task(
     assert "Interrupted: Take your time" in terminal.seen
 
 
+@pytest.mark.long
 @pytest.mark.bubblewrap
 def test_a_second_ctrl_c_leaves_at_once_and_the_agent_is_gone(
     slow: tuple[Installation, tuple[str, ...]],
@@ -336,6 +350,7 @@ def test_a_second_ctrl_c_leaves_at_once_and_the_agent_is_gone(
     assert terminal.end() == 130
 
 
+@pytest.mark.long
 def test_a_terminal_follows_what_a_worker_of_the_portal_does(
     slow_fake: tuple[Installation, tuple[str, ...]],
 ) -> None:
@@ -353,6 +368,7 @@ def test_a_terminal_follows_what_a_worker_of_the_portal_does(
     assert at_work.end() == 130
 
 
+@pytest.mark.long
 def test_a_task_cancelled_in_the_web_ends_the_terminal(
     slow_fake: tuple[Installation, tuple[str, ...]],
 ) -> None:
@@ -378,9 +394,10 @@ def test_words_that_the_parser_refuses_are_wrong_use(installation: Installation)
 def test_a_database_without_migrations_is_reported(tmp_path: Path) -> None:
     refused = Installation(tmp_path).manage("status")
     assert refused.returncode == 2
-    assert "Run `make up` once, or `manage.py migrate`" in refused.stderr
+    assert "Start the portal once: cat-herder up" in refused.stderr
 
 
+@pytest.mark.long
 def test_a_reader_who_leaves_gets_no_traceback(installation: Installation) -> None:
     command = [sys.executable, "manage.py", "project", "list"]
     with subprocess.Popen(
@@ -396,6 +413,7 @@ def test_a_reader_who_leaves_gets_no_traceback(installation: Installation) -> No
         assert process.wait(PATIENCE) == 1
 
 
+@pytest.mark.long
 def test_a_project_is_removed_after_its_name_was_typed(installation: Installation) -> None:
     terminal = installation.terminal("project", "remove", "plain")
     terminal.expect("Type the project's name to continue: ")
@@ -438,13 +456,14 @@ def test_a_tool_call_is_denied_at_the_prompt(guarded: tuple[Installation, tuple[
     assert "no tag is made" in terminal.seen
 
 
+@pytest.mark.long
 def test_a_tool_call_is_approved_by_command_and_the_task_resumes(
     guarded: tuple[Installation, tuple[str, ...]],
 ) -> None:
     installation, command = guarded
     waiting = installation.manage(*command, "--no-input")
     assert (waiting.returncode, installation.phase()) == (3, "waiting_for_input")
-    assert "manage.py answer 1 --approve" in waiting.stdout and "│ git add" in waiting.stdout
+    assert "cat-herder answer 1 --approve" in waiting.stdout and "│ git add" in waiting.stdout
     assert installation.manage("answer", "1", "--approve").returncode == 0
     done = installation.manage(*command)
     assert done.returncode == 0 and "tagged as `v1.0`" in done.stdout

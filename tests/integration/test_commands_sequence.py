@@ -1,4 +1,4 @@
-"""`manage.py run_sequence`, `cancel`, `retry` and `status` of sequences (P10, P12, H4, H6, H11)."""
+"""`cat-herder run_sequence`, `cancel`, `retry` and `status` of sequences (P10, P12, H4, H6, H11)."""
 
 from __future__ import annotations
 
@@ -111,8 +111,8 @@ def test_a_question_halts_it_and_the_answer_is_known_to_later_tasks(
     agents.acts["first"] = asks("Round up?")
     code, out, _ = manage(*RUN)
     assert code == 3
-    assert "Round up?" in out and 'manage.py answer 1 "…"' in out
-    assert "Continue with  manage.py run_sequence 1\n" in out
+    assert "Round up?" in out and 'cat-herder answer 1 "…"' in out
+    assert "Continue with  cat-herder run_sequence 1\n" in out
     assert Sequence.objects.get().phase == Phase.WAITING_FOR_INPUT
     assert manage("answer", "1", "Always")[0] == 0
     code, out, _ = manage(*RUN)
@@ -130,7 +130,7 @@ def test_a_task_that_fails_stops_it_until_it_is_continued(
     code, out, _ = manage(*RUN)
     assert code == 1
     assert "Failed: API Error: the disk is full" in out
-    assert "Continue with  manage.py run_sequence 1 --continue" in out
+    assert "Continue with  cat-herder run_sequence 1 --continue" in out
     assert "with 0 of 2 tasks done" in out
     agents.acts["first"] = [fake_script.Fail("API Error: the disk is full"), fake_script.say("Now it fits.")]
     code, out, _ = manage(*RUN, "--continue")
@@ -146,7 +146,7 @@ def test_without_continue_a_failed_sequence_begins_anew_and_says_so(
     del agents.acts["first"]
     code, out, _ = manage(*RUN)
     assert (code, Sequence.objects.count()) == (0, 2)
-    assert "The last one is failed; to resume it:  manage.py run_sequence 1 --continue" in out
+    assert "The last one is failed; to resume it:  cat-herder run_sequence 1 --continue" in out
 
 
 def test_a_faulty_next_file_is_named_and_where_to_mend_it(
@@ -211,7 +211,7 @@ class TestCancelAndRetry:
     ) -> None:
         agents.acts["first"] = asks("Round up?")
         manage(*RUN)
-        assert manage("cancel", "1")[:2] == (0, "Cancelled: Task first\nResume with  manage.py retry 1\n")
+        assert manage("cancel", "1")[:2] == (0, "Cancelled: Task first\nResume with  cat-herder retry 1\n")
         assert Sequence.objects.get().phase == Phase.CANCELLED
         code, _, err = manage("cancel", "1")
         assert code == 1 and "is cancelled and cannot become cancelled" in err
@@ -296,14 +296,16 @@ class TestStatus:
 
     def test_the_list_has_sequences_with_their_roll_up(self, manage: Manage) -> None:
         code, out, _ = manage("status")
-        row = out.splitlines()[1].split()
-        assert (code, row[0], row[-7:-3]) == (0, "sequence:1", ["1", "of", "2", "started"])
-        assert "waiting for input" in out and "shop/prices" in out
+        row = out.splitlines()[1]
+        assert code == 0 and row.startswith("sequence:1 ") and " 1 of 2 " in row
+        assert "waiting for input" in row and "tasks/prices" in row
+        Task.objects.filter(file="02-second.md").delete()
+        assert " 1 of 2 " in manage("status")[1].splitlines()[1], "upcoming ones count, as on its page"
 
     def test_one_is_shown_with_its_tasks_and_its_question(self, manage: Manage) -> None:
         _, out, _ = manage("status", "sequence:1")
         assert "Sequence 1 · shop/prices · tasks/prices" in out
-        assert "shop/prices-01-first" in out and "shop/prices-02-second" in out
+        assert "Task first" in out and "Task second" in out
         assert "Question 1, asked by do:" in out and "Round up?" in out
 
     def test_its_upcoming_files_are_shown(self, manage: Manage) -> None:
@@ -355,7 +357,7 @@ class TestAtATerminal:
         terminal.expect("task 1 of 2, step do (1 of 1)")
         terminal.expect("Stop here?")
         terminal.expect("> ")
-        follow = shop.piped("task_log", "1", "--follow")
+        follow = shop.piped("log", "1", "--follow")
         terminal.type("Go on\n")
         terminal.expect("Answered by Ann in the terminal: Go on")
         terminal.expect("task 2 of 2, step do (1 of 1)")
@@ -365,7 +367,7 @@ class TestAtATerminal:
         assert terminal.end() == 130
         assert shop.phase(1) == "done" and shop.phase(2) == "interrupted"
         assert shop.row("SELECT phase FROM tasks_app_sequence") == ("interrupted",)
-        assert "Continue with  manage.py run_sequence 1\n" in terminal.seen
+        assert "Continue with  cat-herder run_sequence 1\n" in terminal.seen
         log = follow.communicate()
         assert follow.poll() == 0 and '[USER_INPUT] User answered: "Go on"' in log
 
@@ -415,7 +417,7 @@ def test_r4_a_task_that_may_do_more_waits_for_the_person_at_the_terminal(
     agents.acts["first"] = [fake_script.Turn(calls=(fake_script.write(f"{FOLDER}/015-new.md", text),))]
     code, out, _ = manage(*RUN)
     assert code == 3 and "model opus in step “do”" in out
-    command = out.split("continue with  manage.py ")[1].split("\n")[0].split()
+    command = out.split("continue with  cat-herder ")[1].split("\n")[0].split()
     assert manage(*command[:-1], "no")[0] == 2
     code, _, refusal = manage(*command[: command.index("--allow")])
     assert code == 2 and " ".join(command) in " ".join(refusal.split()), "a retry says how, too"

@@ -1,4 +1,4 @@
-"""`manage.py validate` as people and scripts run it (SPEC P1, P12, H12, R5)."""
+"""`cat-herder validate` as people and scripts run it (SPEC P1, P12, H12, R5)."""
 
 from __future__ import annotations
 

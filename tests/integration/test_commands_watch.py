@@ -1,4 +1,4 @@
-"""`manage.py watch_tasks`: task files are run as they are written (P12, R5)."""
+"""`cat-herder watch_tasks`: task files are run as they are written (P12, R5)."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class TestOnce:
         code, out, err = manage(*ONCE)
         assert (code, err) == (0, "")
         assert phases() == {"a": "done", "b": "done"}
-        assert f"Watching {folder} for tasks of shop" in out and "2 task file(s) there" in out
+        assert f"Watching {folder} for tasks of shop" in out and "2 task files there" in out
         assert out.index("+ a.md: task 1, Task a") < out.index("The a is done.") < out.index("The b is done.")
 
     def test_what_ran_is_not_run_again_until_it_is_changed(
@@ -122,7 +122,7 @@ class TestOnce:
             (folder / f"{word}.md").write_text(text_of(word))
         code, out, _ = manage(*ONCE)
         assert code == 3
-        assert 'manage.py answer 1 "…"' in out
+        assert 'cat-herder answer 1 "…"' in out
         assert phases() == {"a": "waiting_for_input", "b": "done"}
         manage("answer", "1", "Yes")
         code, out, _ = manage(*ONCE)
@@ -258,15 +258,15 @@ class TestUnderWatch:
         self, installation: Installation, todo: Path
     ) -> None:
         terminal = installation.with_fake_agent().terminal("watch_tasks", "--project", "own")
-        terminal.expect("0 task file(s) there")
+        terminal.expect("0 task files there")
         (todo / "bad.md").write_text("---\nthreshold: 1\n---\n")
-        terminal.expect("bad.md:2: ")
+        terminal.expect("bad.md:2:")
         (todo / "half.md").write_text("")
         (todo / "ask.md").write_text("# Ask once\n\nrehearsal: ask-and-end\n")
         terminal.expect("+ ask.md: task 1, Ask once")
         terminal.expect("> ")
         terminal.type("Go on\n")
-        terminal.expect("Done: Ask once")
+        terminal.expect("Rehearsed: Ask once")
         with (todo / "half.md").open("a") as file:
             file.write("# Half\n\nrehear")
             file.flush()
@@ -300,7 +300,7 @@ class TestUnderWatch:
             (todo / f"{name}.md").write_text(f"# {name}\n\nrehearsal: no-questions\n")
         (todo / "faulty.md").write_text("---\nthreshold: 1\n---\n")
         terminal = installation.with_fake_agent().terminal("watch_tasks", "--project", "own")
-        terminal.expect("3 task file(s) there, left alone until they are changed; --existing runs them")
+        terminal.expect("3 task files there, left alone until they are changed; --existing runs them")
         (todo / "changed.md").write_text("# Changed\n\nrehearsal: no-questions\n")
         terminal.expect("Done: Changed")
         terminal.press_ctrl_c()
@@ -313,7 +313,7 @@ class TestUnderWatch:
     ) -> None:
         """As when git changes to a branch without it, and back."""
         terminal = installation.with_fake_agent().terminal("watch_tasks", "--project", "own")
-        terminal.expect("0 task file(s) there")
+        terminal.expect("0 task files there")
         todo.rmdir()
         todo.mkdir()
         (todo / "a.md").write_text("# Quick\n\nrehearsal: no-questions\n")

@@ -227,8 +227,8 @@ class TestItems:
         made = answer(question, ada, *self.TEXTS, remember=Remember("project"))
         assert [one.statement for one in made] == [
             "Rounding: Half up: As at school.",
-            "Name; E-mail",
-            "a.csv",
+            f"{COLUMNS['question']} Name; E-mail",
+            f"{NAME['question']} a.csv",
         ]
         assert [one.answers for one in made] == [
             {str(item["question"]): text} for item, text in zip(self.ITEMS, self.TEXTS, strict=True)
@@ -240,7 +240,7 @@ class TestItems:
         made = answer(asked(project, *self.ITEMS), ada, *self.TEXTS, by_item=given)
         assert [(one.statement, one.scope) for one in made] == [
             ("Round up.", "project"),
-            ("a.csv", "step"),
+            (f"{NAME['question']} a.csv", "step"),
         ]
 
     def test_d2_a_statement_needs_its_question(self, project: Project, ada: User) -> None:
@@ -263,7 +263,7 @@ class TestItems:
         assert (related.decision, related.items) == (columns, [COLUMNS])
         assert "contradicts D-2" in refused(question, bob, "out", "Name")
         (new,) = answer(question, bob, "out", "Name", stances={2: StanceChoice("supersede")})
-        assert (new.replaces, new.statement) == (columns, "Name")
+        assert (new.replaces, new.statement) == (columns, "Which columns? Name")
 
     def test_d5_a_card_of_several_items_is_for_a_human(self, project: Project, ada: User, bob: User) -> None:
         for one in answer(asked(project, *self.ITEMS), ada, *self.TEXTS, remember=Remember("project")):

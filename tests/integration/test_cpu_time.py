@@ -5,33 +5,49 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from tests import cpu_time, forkserver
+from tests import cpu_time
 
 SECONDS = 0.1
 #: Twice as long: the kernel rounds the time of each process.
 BUSY = f"import time\nwhile time.process_time() < {2 * SECONDS}: pass\n"
+#: It goes on until something is written to it.
+WAITS = f"{BUSY}print(flush=True)\ninput()"
+
+
+def seconds_of(script: str) -> list[float]:
+    """Return what a process of its own prints: what other tests started may end meanwhile."""
+    words = [sys.executable, "-c", script]
+    shown = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True).stdout
+    return [float(line) for line in shown.split()]
 
 
 def test_a_process_counts_while_it_runs_and_afterwards() -> None:
-    before = cpu_time.used()
-    with subprocess.Popen(
-        [sys.executable, "-c", f"{BUSY}print(flush=True)\ninput()"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as process:
-        assert process.stdout
-        process.stdout.readline()
-        assert cpu_time.used() >= before + SECONDS
-        process.communicate("\n")
-    assert cpu_time.used() >= before + SECONDS
+    script = f"""
+import subprocess, sys
+from tests import cpu_time
+before = cpu_time.used()
+words = [sys.executable, "-c", {WAITS!r}]
+with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    process.stdout.readline()
+    print(cpu_time.used() - before)
+    process.communicate(chr(10))
+print(cpu_time.used() - before)
+"""
+    while_it_runs, afterwards = seconds_of(script)
+    assert while_it_runs >= SECONDS
+    assert afterwards >= SECONDS
 
 
 def test_a_process_that_the_fork_server_started_counts() -> None:
-    forkserver.run(["-c", ""], forkserver._environment(), check=True)
-    before = cpu_time.used()
-    forkserver.run(["-c", BUSY], forkserver._environment(), check=True)
-    assert cpu_time.used() >= before + SECONDS
+    script = f"""
+from tests import cpu_time, forkserver
+forkserver.run(["-c", ""], forkserver._environment(), check=True)
+before = cpu_time.used()
+forkserver.run(["-c", {BUSY!r}], forkserver._environment(), check=True)
+print(cpu_time.used() - before)
+"""
+    [seconds] = seconds_of(script)
+    assert seconds >= SECONDS
 
 
 def test_modules_of_all_workers_are_added_up() -> None:

@@ -6,7 +6,17 @@ import pytest
 
 from tasks_app.core.phases import Phase
 from tasks_app.history.events.lines import format_event
-from tasks_app.models import Channel, Decision, DecisionState, Event, Project, Question, Task
+from tasks_app.models import (
+    Channel,
+    Decision,
+    DecisionState,
+    Event,
+    Project,
+    Question,
+    Run,
+    SessionEntry,
+    Task,
+)
 from tasks_app.services.decisions.answering import DecisionInput, Remember, StanceChoice
 from tasks_app.services.decisions.applying import apply_decisions
 from tasks_app.services.decisions.changes import confirm
@@ -22,8 +32,11 @@ TEXT = "# Round {what}\n\nrehearsal: decide-once\n"
 
 
 def outputs(task: Task) -> str:
+    """The results of all calls, and what the session has beside them."""
     rows = Event.objects.filter(run__step__task=task, kind="tool_result").order_by("pk")
-    return "\n".join(event.payload["text"] for event in rows)
+    sessions = {str(run.session_id) for run in Run.objects.filter(step__task=task)}
+    beside = SessionEntry.objects.filter(session_id__in=sessions, entry__type="attachment")
+    return "\n".join([*(event.payload["text"] for event in rows), *(str(one.entry) for one in beside)])
 
 
 def reply(real: Runner, question: Question, text: str, given: DecisionInput) -> None:
@@ -79,21 +92,17 @@ def test_in_the_terminal_an_answer_holds_for_the_next_task(installation: Install
     answer("--remember", "project")
     run("prices")
     assert "Decisions followed: D-1" in run("taxes")
-    asked = run("refunds", "1\n", code=3)  # the prompt cannot be told what the answer means for D-1
+    asked = run("refunds", "1\nnonsense\nD-1=exception\n")
     assert "The agent names D-1 (" in asked and "To be reviewed: " in asked
-    assert "--decision D-N=supersede" in asked
-    answer("--remember", "paths", "--path", "src/refunds/**", "--decision", "D-1=exception")
-    run("refunds")
+    assert asked.index("D-N=replace") < asked.index("“nonsense” must be like")
+    kinds = installation.rows("result = [one.kind for one in Decision.objects.get().events.order_by('pk')]")
+    assert kinds[-1] == "exception"
     listed = installation.manage("decisions", "--project", "plain").stdout
     assert (
         "D-1" in listed
         and "Half up: As at school." in listed
         and "Question: How are half cents rounded?" in listed
     )
-    exception = installation.rows(
-        "new = Decision.objects.get(exception_to__number=1)\nresult = [new.label, new.paths]"
-    )
-    assert exception == ["D-2", ["src/refunds/**"]]
 
 
 @pytest.mark.once(on="postgres")

@@ -45,6 +45,11 @@ def numbers_in(page: str) -> list[int]:
     ]
 
 
+def test_an_export_that_is_reloaded_shows_the_list(browser: Client, project: Project) -> None:
+    page = browser.get(decisions(project, "export/"))
+    assert (page.status_code, page.url) == (302, decisions(project))  # type: ignore[attr-defined]
+
+
 def test_an_empty_list_says_how_a_decision_comes_about(browser: Client, project: Project) -> None:
     assert "When you answer a question, choose how far" in tidy(browser.get(decisions(project)).text)
 
@@ -115,7 +120,13 @@ def test_a_decision_shows_its_question_versions_and_history(
 
 
 def test_a_decision_is_made_from_the_form(browser: Client, project: Project, ann: User) -> None:
-    given = {"statement": "Use UTC.", "reason": "Zones.", "scope": "paths", "paths": "src/**\nlib/**"}
+    given = {
+        "statement": "Use UTC.",
+        "reason": "Zones.",
+        "scope": "paths",
+        "paths": "src/**\nlib/**",
+        "step": "do",
+    }
     assert browser.post(decisions(project, "new/"), given).status_code == 302
     made = Decision.objects.get()
     assert (made.statement, made.paths, made.decided_by) == ("Use UTC.", ["src/**", "lib/**"], ann)
@@ -196,8 +207,9 @@ def test_viewers_look_and_outsiders_find_nothing(project: Project) -> None:
 
 
 def test_projects_and_inbox_say_what_is_to_be_reviewed(browser: Client, project: Project) -> None:
+    assert "No decisions yet" in browser.get(f"/projects/{project.pk}/").text
     DecisionFactory.create(project=project)
-    assert "1 in force" in browser.get(f"/projects/{project.pk}/").text
+    assert "1 active" in browser.get(f"/projects/{project.pk}/").text
     assert "need" not in browser.get("/inbox/").text.partition("<main")[2].partition("Filter")[0]
     DecisionFactory.create(project=project, review_reason="stale")
     DecisionFactory.create(review_reason="stale")

@@ -7,17 +7,17 @@ from typing import Any
 import pytest
 
 from tasks_app.core.phases import Phase
-from tasks_app.models import Channel, Decision, DecisionEventKind, Project, Run
+from tasks_app.models import Channel, Decision, DecisionEvent, DecisionEventKind, Project, Run
 from tasks_app.services.decisions import content
 from tasks_app.services.decisions.answering import DecisionInput, Remember, StanceChoice
-from tasks_app.services.decisions.changes import make_decision, revise
+from tasks_app.services.decisions.changes import make_decision, mark_reviewed, revise
 from tasks_app.services.decisions.content import PROMPT_TOKENS, DecisionContent
 from tasks_app.services.questions.answers import Reply, answer_question
 from tests.api import Script
 from tests.fake_script import Turn, ask, say, shell
 from tests.integration.conftest import Manage
 from tests.people import acting
-from tests.runner import TWO_STEPS, Runner, results
+from tests.runner import TWO_STEPS, Runner, results, runs
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -121,7 +121,7 @@ def test_what_does_not_hold_any_more_is_not_in_the_prompt(runner: Runner) -> Non
     assert ", replaces D-1): Half to even." in prompt and "Half up." not in prompt
 
 
-@pytest.mark.parametrize("how", ["by the answer", "meanwhile"])
+@pytest.mark.parametrize("how", ["by the answer", "meanwhile", "meanwhile, and again"])
 def test_d3_d6_a_session_that_goes_on_is_told_which_decision_replaces_which(runner: Runner, how: str) -> None:
     """Its prompt lists the old one, which does not hold any more."""
     project = runner.project()
@@ -138,12 +138,14 @@ def test_d3_d6_a_session_that_goes_on_is_told_which_decision_replaces_which(runn
         given = DecisionInput(Remember(statement="Half to even."), {1: StanceChoice("supersede")})
     reply = Reply({question.headline: "No"}, decision_input=given)
     answer_question(question, reply, by=acting(runner.user), via=Channel.WEB)
-    if how == "meanwhile":
-        revise(old, DecisionContent("Half to even."), by=acting(runner.user))
+    if how != "by the answer":
+        new = revise(old, DecisionContent("Half to even."), by=acting(runner.user))
+    if how == "meanwhile, and again":
+        new = revise(new, DecisionContent("Half to even. Always."), by=acting(runner.user))
     assert runner.advance(task).phase == Phase.DONE
-    told = results(task)[-1]
-    assert "D-1 does not hold any more. D-4 replaces it." in told
-    assert "* D-4 (" in told and "Half to even." in told
+    told, newest = results(task)[-1], Decision.objects.latest("number").label
+    assert f"D-1 does not hold any more. {newest} replaces it." in told
+    assert f"* {newest} (" in told and "Half to even." in told
     assert "Never for us." not in told and "D-2" not in told
 
 
@@ -163,7 +165,26 @@ def test_d3_d6_a_session_that_goes_on_is_told_of_an_exception_and_of_nothing_els
         via=Channel.WEB,
     )
     runner.advance(task)
-    assert "D-1 still holds, but not for what you asked" in results(task)[-1]
+    assert "What you asked is an exception to D-1." in results(task)[-1]
+
+
+def test_d3_a_session_that_goes_on_is_told_who_kept_what_it_had_reported(runner: Runner) -> None:
+    """Only new sessions read what a human had decided about the report."""
+    project = runner.project()
+    kept = decide(runner, project, "Half up.")
+    task = runner.task(
+        [Turn("I ask.", (ask("Which file?"),)), say("Rounded. {result}")], project=project, threshold=3
+    )
+    runner.advance(task)
+    DecisionEvent.objects.create(decision=kept, kind="unfit", task=task, run=runs(task)[-1], note="Yen.")
+    Decision.objects.update(review_reason="unfit", review_note="Yen.")
+    mark_reviewed(kept, by=acting(runner.user), note="Yen have none.")
+    question = task.questions.get()
+    reply = Reply({question.headline: "a.csv"})
+    answer_question(question, reply, by=acting(runner.user), via=Channel.WEB)
+    runner.advance(task)
+    assert "D-1 stays. Reported as unfit" in results(task)[-1]
+    assert f"{runner.user.shown_name} kept it, and noted: Yen have none." in results(task)[-1]
 
 
 def test_a_statement_cannot_pass_for_a_section(runner: Runner) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -67,5 +68,7 @@ def test_a_superseded_decision_names_the_one_that_replaces_it(manage: Manage) ->
     UserFactory.create(username="ann", is_superuser=True)
     old = DecisionFactory.create(state="superseded")
     new = DecisionFactory.create(project=old.project, replaces=old)
-    shown = manage("decisions", "--as", "ann", "--project", old.project.name, old.label)[1]
+    asked = ["decisions", "--as", "ann", "--project", old.project.name, old.label]
+    assert [one["replaced_by"] for one in json.loads(manage(*asked, "--json")[1])] == [[new.number]]
+    shown = manage(*asked)[1]
     assert "superseded" in shown and new.label in shown

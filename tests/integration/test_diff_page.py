@@ -226,11 +226,11 @@ def test_a_file_that_was_viewed_is_not_after_its_mode_was_changed(shop: Shop) ->
     (shown,) = re.findall(r'name="blob" value="([^"]*)"', shop.get("task_diff", task).text)
     url = reverse("diff_viewed", args=[task.pk])
     assert shop.browser.post(url, {"file": "run.sh", "blob": shown, "viewed": "yes"}).status_code == 302
-    assert "1 of 1 viewed" in plain(shop.get("task_diff", task))
+    assert "1/1 viewed" in plain(shop.get("task_diff", task))
     (shop.source.path / "run.sh").chmod(0o755)
     Task.objects.filter(pk=task.pk).update(head_commit=shop.source.commit())
     paths.repository(shop.project).fetch()
-    assert "0 of 1 viewed" in plain(shop.get("task_diff", task))
+    assert "0/1 viewed" in plain(shop.get("task_diff", task))
 
 
 def test_code_is_coloured_and_stays_text(shop: Shop) -> None:
@@ -317,13 +317,13 @@ def test_viewed_ends_with_the_content_and_is_ones_own(shop: Shop) -> None:
     assert mark("yes", **HTMX) == mark("yes", **HTMX) == 204
     assert ViewedFile.objects.count() == 1
     page = shop.get("task_diff", task)
-    assert "1 of 2 viewed" in page.text and "is-viewed" in page.text
+    assert "1/2 viewed" in page.text and "is-viewed" in page.text
     other = MembershipFactory.create(project=shop.project).user
-    assert "0 of 2 viewed" in signed_in(other).get(reverse("task_diff", args=[task.pk])).text
+    assert "0/2 viewed" in signed_in(other).get(reverse("task_diff", args=[task.pk])).text
     assert mark("yes", blob=blobs["b.txt"]) == 409, "what was looked at is not what is there"
     Task.objects.filter(pk=task.pk).update(head_commit=shop.commit(**{"a.txt": "2\n"}))
     paths.repository(shop.project).fetch()
-    assert "0 of 2 viewed" in shop.get("task_diff", task).text
+    assert "0/2 viewed" in shop.get("task_diff", task).text
     Task.objects.filter(pk=task.pk).update(head_commit=task.head_commit)
     assert mark("no") == 302 and not ViewedFile.objects.exists()
 

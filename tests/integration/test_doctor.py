@@ -206,7 +206,7 @@ class TestRepositories:
         project = runner.project()
         assert told(data.repositories(deep=True)) == [("ok", "1 looked at, every object read")]
         TaskFactory.create(project=project, base_commit="1" * 40)
-        assert "1 commit(s) of unfinished tasks are missing" in only(data.repositories()).text
+        assert "1 commit of unfinished tasks" in only(data.repositories()).text
         shutil.rmtree(paths.repository(project).path)
         project.tasks.all().delete()
         gone = only(data.repositories())

@@ -113,6 +113,12 @@ def test_d4_the_same_question_is_found_with_blanks_and_order_ignored(project: Pr
     assert one.differences == ()
 
 
+def test_names_in_what_differs_are_as_they_were_written(project: Project, user: User) -> None:
+    answered(project, user, "Should .github/CODEOWNERS or __fp.read be kept as it is?", "Yes", "No")
+    one = only(ask(project, "Should docs/Guide.md or __fp.read be kept as it is?", "Yes", "No"))
+    assert one.differences == ("other paths: .github/CODEOWNERS, __fp.read",)
+
+
 def test_d4_what_differs_is_said(project: Project, user: User) -> None:
     earlier = answered(
         project, user, "Store sessions of src/auth.py in Redis or in PostgreSQL?", "Redis", "PostgreSQL",
@@ -124,13 +130,22 @@ def test_d4_what_differs_is_said(project: Project, user: User) -> None:
     one = only(new)
     assert not one.same and earlier_answers.THRESHOLD <= one.score < 1
     assert one.differences == (
-        "other wording",
         "options that it did not have: Memcached",
         "options that only it had: PostgreSQL",
         "several could be chosen",
         "other paths: src/auth.py",
         "other pipeline: quick",
     )
+
+
+def test_d4_of_the_same_task_only_the_same_question_is_shown(project: Project, user: User) -> None:
+    """The agent knows what was answered to a similar one, and asks all the same."""
+    new = ask(project, *STORE)
+    similar, same = answered(project, user, STORE[0].upper(), *STORE[1:]), answered(project, user, *STORE)
+    assert found(new) == [same, similar]
+    for number, one in enumerate((similar, same), start=2):
+        Question.objects.filter(pk=one.pk).update(task=new.task, number=number)
+    assert found(new) == [same]
 
 
 def test_d4_unlike_questions_are_not_shown(project: Project, user: User) -> None:
@@ -323,7 +338,8 @@ def test_d4_both_databases_rank_the_shipped_answers_as_a_comparison_with_all_of_
         index_answer(row)
     rows = list(IndexedAnswer.objects.order_by("-question"))
     likeness = Likeness([row.words.split() for row in rows])
-    new = QuestionFactory.build(task=task, run=run, step=run.step, pk=0)
+    run = RunFactory.create(task=TaskFactory.create(project=project))
+    new = QuestionFactory.build(task=run.step.task, run=run, step=run.step, pk=0)
 
     def of_all() -> list[int]:
         words = earlier_answers.indexed_words(project.pk, texts_of(new.items[0]))
@@ -453,6 +469,7 @@ def test_d4_the_card_shows_the_nearest_answer_and_fills_it_in_without_scripts(
     project: Project, user: User
 ) -> None:
     earlier = answered(project, user, *STORE)
+    Question.objects.filter(pk=earlier.pk).update(notes="With a password.")
     answered(project, user, "Should sessions be stored in <b>Redis</b>?", "Redis", "PostgreSQL")
     new = ask(project, *STORE)
     page = signed_in(user).get(f"/questions/{new.pk}/").content.decode()
@@ -464,6 +481,13 @@ def test_d4_the_card_shows_the_nearest_answer_and_fills_it_in_without_scripts(
         re.search(r'value="Redis"[^>]* checked', filled)
         and f'name="taken_from" value="{earlier.pk}"' in filled
     )
+    assert ">With a password.</textarea>" in filled, "they were dropped without a word"
+    more = QuestionFactory.create(
+        task=TaskFactory.create(project=project),
+        items=[*new.items, {"question": "Which port?", "options": []}],
+    )
+    filled_with_more = signed_in(user).get(f"/questions/{more.pk}/?use={earlier.pk}").content.decode()
+    assert 'value="Redis"' in filled_with_more and ">With a password.</textarea>" not in filled_with_more
     assert "Filled in. Nothing is sent yet." in filled and Question.objects.get(pk=new.pk).is_open
     assert signed_in(user).get(f"/questions/{new.pk}/?use=x").status_code == 200
     sent = {"item-0": "Redis", "taken_from": str(earlier.pk)}

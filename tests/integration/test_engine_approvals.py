@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import html
 import io
+import re
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.test import Client
+from django.utils import timezone
 
 from tasks_app.cli.questions import show_question
 from tasks_app.cli.terminal import Screen
 from tasks_app.core.phases import Phase
 from tasks_app.core.types import ALLOW_COMMAND, Ask
+from tasks_app.engine.logs.compaction import compact_runs
 from tasks_app.engine.prompts.values import history
 from tasks_app.engine.runs.conclude import folder_of_shell
 from tasks_app.engine.runs.steps import SET_ASIDE
 from tasks_app.history.events.lines import format_event
-from tasks_app.history.events.logs import LogKind, render_log
+from tasks_app.history.events.logs import LogKind, follow_log, render_log
 from tasks_app.models import (
     Channel,
     Event,
@@ -33,7 +37,9 @@ from tasks_app.models import (
 )
 from tasks_app.notifications.message import text_of_question
 from tasks_app.rehearsal.server import RehearsalServer
+from tasks_app.services.publishing.pull_request_text import pull_request_body
 from tasks_app.services.questions.answers import decide, dismiss_question
+from tasks_app.web.rendering.activity import last_lines
 from tests.api import Script
 from tests.factories import RunFactory
 from tests.fake_script import Act, End, Turn, ask, plan, say, shell, write
@@ -185,6 +191,76 @@ def test_a_call_before_a_question_is_said_not_to_be_made(runner: Runner) -> None
     assert "Blue" in told and "`$ echo guarded >> guarded.txt`" in told and guarded(task) == 0
 
 
+def calls_in_log(client: Client, task: Task) -> list[tuple[str, str]]:
+    """The calls on the page of the log, each with what became of it."""
+    page = client.get(f"/tasks/{task.pk}/log/").text
+    found = re.findall(
+        r'data-call=.*?class="machine">(.*?)</span>.*?class="call-outcome">(.*?)</span>', page, re.S
+    )
+    return [(html.unescape(call), html.unescape(outcome)) for call, outcome in found]
+
+
+def told_anew(client: Client, task: Task) -> list[str]:
+    """What an open page of the log is told of calls that it shows already."""
+    page = client.get(f"/tasks/{task.pk}/log/?remarks", headers={"HX-Request": "true"}).text
+    return [html.unescape(words) for words in re.findall(r"data-decides=[^>]*>(.*?)<", page)]
+
+
+NOT_MADE = "not made (asked one at a time)"
+
+
+def test_w2_the_log_says_of_each_call_what_became_of_it(runner: Runner, client: Client) -> None:
+    again = "echo guarded again >> guarded.txt"
+    acts = [Turn(calls=(GUARDED, shell(again))), Turn(calls=(shell(again),)), say("Done.")]
+    task = runner.advance(runner.task(acts, config=RULED))
+    client.force_login(runner.user)
+    first, second = "$ echo guarded >> guarded.txt", f"$ {again}"
+    before = [(first, NOT_MADE), (second, NOT_MADE)]
+    assert calls_in_log(client, task) == [*before, (second, "waits for approval")]
+    assert sorted(told_anew(client, task)) == [NOT_MADE, NOT_MADE, "waits for approval"]
+    settle(runner, task, "denied", "Not today.\nNor tomorrow.")
+    denied = f"denied by {runner.user.shown_name}: Not today. …"
+    assert calls_in_log(client, task) == [*before, (second, denied)]
+    assert denied in told_anew(client, task), "an open page is told"
+    assert runner.advance(task).phase == Phase.DONE
+    assert calls_in_log(client, task) == [*before, (second, denied)]
+    for log in (render_log(step(task), LogKind.REASONING), follow_log(task, LogKind.REASONING, pause=exit)):
+        lines = [line for line in "".join(log).splitlines() if "[TOOL_USE]" in line]
+        assert [line.partition("→ ")[2] for line in lines] == [NOT_MADE, NOT_MADE, denied]
+    assert next(line for _, line in last_lines(runs(task)[1])) == f"{second} → {denied}"
+
+
+def test_w2_an_approved_call_that_failed_is_said_to_have_failed_and_stands_in_its_run(
+    runner: Runner, client: Client
+) -> None:
+    task = runner.advance(runner.task([Turn(calls=(GUARDED,)), say("Done.")], config=RULED))
+    settle(runner, task, "approved")
+    assert runner.advance(task).phase == Phase.DONE
+    client.force_login(runner.user)
+    pages = (f"/tasks/{task.pk}/questions/", "/tasks/all/?kind=questions")
+    assert not any("failed" in client.get(page).text.partition("rows-questions")[2] for page in pages)
+    card = f"/questions/{task.questions.get().pk}/"
+    told = [lambda: client.get(pages[0]).text, lambda: pull_request_body(task)]
+    told += [lambda: client.get(f"/tasks/{task.pk}/result/").text, lambda: client.get(card).text]
+    assert not any("the call failed" in tell() for tell in told)
+    (result,) = Event.objects.filter(run__step__task=task, kind="tool_result")
+    result.payload |= {"is_error": True, "text": "Exit code 2"}
+    result.save()
+    assert calls_in_log(client, task) == [
+        (f"$ {GUARDED.input['command']}", f"approved by {runner.user.shown_name}")
+    ]
+    log = client.get(f"/tasks/{task.pk}/log/").text
+    places = [log.index(words) for words in ("Approved by", "run 2, after an approval", "exit 2")]
+    assert places == sorted(places), "its result comes after the approval"
+    for compacted in (False, True):
+        if compacted:
+            Run.objects.update(ended_at=timezone.now() - timedelta(days=2))
+            compact_runs(older_than=timedelta(days=1))
+            assert not Event.objects.exists()
+        assert ["the call failed" in tell() for tell in told] == [True] * 4
+        assert "Approved, failed" in " ".join(client.get(pages[1]).text.split())
+
+
 def test_an_agent_that_never_learns_it_fails_with_a_reason(runner: Runner) -> None:
     both = Turn(calls=(GUARDED, shell("echo guarded twice >> guarded.txt")))
     task = runner.advance(runner.task([both] * 9, config=RULED))
@@ -326,6 +402,7 @@ class TestTheRealAgent:
         assert "Go ahead." in str(server.requests[-1]["messages"])
         assert all("AskUserQuestion" not in str(request.get("tools")) for request in server.requests)
 
+    @pytest.mark.long
     def test_a_release_is_not_tagged_when_it_is_denied(self, real: Runner) -> None:
         text = "# Release it\n\nrehearsal: approve\n"
         config = RULED.replace("*guarded*", "git tag*")
@@ -335,6 +412,7 @@ class TestTheRealAgent:
         assert not tags(task)
         assert file_in(task, "RELEASE.md").exists()
 
+    @pytest.mark.long
     def test_two_calls_of_one_message_are_approved_one_after_the_other(self, real: Runner) -> None:
         task = real.advance(real.task(text="# Both\n\nrehearsal: two-approvals\n", config=RULED))
         for name in ("first.txt", "second.txt"):
@@ -344,6 +422,7 @@ class TestTheRealAgent:
             assert file_in(task, name).read_text() == "guarded\n"
         assert task.phase == Phase.DONE
 
+    @pytest.mark.long
     def test_a_plan_is_sent_back_and_then_approved(self, real: Runner) -> None:
         task = real.advance(real.task(text="# Greet\n\nrehearsal: plan-first\n", config=PLANNED, threshold=0))
         assert "a greeting" in settle(real, task, "sent_back", "Say whom.").evidence[0]["text"]
@@ -352,6 +431,7 @@ class TestTheRealAgent:
         assert real.advance(task).phase == Phase.DONE
         assert file_in(task, "GREETING.md").read_text() == "Hello!\n"
 
+    @pytest.mark.long
     def test_a_question_is_dismissed(self, real: Runner) -> None:
         task = real.advance(real.task(text="# Ask\n\nrehearsal: ask-and-end\n"))
         dismiss_question(task.questions.get(), by=acting(real.user), via=Channel.WEB)

@@ -26,6 +26,7 @@ from tasks_app.engine.runs import conclude, steps
 from tasks_app.engine.stopping import StopReason
 from tasks_app.engine.temporary_faults import retry_pause, temporary_fault
 from tasks_app.git import Workspace
+from tasks_app.history.transitions import move_both
 from tasks_app.models import Outcome, Task, User
 from tasks_app.schemas.tasks import TaskOut
 from tests import machine
@@ -244,14 +245,12 @@ def test_a_fault_while_a_question_is_stored_neither_loses_it_nor_fails_its_task(
     """H4: the phases were moved already when the transaction was lost."""
     faults = iter([OperationalError("database is locked")])
 
-    move_both = conclude._move_both
-
     def moved(*args: Any, **options: Any) -> None:
         move_both(*args, **options)
         for fault in faults:
             raise fault
 
-    monkeypatch.setattr(conclude, "_move_both", moved)
+    monkeypatch.setattr(conclude, "move_both", moved)
     task = runner.advance(runner.task(ASKS))
     assert (task.phase, task.failure) == (Phase.WAITING_FOR_INPUT, "")
     assert task.questions.count() == 1

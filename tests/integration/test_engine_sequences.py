@@ -204,7 +204,7 @@ def test_the_agent_of_a_later_task_reads_what_the_agents_before_it_said_at_their
     agents.start()
     first, second, last = (order.prompt or "" for order in agents.agent.runs)
     assert "ACCOUNTS" not in first
-    assert "step do of task “Task first” wrote at the end of its run 1:\n> Mind the first" in second
+    assert "step do of task “Task first” wrote when it ended:\n> Mind the first" in second
     assert "it may be wrong" in second and "--- FEEDBACK ---" not in second.split("\n")
     assert second.count("x" * 7_900) == 1 and len(second) < len(first) + 10_000, "bounded"
     assert last.index("Mind the first importer.") < last.index("of task “Task second” wrote")
@@ -239,6 +239,7 @@ def write_last(pipeline: str) -> list[fake_script.Act]:
     return [fake_script.Turn(calls=(write_task("99-x.md", text),)), fake_script.say("Split.")]
 
 
+@pytest.mark.long
 def test_a_task_that_an_agent_wrote_cannot_have_the_sequence_published(
     agents: FakeAgents, repository: GitRepository
 ) -> None:
@@ -252,6 +253,7 @@ def test_a_task_that_an_agent_wrote_cannot_have_the_sequence_published(
     assert not tasks_to_publish().exists()
 
 
+@pytest.mark.long
 def test_a_task_that_an_agent_wrote_cannot_keep_the_sequence_from_being_published(
     agents: FakeAgents, repository: GitRepository
 ) -> None:
@@ -276,6 +278,7 @@ def test_an_agent_that_changes_the_first_file_does_not_change_what_is_published(
     assert not tasks_to_publish().exists()
 
 
+@pytest.mark.long
 def test_a_name_that_belongs_to_a_task_of_its_own_already_is_no_obstacle(agents: FakeAgents) -> None:
     """The first task was done and marked as failed, as the second could not get its name."""
     create_task(agents.project, "# Other", by=acting(agents.person), where="x", slug="prices-02-second")
@@ -283,6 +286,7 @@ def test_a_name_that_belongs_to_a_task_of_its_own_already_is_no_obstacle(agents:
     assert [task.slug for task in agents.tasks] == ["prices-01-first", "prices-02-second-2", "prices-10-last"]
 
 
+@pytest.mark.long
 def test_a_file_of_any_name_is_a_task(agents: FakeAgents) -> None:
     name = f"03 Ü {'x' * 200}.md"
     agents.acts["first"] = [fake_script.Turn(calls=(write_task(name, task_text("odd")),))]
@@ -291,6 +295,7 @@ def test_a_file_of_any_name_is_a_task(agents: FakeAgents) -> None:
     assert len(odd.slug) <= 160 and re.fullmatch(r"[\w-]+", odd.slug)
 
 
+@pytest.mark.long
 def test_a_file_name_that_is_not_text_is_a_failed_check_of_who_made_it(agents: FakeAgents) -> None:
     command = f"printf 'x' > \"$(printf '{FOLDER}/03-\\377.md')\""
     agents.acts["second"] = [fake_script.Turn(calls=(fake_script.shell(command),))]
@@ -300,6 +305,7 @@ def test_a_file_name_that_is_not_text_is_a_failed_check_of_who_made_it(agents: F
     assert agents.phases()["02-second.md"] == Phase.FAILED
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("text", "told"),
     [
@@ -358,6 +364,7 @@ def test_people_are_notified_that_the_sequence_cannot_continue_and_not_that_all_
     assert drop_reason(Delivery.objects.get()) == "The sequence was resumed meanwhile."
 
 
+@pytest.mark.long
 def test_of_a_continuing_sequence_each_task_is_reported_as_done(agents: FakeAgents) -> None:
     agents.start()
     target = hook(agents.tasks[0])
@@ -389,6 +396,7 @@ def proceed_late(sequence: Sequence, agents: FakeAgents) -> None:
     resume_sequence(sequence, by=acting(agents.person))
 
 
+@pytest.mark.long
 def test_a_folder_that_vanishes_fails_the_sequence_and_nothing_is_lost(agents: FakeAgents) -> None:
     agents.acts["first"] = [fake_script.Turn(calls=(fake_script.shell(f"rm -r {FOLDER}"),))]
     sequence = agents.start()
@@ -397,6 +405,7 @@ def test_a_folder_that_vanishes_fails_the_sequence_and_nothing_is_lost(agents: F
     assert agents.phases() == {"01-first.md": Phase.DONE}
 
 
+@pytest.mark.long
 def test_a_folder_that_became_a_link_elsewhere_is_gone(agents: FakeAgents, tmp_path: Path) -> None:
     """R4."""
     (tmp_path / "elsewhere").mkdir()
@@ -407,6 +416,7 @@ def test_a_folder_that_became_a_link_elsewhere_is_gone(agents: FakeAgents, tmp_p
     assert agents.start().failure.startswith(f"The folder {FOLDER} is gone")
 
 
+@pytest.mark.long
 def test_a_sequence_whose_workspace_was_cleaned_resumes_from_the_recording(
     agents: FakeAgents,
     repository: GitRepository,
@@ -420,6 +430,7 @@ def test_a_sequence_whose_workspace_was_cleaned_resumes_from_the_recording(
     assert sequence.failure == f"{FOLDER}/02-a.md:1: the task has no text"
 
 
+@pytest.mark.long
 def test_the_result_of_a_sequence_that_is_done_stays_when_it_is_cleaned(agents: FakeAgents) -> None:
     sequence = agents.start()
     before = sequence.head_commit
@@ -451,6 +462,7 @@ def test_a_faulty_first_file_is_refused(agents: FakeAgents, repository: GitRepos
     assert not Sequence.objects.exists() and not Task.objects.exists()
 
 
+@pytest.mark.long
 def test_a_second_sequence_of_the_folder_has_a_branch_of_its_own(agents: FakeAgents) -> None:
     agents.start()
     assert agents.make().branch == "cat-herder/prices-2"
@@ -479,6 +491,7 @@ class TestHistory:
         answered = agents.sequence.transitions.get(source=Phase.WAITING_FOR_INPUT)
         assert answered.actor == agents.person
 
+    @pytest.mark.long
     def test_a_fault_of_the_folder_is_the_reason_and_who_looks_again_the_actor(
         self, agents: FakeAgents, repository: GitRepository
     ) -> None:
@@ -612,6 +625,7 @@ class TestStopping:
             action(sequence, by=acting(viewer))  # type: ignore[operator]
 
 
+@pytest.mark.long
 def test_a_process_that_works_on_the_next_task_itself_notifies_nobody(
     agents: FakeAgents, django_capture_on_commit_callbacks: object
 ) -> None:
@@ -626,6 +640,7 @@ def test_a_process_that_works_on_the_next_task_itself_notifies_nobody(
         assert len(queued) == expected
 
 
+@pytest.mark.long
 def test_a_project_takes_its_sequences_workspaces_with_it(agents: FakeAgents) -> None:
     """They stayed behind on the disk."""
     agents.start()
@@ -636,6 +651,7 @@ def test_a_project_takes_its_sequences_workspaces_with_it(agents: FakeAgents) ->
     assert Path(agents.project.source).exists()
 
 
+@pytest.mark.long
 def test_a_folder_that_cannot_be_read_is_reported(
     agents: FakeAgents, monkeypatch: pytest.MonkeyPatch
 ) -> None:

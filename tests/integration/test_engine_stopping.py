@@ -13,7 +13,7 @@ from tasks_app.core.errors import IllegalMove
 from tasks_app.core.phases import Phase
 from tasks_app.engine.runs.run_recorder import RunRecorder
 from tasks_app.engine.stopping import StopReason
-from tasks_app.models import Event, EventKind, Outcome, QuestionState, Run, Task
+from tasks_app.models import Event, EventKind, Outcome, QuestionState, Reason, Run, Task
 from tasks_app.services.tasks import cancel_task, resume_task
 from tests.fake_script import Act, Hang, Turn, ask, say, shell, write
 from tests.people import acting
@@ -77,7 +77,7 @@ def test_a_cancelled_task_resumes_in_the_same_session(runner: Runner) -> None:
     resume_task(task, by=acting(runner.user))
     assert runner.advance(task).phase == Phase.DONE
     first, second = runs(task)
-    assert second.resumed
+    assert second.resumed and second.reason == Reason.RESUMED
     assert second.session_id == first.session_id
     who, told = runner.user.shown_name, second.prompt
     assert f"{who} cancelled the task at" in told and f"{who} resumed it at" in told

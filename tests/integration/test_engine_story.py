@@ -87,6 +87,22 @@ def test_the_whole_story_of_a_task(runner: Runner) -> None:
     assert "paint.txt" in diff_of(task)
 
 
+def test_a_step_reads_little_twice(runner: Runner) -> None:
+    """F: a busy worker has many tasks, so each statement of a step counts."""
+
+    def statements_of(steps: int) -> list[str]:
+        play = {f"step-{number}": [say("Done.")] for number in range(steps)}
+        rows = "".join(f"    - {{name: {name}, command: implement}}\n" for name in play)
+        task = runner.task(play, config=f"pipelines:\n  default:\n{rows}")
+        with CaptureQueriesContext(connection) as queries:
+            assert runner.advance(task).phase == Phase.DONE
+        return [query["sql"] for query in queries]
+
+    statements_of(1)  # fills caches
+    few, many = statements_of(1), statements_of(2)
+    assert len(many) - len(few) <= 107, "of one more step whose agent says a sentence"
+
+
 def test_a_halt_is_one_transaction(runner: Runner) -> None:
     """H4: question, step, task, history and notices become true together."""
     task = runner.task([])

@@ -235,7 +235,7 @@ def found_at(browser: Client, address: str) -> str:
 
 
 def part_of_log(browser: Client, task: Task) -> str:
-    page = browser.get(reverse("task", args=[task.pk])).text
+    page = browser.get(reverse("task_log", args=[task.pk])).text
     return page[page.index('<div class="log"') : page.index('id="log-below"')]
 
 
@@ -256,6 +256,7 @@ def api_pages(task: Task, script: Script) -> Iterator[tuple[str, Any]]:
         yield f"events by {limit}", found
 
 
+@pytest.mark.long
 @pytest.mark.once(on="sqlite")  # some hundred pages; what they are made of is read on both below
 def test_every_reader_reads_the_same_after_compaction(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blocks, "MOST_EVENTS", 30)
@@ -362,6 +363,7 @@ class PowerCut(BaseException):
     pass
 
 
+@pytest.mark.both
 @pytest.mark.parametrize("where", ["insert", "delete", "mark"])
 def test_a_process_that_is_killed_in_between_changes_nothing(
     where: str, transactional_db: None, monkeypatch: pytest.MonkeyPatch
@@ -409,6 +411,7 @@ def test_a_run_that_is_removed_meanwhile_gets_no_block() -> None:
     assert not EventBlock.objects.exists()
 
 
+@pytest.mark.both
 @pytest.mark.parametrize("compactors", [1, 2])
 def test_a_reader_misses_and_repeats_nothing_while_others_compact(
     compactors: int, transactional_db: None, monkeypatch: pytest.MonkeyPatch

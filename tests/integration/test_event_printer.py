@@ -5,16 +5,20 @@ from __future__ import annotations
 import io
 from datetime import timedelta
 from typing import Any
+from unittest import mock
 
 import pytest
 from django.utils import timezone
 
 from tasks_app.cli import event_printer
 from tasks_app.cli.event_printer import EventPrinter
+from tasks_app.cli.task_session import TaskSession
 from tasks_app.cli.terminal import Screen
+from tasks_app.core.phases import Phase
 from tasks_app.history.events.blocks import NewEvent, append
 from tasks_app.models import EventKind, Reason, Run, Setup, SetupOutcome
-from tests.factories import RunFactory
+from tests.factories import RunFactory, UserFactory
+from tests.people import acting
 
 pytestmark = pytest.mark.django_db
 
@@ -42,8 +46,28 @@ def test_a_failure_names_its_call_if_another_one_stands_above_it() -> None:
 def test_an_answer_begins_no_run_and_what_people_do_not_see_is_no_action() -> None:
     run = RunFactory.create(number=2, reason=Reason.ANSWER)
     answer = {"number": 1, "question": "Which?", "text": "Red", "by": "Ann", "via": "web"}
-    lines, printer = printed(run, (EventKind.ANSWER, answer), (EventKind.SYSTEM, {"subtype": "init"}))
-    assert lines[0].strip() == "? Which?" and printer.last_action == "Red"
+    lines, printer = printed(run, (EventKind.ANSWER, answer), call("make"), (EventKind.SYSTEM, {}))
+    assert lines[0].strip() == "? Which?" and printer.last_action == "$ make"
+
+
+def test_the_line_below_does_not_repeat_what_was_asked_and_answered() -> None:
+    asking = {"id": "q", "name": "AskUserQuestion", "input": {"questions": [{"question": "Which?"}]}}
+    question = (EventKind.QUESTION, {"number": 1, "question": "Which?"})
+    answer = (EventKind.ANSWER, {"number": 1, "question": "Which?", "text": "Which?: Red", "by": "Ann"})
+    for last in ((EventKind.TOOL_USE, asking), question, answer):
+        assert printed(RunFactory.create(), call("make"), last)[1].last_action == ""
+
+
+def test_a_wait_for_a_limit_is_said_once_although_its_end_comes_nearer() -> None:
+    task, out, ann = RunFactory.create().step.task, io.StringIO(), acting(UserFactory.create())
+    session = TaskSession(task, ann, Screen(out), may_prompt=False)
+    task.resets_at = timezone.now() + timedelta(hours=1)
+    for minutes in (0, 5):
+        with mock.patch(
+            "django.utils.timezone.now", return_value=timezone.now() + timedelta(minutes=minutes)
+        ):
+            session._note_state(Phase.WAITING_FOR_RESET)
+    assert out.getvalue().count("Usage limit reached.") == 1
 
 
 def test_a_setup_is_printed_while_it_runs_and_how_it_ended(monkeypatch: pytest.MonkeyPatch) -> None:

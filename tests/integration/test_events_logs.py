@@ -160,13 +160,13 @@ def test_each_run_has_a_header_and_a_footer_with_its_facts(step: Step) -> None:
         "Started:    2026-03-01 09:05:07 (all times are UTC)\n",
         "Ended:      2026-03-01 09:05:19\n",
         "Exit code:  0\n",
-        "Outcome:    the agent ended its turn\n",
+        "Outcome:    finished\n",
         "Duration:   12.3 s\n",
         "Tokens:     1,234 in, 5 out, cache 6 written, 7,000 read\n",
         "Cost:       $0.01\n",
     ):
         assert fact in text
-    assert text.index("Run:        1, first run") < text.index("Run:        2, after an answer")
+    assert text.index("Run:        1, first run") < text.index("Run:        2, resumed with your answer")
     assert "Ended:      not yet\n" in text
 
 

@@ -11,12 +11,14 @@ from tasks_app.agent.port import Ending
 from tasks_app.core.phases import Phase
 from tasks_app.git.clone import Workspace
 from tasks_app.git.recording import Snapshot
-from tasks_app.models import Run
+from tasks_app.models import Channel, Run
+from tasks_app.services.questions.answers import decide
 from tests import machine
 from tests.agents import real_bench
 from tests.browser import signed_in
 from tests.factories import UserFactory
-from tests.fake_script import Act, End, Turn, say, shell, write
+from tests.fake_script import Act, Call, End, Turn, say, shell, write
+from tests.people import acting
 from tests.runner import Runner
 
 GUARDED = """\
@@ -216,3 +218,52 @@ def test_p7_names_that_look_like_patterns_are_matched_as_they_are(runner: Runner
     failed = runner.advance(runner.task(bad, project=project))
     assert failed.phase == Phase.FAILED
     assert "app/[x]/p\napp/group/x.ts" in failed.failure
+
+
+ASKED = """\
+askBefore: ["Write(CHANGES.md)"]
+pipelines:
+  default:
+    - {name: change, command: self, retry: 1}
+"""
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_command_that_writes_what_a_human_must_be_asked_about_is_sent_back(runner: Runner) -> None:
+    """With `sed -i` nobody was asked, and all that was said was “all checks passed”."""
+    play: list[Act] = [
+        Turn(calls=(shell("echo 2.0 >> CHANGES.md; echo x > other.md"),)),
+        say("Done."),
+        End(),
+        Turn(calls=(shell("git checkout -q CHANGES.md"),)),
+        say("Put back."),
+    ]
+    task = runner.advance(runner.task(play, project=runner.project(ASKED, **{"CHANGES.md": "1.0\n"})))
+    first, second = Run.objects.order_by("number")
+    assert first.checks
+    assert [(one["passed"], one["output"]) for one in first.checks] == [(False, "CHANGES.md")]
+    assert "CHANGES.md" in second.prompt and task.phase == Phase.DONE
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(
+    ("approved", "asked_about"),
+    [
+        (shell("echo guarded >> CHANGES.md"), True),
+        (shell("echo guarded >> ./CHANGES.md"), True),
+        (shell("echo guarded >> ../CHANGES.md"), False),
+        (shell("mkdir docs; echo guarded >> docs/CHANGES.md; echo x >> CHANGE*"), False),
+        (write("CHANGES.md", "guarded"), True),
+        (write("NEWS.md", "guarded, see CHANGES.md"), False),
+    ],
+)
+def test_what_a_human_approved_was_asked_about(runner: Runner, approved: Call, asked_about: bool) -> None:
+    """That is a write of the file, or a command that names it; a text that mentions it is neither."""
+    rules = '"Write(CHANGES.md)", "Write(NEWS.md)", "Bash(*guarded*)"'
+    config = ASKED.replace('"Write(CHANGES.md)"', rules)
+    play: list[Act] = [Turn(calls=(approved,)), Turn(calls=(shell("echo 2 >> CHANGES.md"),)), say("Done.")]
+    project = runner.project(config.replace("retry: 1", "retry: 0"), **{"CHANGES.md": "1.0\n"})
+    task = runner.advance(runner.task(play, project=project))
+    (asked,) = task.questions.open()
+    decide(asked, "approved", by=acting(runner.user), via=Channel.WEB)
+    assert runner.advance(task).phase == (Phase.DONE if asked_about else Phase.FAILED)

@@ -14,8 +14,6 @@ from tasks_app.core.phases import Phase
 from tasks_app.engine.advance import advance
 from tasks_app.models import (
     Channel,
-    Event,
-    EventKind,
     Publication,
     Question,
     ReviewVerdict,
@@ -28,7 +26,7 @@ from tasks_app.services.questions.answers import undo_answer
 from tasks_app.services.reviews import send_review
 from tasks_app.services.sequences import create_sequence, resume_sequence, start_sequence
 from tasks_app.services.tasks import cancel_task, resume_task
-from tasks_app.services.usage.cost_limits import END, FINISH, dollars_for_run
+from tasks_app.services.usage.cost_limits import END, FINISH, dollars_for_run, with_limits
 from tasks_app.services.usage.statistics import forecasts
 from tests.api import Script
 from tests.browser import signed_in
@@ -37,7 +35,7 @@ from tests.fake_script import Act, Call, End, Fail, Turn, ask, say, shell, write
 from tests.integration.conftest import Manage
 from tests.markup import tidy
 from tests.people import acting
-from tests.runner import Runner, runs, step
+from tests.runner import Runner, results, runs, step
 from tests.soft_limits import LIMIT, cost_question, two_steps, without_undo
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -109,12 +107,10 @@ def test_the_agent_ends_its_present_step_and_no_other_begins(runner: Runner) -> 
     assert shown(task) == ["finished early", "done", "not run"]
     first, second = runs(task)
     assert second.session_id == first.session_id and second.step.name == "plan"
-    told = " ".join(
-        str(one.payload.get("text")) for one in Event.objects.filter(run=second, kind=EventKind.TOOL_RESULT)
-    )
+    told = " ".join(results(task))
     for said in ("decided: Finish early", "at most $0.10 more", "Begin nothing new", "left undone", "walls"):
         assert said in told, told
-    assert dollars_for_run(task.pk).of_soft_limit is not None
+    assert dollars_for_run(with_limits(task.pk)).of_soft_limit is not None
     assert not task.questions.filter(delivered_at=None).exists()
 
 
@@ -256,7 +252,7 @@ def test_cancelling_forgets_the_decision(runner: Runner) -> None:
     resume_task(task, by=acting(runner.user))
     runner.advance(task)
     runner.answer_all(task, "1")
-    assert shown(runner.advance(task)) == ["done", "done", "done"]
+    assert shown(runner.advance(task)) == ["rehearsed", "done", "done"]
 
 
 def test_a_reviewer_s_request_goes_before_the_early_end(runner: Runner) -> None:
@@ -300,8 +296,8 @@ def test_page_api_terminal_and_notice_call_it_finished_early(runner: Runner, man
     task = finish(runner, question)
     page = tidy(signed_in(user).get(reverse("task", args=[task.pk])).text)
     assert "Finished early. Not done: implement." in page and "not run" in page
-    assert "All steps finished" not in page and "Resume" in page and "Review changes" in page
-    listed = signed_in(user).get(reverse("dashboard")).text
+    assert "All steps finished" not in page and "Resume" in page and "do-resume" in page
+    listed = signed_in(user).get(reverse("tasks")).text
     assert "finished early" in listed
     script = Script(user)
     found = script.get(f"/tasks/{task.pk}").json()

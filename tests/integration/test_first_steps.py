@@ -9,7 +9,7 @@ from django.test import Client
 
 from tasks_app.core.phases import Phase
 from tasks_app.models import Question, QuestionState, User
-from tasks_app.web.tasks.dashboard import first_steps
+from tasks_app.web.tasks.first_steps import first_steps
 from tests.browser import signed_in
 from tests.factories import MembershipFactory, ProjectFactory, QuestionFactory, TaskFactory, UserFactory
 
@@ -41,20 +41,23 @@ def test_each_step_is_ticked_when_it_is_done(admin: User) -> None:
     MembershipFactory.create(project=ProjectFactory.create(name="shop"))
     after = done(admin)
     assert all(after[title] for title in ROWS)
+    assert all(step.url for step in first_steps(admin)), "each leads to where it is done"
+    page = signed_in(admin).get("/tasks/").text
+    assert f'First steps <span class="number">{sum(after.values())} of {len(after)}</span>' in page
 
 
 def test_it_is_for_site_admins_until_they_dismiss_it(admin: User) -> None:
     client = signed_in(admin)
-    assert "First steps" in client.get("/").content.decode()
+    assert "First steps" in client.get("/tasks/").content.decode()
     client.post("/first-steps/dismiss/")
     client.post("/first-steps/dismiss/")
-    assert "First steps" not in client.get("/").content.decode()
+    assert "First steps" not in client.get("/tasks/").content.decode()
     member = MembershipFactory.create().user
-    assert "First steps" not in signed_in(member).get("/").content.decode()
+    assert "First steps" not in signed_in(member).get("/tasks/").content.decode()
 
 
 def test_it_goes_away_when_all_is_done(admin: User, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tasks_app.web.tasks.dashboard._steps", lambda user: [])
+    monkeypatch.setattr("tasks_app.web.tasks.first_steps._steps", lambda user: [])
     assert first_steps(admin) == []
 
 

@@ -27,7 +27,7 @@ from tasks_app.services.decisions.citing import related_decisions_of_each
 from tasks_app.services.decisions.content import decisions_for
 from tasks_app.services.questions.answers import Reply, answer_question
 from tasks_app.services.questions.earlier_answers import find_similar_answers
-from tasks_app.services.usage.cost_limits import budgets_of_task, end_waits_for_budgets
+from tasks_app.services.usage.cost_limits import budgets_of_task, end_waits_for_budgets, with_limits
 from tasks_app.services.usage.day_sums import add_up_days
 from tasks_app.services.usage.metrics import exposition
 from tasks_app.services.workers.queue import LINE
@@ -43,18 +43,19 @@ from tests.factories import MembershipFactory, RunFactory, TaskFactory, UserFact
 pytestmark = pytest.mark.django_db
 
 AMOUNTS = Amounts(tasks=20_000, questions=60_000, events=40_000, first=200)
-#: Rows that one statement may read: the dashboard counts seven groups up to 1,000 by one.
+#: Rows that one statement may read: the list of tasks counts eight groups up to 1,000 by one.
 MOST_READ = 8_000
 #: The task whose agent has written more than that.
 WORKING = "At work since the morning"
 PAGES = {
-    "dashboard": "/",
-    "done tasks": "/?group=done",
+    "tasks now": "/tasks/",
+    "done tasks": "/tasks/?group=finished",
     "inbox": "/inbox/",
     "answered questions": "/inbox/?state=answered",
-    "history": "/history/",
-    "live": "/live/",
-    "queue": "/queue/",
+    "tasks to review": "/tasks/?group=review",
+    "all tasks": "/tasks/all/",
+    "working tasks": "/tasks/?group=working",
+    "queue": "/tasks/queue/",
     "task": "/tasks/{task}/",
     "log": "/tasks/{task}/log/",
     "new task": "/tasks/new/",
@@ -177,7 +178,7 @@ def looks_of_workers() -> Iterator[tuple[str, Callable[[], object]]]:
     yield "missed changes", lambda: missed_changes(0)
     yield "the metrics", exposition
     asked = Question.objects.open().select_related("task__project", "step").latest("pk")
-    yield "the budgets of a running agent", lambda: budgets_of_task(asked.task_id)
+    yield "the budgets of a running agent", lambda: budgets_of_task(with_limits(asked.task_id))
     yield "waits for budgets", end_waits_for_budgets
     yield "adding up days", add_up_days
     yield "compacting a run", lambda: compact_runs(older_than=timedelta(days=1), at_once=1)

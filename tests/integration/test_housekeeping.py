@@ -298,6 +298,23 @@ def test_a_recording_in_flight_keeps_what_it_needs(objects: Objects) -> None:
     assert not any(objects.repository.has(one) for one in large)
 
 
+def test_a_file_that_git_renames_meanwhile_stops_no_pruning(
+    objects: Objects, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as `tmp_idx_…` of a recording, between listing the files and reading their sizes."""
+    renamed, lstat = objects.repository.path / "objects" / "tmp_idx_0fWwCC", Path.lstat
+    renamed.touch()
+
+    def lstat_of_the_others(path: Path) -> os.stat_result:
+        if path == renamed:
+            raise FileNotFoundError
+        return lstat(path)
+
+    monkeypatch.setattr(Path, "lstat", lstat_of_the_others)
+    objects.commit("old", days=20)
+    assert objects.prune().freed > 0
+
+
 def test_recordings_and_prunings_at_once_lose_nothing(objects: Objects) -> None:
     recorded: list[str] = []
     ended = threading.Event()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,20 +13,32 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils import timezone
 
+from tasks_app.core.phases import Phase
+from tasks_app.core.types import ALLOW_COMMAND, REVIEW_PLAN
 from tasks_app.history.events.blocks import NewEvent, append
+from tasks_app.history.transitions import move
 from tasks_app.models import (
     CLAIM_LASTS,
+    Action,
+    AuditEntry,
     Change,
+    Channel,
     EventKind,
     Question,
     QuestionKind,
     QuestionState,
+    Task,
     User,
 )
-from tasks_app.web import counting
-from tasks_app.web.questions import inbox
+from tasks_app.permissions import Principal
+from tasks_app.services.projects.projects import add_project
+from tasks_app.services.questions.approvals import approve_equal_calls
+from tasks_app.services.task_groups import FAILED, tasks_in_group
+from tasks_app.services.tasks import resume_task
+from tasks_app.web import counting, inbox
 from tests.browser import signed_in
-from tests.factories import MembershipFactory, QuestionFactory, UserFactory
+from tests.factories import MembershipFactory, QuestionFactory, RunFactory, TaskFactory, UserFactory
+from tests.integration.git_repository import GitRepository
 from tests.markup import tidy
 
 pytestmark = pytest.mark.django_db
@@ -73,9 +86,10 @@ def test_numbers_beside_a_question_are_fetched_after_it(admin: User) -> None:
     task = question.task
     parts = triggers(str(signed_in(admin).get(reverse("task", args=[task.pk])).text))
     waiting = {name for name in parts if "delay:150ms" in parts[name]}
-    names = ("task_history", "task_plan", "task_timeline")
+    names = ("task_plan", "task_timeline")
     assert waiting == {reverse("navigation"), *(reverse(name, args=[task.pk]) for name in names)}
-    assert "delay" not in parts[reverse("task_questions", args=[task.pk])]
+    (head,) = [trigger for address, trigger in parts.items() if "/header/" in address]
+    assert "delay" not in head, "it says what arrives"
 
 
 def test_what_is_too_much_to_count_has_a_plus_and_the_rest_is_in_the_history(
@@ -93,7 +107,7 @@ def test_what_is_too_much_to_count_has_a_plus_and_the_rest_is_in_the_history(
     assert 'Open <span class="number">1</span>' in first
     assert "Page 1 of 2+" in first and listed(first) == 2 and "Number 4?" in first
     assert "Page 2 of 2+" in last and listed(last) == 2 and "Number 1?" in last
-    assert '/history/?kind=questions">More in the history</a>' in last
+    assert '/tasks/all/?kind=questions">More in all questions</a>' in last
 
 
 def test_the_steps_to_choose_from_are_those_of_the_newest_questions(
@@ -138,6 +152,8 @@ def test_what_a_person_answered_can_be_found(admin: User) -> None:
     answered("By another?", UserFactory.create(username="ann"))
     page = look(admin, state="answered", person="ann")
     assert "By another?" in page and "By root?" not in page
+    rows = page[page.index('id="inbox-list"') : page.index('id="inbox-question"')]
+    assert "Indeed." in rows, "each row says what was decided"
     assert '<option value="ann" selected>answered by ann</option>' in page
 
 
@@ -225,6 +241,138 @@ def test_a_page_in_use_fetches_its_parts(admin: User) -> None:
     assert "Open" in part("tabs") and str(first) not in part("tabs")
 
 
+# ---- the content of rows, tasks that need somebody, equal calls ----
+
+
+def approval(command: str, **facts: Any) -> Question:
+    item = {"question": f"{ALLOW_COMMAND}\n\n`{command}`", "header": "Approval"}
+    facts.setdefault("tool_input", {"command": command})
+    return QuestionFactory.create(kind=QuestionKind.APPROVAL, items=[item], **facts)
+
+
+def test_a_row_shows_the_command_and_the_first_line_of_the_plan(admin: User) -> None:
+    long_ago = timezone.now() - timedelta(hours=1)
+    approval("make deploy", asked_at=long_ago)
+    plan = [{"kind": "markdown", "title": "Plan", "text": "# Plan: keep the rates\n\n1. Read them.\n"}]
+    planned = QuestionFactory.create(kind=QuestionKind.PLAN, items=[{"question": REVIEW_PLAN}], evidence=plan)
+    planned.task.steps.update(config={"name": "plan", "command": "plan-task"}, plan="")
+    details = look_at(admin, reverse("task_plan", args=[planned.task_id]))
+    assert "waits for your review" in details and "not written yet" not in details
+    page = look(admin)
+    rows = page[page.index('id="inbox-list"') : page.index('id="inbox-question"')]
+    assert "make deploy" in rows and ALLOW_COMMAND not in rows
+    assert "Keep the rates" in rows and REVIEW_PLAN not in rows
+    assert rows.count('class="is-late"') == 1, "who waits long is marked"
+    assert "Keep the rates" in look_at(admin, reverse("tasks")), f"so do rows of tasks: {planned}"
+
+
+def look_at(user: User, path: str) -> str:
+    return tidy(signed_in(user).get(path).text)
+
+
+def test_results_and_failures_of_projects_in_which_one_acts_are_tabs(admin: User) -> None:
+    result = {"base_commit": "a" * 40, "head_commit": "b" * 40, "ended_at": timezone.now()}
+    done = TaskFactory.create(title="Round the totals", phase=Phase.DONE, **result)
+    failed = TaskFactory.create(title="It broke", phase=Phase.FAILED, ended_at=timezone.now())
+    month = timezone.now() - timedelta(days=30)
+    TaskFactory.create(title="Long forgotten", phase=Phase.FAILED, ended_at=month)
+    review, failures = look(admin, state="review"), look(admin, state="failed")
+    assert done.title in review and failed.title not in review
+    assert failed.title in failures and "Long forgotten" not in failures
+    assert 'To review <span class="number">1</span>' in failures
+    assert 'Failed <span class="number">1</span>' in failures
+    viewer = MembershipFactory.create(project=done.project, role="viewer").user
+    assert done.title not in look(viewer, state="review")
+
+
+def test_a_failure_is_dismissed_and_put_back_and_returns_when_the_task_fails_again(admin: User) -> None:
+    ended = {"ended_at": timezone.now(), "started_at": timezone.now(), "queued_at": timezone.now()}
+    task = TaskFactory.create(title="It broke", phase=Phase.FAILED, **ended)
+    path = reverse("task_dismiss", args=[task.pk])
+    client = signed_in(admin)
+
+    def listed() -> tuple[bool, bool]:
+        failed = tasks_in_group(Task.objects.all(), FAILED, Principal.unrestricted(admin))
+        return f"row-{task.pk}-dismiss" in look(admin, state="failed"), task in failed
+
+    assert listed() == (True, True)
+    page = tidy(client.post(f"{path}?project={task.project.name}", follow=True).text)
+    assert "Dismissed: It broke" in page and "Clear filters" in page and listed() == (False, False)
+    assert 'Failed <span class="number">0</span>' in page
+    client.post(path, {"undo": "yes"})
+    assert listed() == (True, True)
+    client.post(path)
+    resume_task(task, by=Principal.unrestricted(admin))
+    for phase in (Phase.RUNNING, Phase.FAILED):
+        move(Task.objects.get(), phase)
+    assert listed() == (True, True)
+    said = AuditEntry.objects.filter(action=Action.TASK_CHANGED).values_list("detail", flat=True)
+    assert [one["failure"][1] for one in said] == ["dismissed", "listed", "dismissed"]
+    done = TaskFactory.create(phase=Phase.DONE)
+    assert "no failure" in client.post(reverse("task_dismiss", args=[done.pk]), follow=True).text
+
+
+def test_equal_calls_of_a_task_are_approved_together_each_with_its_own_answer(admin: User) -> None:
+    first = approval("make migrate", tool_input={"command": "make migrate", "description": "Once"})
+    of_task = {"task": first.task, "run": first.run}
+    equal = approval("make migrate", number=2, **of_task)
+    longer = {"command": "make migrate", "timeout": 9}
+    other = approval("make migrate", number=3, tool_input=longer, **of_task)
+    elsewhere = approval("make migrate")
+    assert "Approve both" in look(admin)
+    assert "Approve both" not in look(admin, question=other.pk)
+    client = signed_in(admin)
+    card = client.post(reverse("question_decide", args=[first.pk]), {"verdict": "approved_all"}).text
+    states = dict(Question.objects.values_list("pk", "verdict"))
+    assert states == {first.pk: "approved", equal.pk: "approved", other.pk: "", elsewhere.pk: ""}
+    assert AuditEntry.objects.filter(action=Action.APPROVED).count() == 2
+    if f'name="too" value="{equal.pk}"' in card:
+        client.post(reverse("question_undo", args=[first.pk]), {"too": str(equal.pk)})
+        assert Question.objects.open().count() == 4
+
+
+def test_equal_calls_are_one_row_and_one_card_with_the_others_in_a_fold(admin: User) -> None:
+    """W2, W7: also those in other folders, which are not approved with the first."""
+    first = approval("make migrate")
+    of_task = {"task": first.task, "run": first.run}
+    folder = {"kind": "text", "title": "Folder of the shell", "text": "services/mail"}
+    equal = approval("make migrate", number=2, **of_task)
+    elsewhere = approval("make migrate", number=3, evidence=[folder], **of_task)
+    approval("make lint", number=4, **of_task)
+    approval("make migrate")
+    page = look(admin)
+    assert page.count('id="inbox-equal-') == 1 and "3 times" in page and "Approve both" in page
+    fold = page.partition(f'id="inbox-equal-{first.pk}"')[2].partition("</details>")[0]
+    assert [f"inbox-row-{one.pk}" in fold for one in (first, equal, elsewhere)] == [False, True, True]
+    assert fold.count("services/mail") == 2, "which folders, and whose is which"
+    page = look_at(admin, reverse("task", args=[first.task_id]))
+    before, _, fold = page.partition(f'id="equal-{first.pk}"')
+    assert [f'id="question-{one.pk}"' in before for one in (first, equal, elsewhere)] == [True, False, False]
+    assert page.count('id="equal-') == 1 and "services/mail" in fold
+    approve_equal_calls(first, by=Principal.unrestricted(admin), via=Channel.WEB)
+    assert set(first.task.questions.open().values_list("number", flat=True)) == {3, 4}
+
+
+def test_an_approval_says_where_its_rule_stands(admin: User, tmp_path: Path) -> None:
+    settings = 'askBefore: ["Bash(rm*)"]\npipelines:\n  quick:\n    - name: do\n      askBefore:\n'
+    settings += '        - "Bash(make*)"\n'
+    repository = GitRepository.make(tmp_path / "shop", **{"cat-herder.yaml": settings})
+    project = add_project("shop", str(repository.path), by=admin)
+    commit = repository.git("rev-parse", "HEAD").strip()
+    task = TaskFactory.create(
+        project=project, base_commit=commit, pipeline="quick", phase=Phase.WAITING_FOR_INPUT
+    )
+    for rule, place in (("Bash(make*)", "cat-herder.yaml, line 6"), ("Bash(rm*)", "cat-herder.yaml, line 1")):
+        evidence = [{"kind": "rule", "title": "Rule", "text": rule}]
+        run = RunFactory.create(task=task, number=len(rule))
+        question = approval("make deploy", evidence=evidence, task=task, run=run, number=len(rule))
+        page = look(admin, question=question.pk)
+        assert f"<code>{rule}</code> in {place}" in page
+    project.overrides = {"ask_before": rule}
+    project.save()
+    assert f"<code>{rule}</code> in the project’s settings" in look(admin, question=question.pk)
+
+
 # ---- claims ----
 
 
@@ -242,7 +390,7 @@ def test_others_see_who_is_answering_and_the_answerer_does_not(admin: User) -> N
     changes = Change.objects.count()
     assert claim(ann, question).status_code == 200
     assert "Ann is answering" in said(admin, question) and "is answering" in look(admin)
-    assert said(ann, question) == "" and "is answering" not in look(ann)
+    assert "is answering" not in said(ann, question) + look(ann)
     assert Change.objects.count() == changes + 1, "other pages are told"
 
 
@@ -268,10 +416,10 @@ def test_a_claim_ends_by_itself_and_when_its_user_leaves(admin: User) -> None:
     claim(admin, question, release="yes")
     assert "is answering" in said(admin, question), "nobody ends the claim of another"
     claim(ann, question, release="yes")
-    assert said(admin, question) == ""
+    assert "is answering" not in said(admin, question)
     claim(ann, question)
     Question.objects.filter(pk=question.pk).update(claimed_at=timezone.now() - CLAIM_LASTS)
-    assert said(admin, question) == ""
+    assert "is answering" not in said(admin, question)
     claim(admin, question)
     question.refresh_from_db()
     assert question.claimed_by == admin

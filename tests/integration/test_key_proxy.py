@@ -43,6 +43,7 @@ class Upstream(ThreadingHTTPServer):
         self.output = 500
         #: Pieces of text that it sends before it waits, each of 100 tokens.
         self.pieces = 0
+        self.pause = 0.005
         self.sent_pieces = 0
         self.status = 200
         self.model = MODEL
@@ -102,7 +103,7 @@ class _Answer(BaseHTTPRequestHandler):
             self.wfile.write(piece)
             self.wfile.flush()
             self.server.sent_pieces += 1
-            threading.Event().wait(0.005)
+            threading.Event().wait(self.server.pause)
         self.server.go_on.wait(10)
         end = {"type": "message_delta", "usage": {"output_tokens": self.server.output}}
         self.wfile.write(event(end))
@@ -490,26 +491,55 @@ class TestBudget:
                 assert sorted(answer.result()[0] for answer in answers) == [200, 200, 402, 402]
             assert meter.usage.cost_usd == pytest.approx(0.021)
 
-    @pytest.mark.parametrize("limit", ["of the run", "of the month", "soft"])
-    def test_m8_a_response_is_cut_where_the_dollars_end(
-        self, proxy: ApiKeyProxy, upstream: Upstream, limit: str
-    ) -> None:
+    def test_m8_a_response_is_cut_where_the_dollars_end(self, proxy: ApiKeyProxy, upstream: Upstream) -> None:
         """The last one would cost 0.18 $ of the 0.02 $ that are left: the model is not asked for the rest."""
         upstream.pieces, upstream.output = 120, 12_000
+        upstream.pause = 0.1  # so that the proxy reads piece by piece also on a busy machine
         upstream.go_on.set()
-        with proxy.run_token(RunLimits(max_cost_usd=0.02 if limit == "of the run" else None)) as (
-            token,
-            meter,
-        ):
-            meter.budget_usd = 0.02 if limit == "of the month" else None
-            meter.soft_limit_usd = 0.02 if limit == "soft" else None
+        with proxy.run_token(RunLimits(max_cost_usd=0.02)) as (token, meter):
             with pytest.raises(IncompleteRead):
                 post(proxy, token)
             until(lambda: not meter._open)
             assert 0.02 <= meter.usage.cost_usd < 0.023
             assert refusal(post(proxy, token))[:2] == (402, "billing_error")
-            assert meter.over_budget == (limit != "of the run")
+            assert not meter.over_budget
         assert upstream.sent_pieces < 60
+
+    @pytest.mark.parametrize(("limit", "named"), [("soft_limit_usd", "soft limit"), ("budget_usd", "month")])
+    def test_m8_what_has_begun_below_the_soft_limit_or_a_budget_is_read_to_its_end(
+        self, proxy: ApiKeyProxy, upstream: Upstream, limit: str, named: str
+    ) -> None:
+        """It was cut: an edit was paid for and lost, and so was the next one that little was allowed for."""
+        upstream.pieces, upstream.output = 120, 12_000
+        upstream.go_on.set()
+        with proxy.run_token() as (token, meter):
+            setattr(meter, limit, 0.02)
+            assert post(proxy, token)[0] == 200
+            status, kind, message = refusal(post(proxy, token))
+            assert (status, kind, meter.over_budget) == (402, "billing_error", True)
+            assert named in message
+        assert len(upstream.seen) == 1
+
+    def test_m8_a_request_that_does_not_fit_is_not_sent(self, proxy: ApiKeyProxy, upstream: Upstream) -> None:
+        """What the cache has counts as such, but not in what is needed: it is needed later."""
+        upstream.usage = {"cache_creation_input_tokens": 50_000, "output_tokens": 1}
+        upstream.go_on.set()
+        text = {"role": "user", "content": "x" * 200_000}
+        with proxy.run_token() as (token, meter):
+            meter.budget_usd = 0.2
+            status, kind, message = refusal(post(proxy, token, request(messages=[text])))
+            assert (status, kind, meter.over_budget) == (402, "billing_error", True)
+            assert meter.needed_usd == pytest.approx(1.1 * 0.3075, rel=0.01), "50,000 written, 500 answered"
+            assert "$0.34" in message and upstream.seen == []
+            meter.budget_usd = 0.31
+            assert post(proxy, token, request(messages=[text]))[0] == 200
+            assert meter.needed_usd is None and meter.usage.cost_usd == pytest.approx(0.195)
+            more = request(messages=[text, {"role": "user", "content": "y" * 4000}])
+            assert post(proxy, token, more)[0] == 200
+            upstream.usage["cache_creation_input_tokens"] = 0
+            meter.budget_usd = meter.usage.cost_usd + 0.02
+            assert refusal(post(proxy, token, more))[0] == 402
+            assert meter.needed_usd == pytest.approx(1.1 * 0.3135, rel=0.01)
 
     def test_m8_runs_with_the_same_budget_do_not_spend_the_same_dollars(
         self, proxy: ApiKeyProxy, upstream: Upstream

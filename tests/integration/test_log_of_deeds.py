@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from django.urls import reverse
 
@@ -12,7 +14,7 @@ from tasks_app.history.events.logs import LogKind, follow_log, render_log
 from tasks_app.history.transitions import move
 from tasks_app.models import EventKind, Run, Step, Task, User
 from tasks_app.services.bulk import retry_from
-from tasks_app.services.tasks import cancel_task, resume_task
+from tasks_app.services.tasks import cancel_task, change_threshold, resume_task
 from tests.browser import signed_in
 from tests.factories import RunFactory, TaskFactory, UserFactory
 from tests.people import acting
@@ -94,3 +96,22 @@ def test_a_task_that_never_ran_tells_who_cancelled_it(mia: User) -> None:
     assert "Mia cancelled the task" in signed_in(mia).get(reverse("task", args=[task.pk])).text
     logs = "".join(text for step in task.steps.all() for text in render_log(step, LogKind.OUTPUT))
     assert logs.count("Mia cancelled the task") == 1
+
+
+def test_a_new_threshold_stands_where_it_came(mia: User) -> None:
+    """What agents say before and after it, such as that nobody can be asked, contradicted each other."""
+    task = TaskFactory.create(threshold=0)
+    run_of(task.steps.get(position=1), "Nobody can be asked.")
+    change_threshold(task, 3, by=acting(mia))
+    run_of(task.steps.get(position=1), "I ask.")
+    page = signed_in(mia).get(reverse("task_log", args=[task.pk])).text
+    assert is_in_order(page, "Nobody can be asked.", "changed the threshold from 0 to 3", "I ask.")
+
+
+def test_the_head_of_a_run_says_the_threshold_that_it_had(mia: User) -> None:
+    task = TaskFactory.create(threshold=4)
+    run = run_of(task.steps.get(position=1), "I ask.")
+    Run.objects.filter(pk=run.pk).update(threshold=4)
+    change_threshold(task, 0, by=acting(mia))
+    task.refresh_from_db()
+    assert re.search(r"Threshold: +4\n", "".join(render_log(run.step, LogKind.OUTPUT)))

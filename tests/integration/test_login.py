@@ -42,7 +42,7 @@ def told(action: Action) -> list[AuditEntry]:
 
 @pytest.mark.parametrize("name", ["ann", "ANN", "ann@example.org", " Ann@Example.org "])
 def test_name_and_address_both_log_in(ann: User, client: Client, name: str) -> None:
-    assert client.post("/login/", {**RIGHT, "username": name})["Location"] == "/"
+    assert client.post("/login/", {**RIGHT, "username": name})["Location"] == "/tasks/"
     assert is_in(client)
     (entry,) = told(Action.LOGGED_IN)
     assert (entry.actor, entry.ip_address) == (ann, "127.0.0.1")
@@ -52,6 +52,16 @@ def test_the_login_mentions_the_page_that_was_asked_for(client: Client) -> None:
     words = "Log in to open the page"
     assert words in client.get("/tasks/1/", follow=True).text
     assert words not in client.get("/", follow=True).text
+
+
+def test_the_login_says_that_a_session_ended_and_that_somebody_logged_out(ann: User, client: Client) -> None:
+    client.post("/login/", RIGHT)
+    BrowserSession.objects.all().delete()
+    page = client.get("/tasks/1/?step=2", follow=True)
+    assert "session has ended" in page.text and 'name="next" value="/tasks/1/?step=2"' in page.text
+    client.post("/login/", RIGHT)
+    assert "You are logged out" in client.post("/logout/", follow=True).text
+    assert "session has ended" not in client.get("/tasks/1/", follow=True).text
 
 
 class TestAFormThatIsSentAfterTheLoginEnded:
@@ -225,7 +235,7 @@ class TestCookies:
         client = Client(raise_request_exception=False)
         for name in ("sessionid", "csrftoken", "messages"):
             client.cookies[name] = value
-        assert client.get("/inbox/")["Location"] == "/login/?next=/inbox/"
+        assert client.get("/inbox/")["Location"] == "/login/?next=/inbox/&ended=session"
         assert client.get("/login/").status_code == 200
 
     def test_the_database_does_not_have_what_the_browser_holds(self, ann: User, client: Client) -> None:
@@ -240,7 +250,7 @@ class TestCookies:
     def test_logging_out_leaves_nothing_behind(self, ann: User, client: Client) -> None:
         client.post("/login/", RIGHT)
         assert client.get("/logout/").status_code == 405 and is_in(client)
-        assert client.post("/logout/")["Location"] == "/login/"
+        assert client.post("/logout/")["Location"] == "/login/?ended=logout"
         assert not is_in(client) and not BrowserSession.objects.filter(user=ann).exists()
         assert [entry.actor for entry in told(Action.LOGGED_OUT)] == [ann]
 
@@ -329,13 +339,13 @@ class TestTheSecondFactor:
 
     def test_the_password_alone_opens_nothing(self, ann: User, armed: Client) -> None:
         client = Client()
-        page = client.post("/login/", {**RIGHT, "next": "/live/"}, follow=True)
+        page = client.post("/login/", {**RIGHT, "next": "/usage/"}, follow=True)
         assert "Second factor" in page.text and not is_in(client)
         assert client.get("/admin/", follow=True).status_code == 200 and not is_in(client)
         wrong = client.post("/login/second-factor/", {"code": "000000x"})
         assert "Wrong code" in wrong.text and not is_in(client)
         assert told(Action.LOGIN_FAILED)[0].detail == {"why": "second factor"}
-        assert client.post("/login/second-factor/", {"code": code_of(ann, later=1)})["Location"] == "/live/"
+        assert client.post("/login/second-factor/", {"code": code_of(ann, later=1)})["Location"] == "/usage/"
         assert is_in(client)
 
     def test_a_code_counts_once(self, ann: User, armed: Client) -> None:

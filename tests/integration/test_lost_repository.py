@@ -90,7 +90,7 @@ def test_the_page_says_that_a_task_was_recorded_again(runner: Runner, client: Cl
     assert runner.advance(task).phase == Phase.DONE
     client.force_login(runner.user)
     said = "Recorded again, because the portal&#x27;s repository had lost commit"
-    assert client.get(reverse("task", args=[task.pk])).text.count(said) == 1
+    assert client.get(reverse("task_details", args=[task.pk])).text.count(said) == 1
 
 
 def test_a_task_that_lost_both_says_how_to_begin_again(runner: Runner) -> None:

@@ -120,7 +120,7 @@ class TestTheLook:
 
     @pytest.mark.parametrize("back", ["https://evil.example/", "//evil.example", "javascript:alert(1)", ""])
     def test_it_leads_to_no_other_site(self, inside: Client, back: str) -> None:
-        assert inside.post("/me/theme/", {"theme": "dark", "back": back})["Location"] == "/"
+        assert inside.post("/me/theme/", {"theme": "dark", "back": back})["Location"] == "/tasks/"
 
     @pytest.mark.parametrize("theme", ["", "pink", "dark\0", '"><script>'])
     def test_any_other_word_changes_nothing(self, ann: User, inside: Client, theme: str) -> None:

@@ -110,7 +110,7 @@ def test_a_maintainer_may_go_when_another_is_there(project: Project, boss: User)
     MembershipFactory.create(project=project, role=Role.MAINTAINER)
     mine = Membership.objects.get(user=boss)
     page = signed_in(boss).post(reverse("project_member_remove", args=[project.pk, mine.pk]))
-    assert page["Location"] == "/" and role_of("boss") is None
+    assert page["Location"] == "/tasks/" and role_of("boss") is None
 
 
 def test_who_is_demoted_leaves_no_open_invitation(project: Project, boss: User) -> None:

@@ -118,6 +118,7 @@ def test_an_agent_that_resolves_nothing_fails_and_nothing_is_published(runner: R
         publish(task, by=acting(runner.user))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("size", [2_000_000, 18_000_000])
 def test_markers_in_a_large_file_are_found(runner: Runner, size: int) -> None:
     """git writes markers into files of any size, also above `core.bigFileThreshold`."""
@@ -155,6 +156,7 @@ def test_a_binary_file_that_is_left_alone_counts_if_the_agent_says_so(runner: Ru
     assert log_of(task, "-1", "--format=%P") == f"{before} {target}"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("how", [r"printf 'red\0' > logo.png", "rm logo.png", "echo both > logo.png"])
 def test_a_binary_file_that_is_changed_or_deleted_is_resolved(runner: Runner, how: str) -> None:
     task, _, target = with_picture(runner, Turn(calls=(shell(how),)), say("Done."))
@@ -164,6 +166,7 @@ def test_a_binary_file_that_is_changed_or_deleted_is_resolved(runner: Runner, ho
     assert log_of(task, "-1", "--format=%P").endswith(target)
 
 
+@pytest.mark.long
 def test_a_file_that_one_side_deleted_is_kept_if_the_agent_says_so(runner: Runner) -> None:
     first = Turn(calls=(write("paint.txt", "blue\n"), write("old.txt", "older\n")))
     acts: list[Act] = [first, say("Painted."), End(), say("I keep `old.txt`.")]
@@ -194,6 +197,7 @@ def test_a_path_is_named_as_it_was_told() -> None:
     assert _is_named("a b.png", "I keep a\nb.png.")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("resolved", [True, False])
 def test_markers_in_a_file_whose_name_is_not_utf_8_are_found(runner: Runner, resolved: bool) -> None:
     in_latin_1 = "$(printf 'caf\\351.txt')"
@@ -243,6 +247,7 @@ def test_the_agent_may_commit_itself(runner: Runner) -> None:
     assert log_of(task, "-1", "--format=%P") == f"{before} {target}"
 
 
+@pytest.mark.long
 def test_published_afterwards_it_is_up_to_date(runner: Runner) -> None:
     task, source, target = finished(runner, *RESOLVED)
     remote = GitRepository(bare_repository(runner.folder / "remote.git"))
@@ -266,6 +271,7 @@ def test_published_afterwards_it_is_up_to_date(runner: Runner) -> None:
     assert remote.git("show", f"{task.branch}:paint.txt") == "red and blue"
 
 
+@pytest.mark.long
 def test_a_second_merge_follows_the_first(runner: Runner) -> None:
     more = [Turn(calls=(write("paint.txt", "all\n"),)), say("All.")]
     task, source, _first = finished(runner, *RESOLVED, End(), *more)
@@ -279,6 +285,7 @@ def test_a_second_merge_follows_the_first(runner: Runner) -> None:
     assert log_of(task, "-1", "--format=%P") == f"{between} {second}"
 
 
+@pytest.mark.long
 def test_files_put_back_to_before_the_merge_are_compared_with_the_beginning(runner: Runner) -> None:
     task, _, _ = finished(runner, *RESOLVED)
     ask_to_merge(runner, task)
@@ -291,6 +298,7 @@ def test_files_put_back_to_before_the_merge_are_compared_with_the_beginning(runn
     assert (task.phase, task.merged_commit) == (Phase.DONE, "")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("point", ["claimed", "run-opened", "agent-ended", "work-recorded"])
 def test_r2_a_worker_that_dies_meanwhile(runner: Runner, point: str) -> None:
     task, _, target = finished(runner, *RESOLVED)
@@ -363,6 +371,7 @@ def test_the_api_asks_for_it(runner: Runner) -> None:
     assert again.status_code == 409
 
 
+@pytest.mark.long
 def test_a_commit_that_cannot_be_read_is_no_merge_that_is_missing(runner: Runner) -> None:
     """Otherwise the check for markers would be left out."""
     task, _, _ = finished(runner, *RESOLVED)
@@ -379,6 +388,7 @@ def test_the_terminal_takes_no_option_of_a_publication_with_it(runner: Runner, m
     assert code == 2 and "--let-agent-merge" in err and not Review.objects.exists()
 
 
+@pytest.mark.long
 def test_the_terminal_prints_the_request_as_json(runner: Runner, manage: Manage) -> None:
     task, _, target = finished(runner)
     code, out, _ = manage("publish", task.pk, "--let-agent-merge", "--json")

@@ -13,13 +13,15 @@ from django.utils import timezone
 from tasks_app import composition
 from tasks_app.agent.claude import ClaudeAgent
 from tasks_app.agent.port import Ending
+from tasks_app.core.amounts import dollars
 from tasks_app.core.phases import Phase
-from tasks_app.models import Outcome, Project, Run, User
+from tasks_app.models import Outcome, Project, Run, Task, User
 from tasks_app.rehearsal.server import RehearsalServer
 from tasks_app.sandbox import Sandbox
 from tasks_app.services.usage.cost_limits import end_waits_for_budgets
 from tasks_app.services.usage.statistics import of_task
 from tasks_app.services.usage.usage import By, usage_of_all_time
+from tasks_app.services.workers.queue import queue_sentence
 from tests.agents import Bench, rehearsal
 from tests.fake_script import say
 from tests.runner import ONE_STEP, Runner
@@ -51,6 +53,19 @@ def test_counts_are_recorded_before_the_event_that_they_belong_to(bench: Bench) 
     bench.recorder.heard = lambda event: at_event.append((event.kind, len(bench.recorder.used)))
     bench.start("no-questions")
     assert all(told for kind, told in at_event if kind in ("text", "tool_use"))
+
+
+def test_what_a_script_plays_costs_nothing(tmp_path: Path, settings: Any) -> None:
+    """M8: tokens are counted; no budget, sum or limit has dollars that nobody pays."""
+    keys = {"anthropic_api_key": None, "claude_oauth_token": None}
+    settings.ENVIRONMENT = settings.ENVIRONMENT.model_copy(update=keys)
+    composition._proxy.cache_clear()
+    bench = Bench(ClaudeAgent(Sandbox(None), composition.connect), tmp_path, None)
+    result = bench.run(bench.order("Do it.\nrehearsal: no-questions", max_cost_usd=0.001, may_ask=False))
+    composition._proxy().stop()
+    composition._proxy.cache_clear()
+    assert (result.ending, result.metered) == (Ending.FINISHED, True), result.error
+    assert result.usage.output_tokens and result.usage.cost_usd == 0 and result.reported_cost_usd is None
 
 
 def test_the_login_s_token_is_counted_too(tmp_path: Path, behind_the_proxy: Any) -> None:
@@ -124,23 +139,37 @@ def allow(owner: Project | User, dollars: float) -> None:
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.once(on="sqlite")
 @pytest.mark.parametrize("whose", ["project", "created_by"])
-def test_a_run_stops_when_the_month_s_budget_is_spent_and_goes_on_with_the_same_session(
-    metered: Runner, whose: str
+def test_m8_a_request_that_does_not_fit_below_a_budget_of_the_month_is_not_sent(
+    metered: Runner, server: RehearsalServer, whose: str
 ) -> None:
-    """M8: the proxy refuses what comes next; that is no failed attempt, and nothing recorded is lost."""
+    """The task waits until as much is there; that is no failed attempt, and the same session goes on."""
     task = metered.task(text="# Ask\n\nrehearsal: ask-the-model-often\n")
     owner = getattr(task, whose)
     allow(owner, 0.07)
     assert metered.advance(task).phase == Phase.WAITING_FOR_RESET
     assert task.waits_for_budget
     [first] = Run.objects.all()
-    assert (first.outcome, first.step.failures) == (Outcome.LIMIT, 0)
-    assert 0.07 <= first.cost_usd < 0.1
-    assert "A budget for this month" in json.dumps([one.payload for one in first.events.all()])
+    assert (first.outcome, first.step.failures, first.cost_usd) == (Outcome.LIMIT, 0, 0)
+    assert server.requests == []
+    needed = first.needed_usd
+    assert needed is not None and needed > 0.07
+    assert "which a budget for this month does not leave" in json.dumps(
+        [one.payload for one in first.events.all()]
+    )
+    assert f"less than the {dollars(needed)} that the next request needs" in queue_sentence(task)
+    allow(owner, needed - 0.01)
+    end_waits_for_budgets()
+    assert not Task.objects.due().exists()
+    allow(owner, needed)
+    end_waits_for_budgets()
+    assert metered.advance(task).phase == Phase.WAITING_FOR_RESET
     allow(owner, 5)
     end_waits_for_budgets()
     assert metered.advance(task).phase == Phase.DONE
-    assert Run.objects.get(number=2).session_id == first.session_id
+    first, second, third = Run.objects.order_by("number")
+    assert {second.session_id, third.session_id} == {first.session_id} and second.resumed and third.resumed
+    assert 0 < second.cost_usd < needed + 0.01
+    assert (second.outcome, second.step.failures) == (Outcome.LIMIT, 0)
 
 
 @pytest.mark.bubblewrap

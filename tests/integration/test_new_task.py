@@ -12,6 +12,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from tasks_app.models import Project, Role, Sequence, Task
+from tasks_app.templatetags.catherder import threshold_default
 from tests.browser import signed_in
 from tests.factories import MembershipFactory, ProjectFactory, TaskFactory, UserFactory
 from tests.runner import Runner
@@ -88,6 +89,10 @@ def test_a_contradiction_names_line_and_key_and_keeps_what_was_typed(project: Pr
     [
         ("---\npipeline: nope\n---\n# x", "Line 2: there is no pipeline &quot;nope&quot;"),
         ("---\ninteractionThreshold: 9\n---\n# x", "Line 2: interactionThreshold must be a whole number"),
+        (
+            "---\npipeline: nope\ninteractionThreshold: 9\n---\n",
+            "Line 2: there is no pipeline &quot;nope&quot;|Line 3: interactionThreshold|the task has no text",
+        ),
         ("---\ntitle: x\n", "Line 1: the front matter that begins here is never closed"),
         ("---\n- a\n---\n# x", "must be a mapping"),
         ("   ", "Enter the task"),
@@ -96,7 +101,7 @@ def test_a_contradiction_names_line_and_key_and_keeps_what_was_typed(project: Pr
 )
 def test_a_faulty_text_is_reported_with_its_line(project: Project, text: str, words: str) -> None:
     page = post(browser_of(project), project, text=text)
-    assert page.status_code == 400 and words in page.text
+    assert page.status_code == 400 and all(one in page.text for one in words.split("|"))
     assert not Task.objects.exists()
 
 
@@ -156,6 +161,11 @@ def test_the_pipelines_of_a_project_are_shown_with_their_steps(project: Project)
     client = browser_of(project)
     for page in (client.get(PAGE).text, client.get("/tasks/new/project/", {"project": project.pk}).text):
         assert "quick" in page and "think" in page and "paint" in page and "Project default (careful)" in page
+
+
+def test_the_default_threshold_is_named_by_what_it_does() -> None:
+    assert threshold_default(0) == "Default: never asks"
+    assert threshold_default(3).startswith("Default: asks about ") and "(3 of 5)" in threshold_default(3)
 
 
 def test_choosing_a_project_works_without_scripts(runner: Runner, project: Project) -> None:

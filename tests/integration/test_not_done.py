@@ -12,7 +12,7 @@ from tasks_app.agent.spools import NotDone, said_folder, spooled_said
 from tasks_app.core.phases import Phase
 from tasks_app.models import Channel, EventKind, Outcome, Run, Task
 from tasks_app.services.bulk import retry_from
-from tasks_app.services.questions.answers import Reply, answer_question
+from tasks_app.services.questions.answers import Reply, answer_question, decide
 from tasks_app.services.tasks import resume_task
 from tests.api import Script
 from tests.browser import signed_in
@@ -98,6 +98,21 @@ def test_a_question_takes_it_back(runner: Runner) -> None:
     question = task.questions.get()
     answer_question(question, Reply.to(question, "Yes"), by=acting(runner.user), via=Channel.WEB)
     assert runner.advance(task).phase == Phase.DONE
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("verdict", ["approved", "denied"])
+def test_a_call_that_waits_for_an_approval_takes_nothing_back(runner: Runner, verdict: str) -> None:
+    """In one message: the result says that the task fails, so the agent ends its turn."""
+    said = says_not_done()
+    turn = Turn("I cannot.", (*said.calls, Call("Bash", {"command": "git tag --list"})))
+    project = runner.project("askBefore: [Bash(git tag *)]\n" + CHECKED)
+    task = runner.advance(runner.task([turn, say("I stop here.")], project=project))
+    assert task.phase == Phase.WAITING_FOR_INPUT
+    decide(task.questions.get(), verdict, by=acting(runner.user), via=Channel.WEB, notes="So it is.")
+    assert runner.advance(task).phase == Phase.FAILED
+    assert task.failure == f"The agent says that the task is not done: {WHY}"
+    assert Run.objects.count() == 2 and not Run.objects.exclude(not_done="").exists()
 
 
 CLARIFIED = """\

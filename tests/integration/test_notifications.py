@@ -547,7 +547,7 @@ def test_old_notices_and_deliveries_go(posts: list[Any]) -> None:
 
 def test_the_defaults_leave_people_in_peace_about_what_is_not_theirs() -> None:
     subscriptions = default_subscriptions()
-    assert subscriptions["question"] == {"page": "all", "email": "mine", "chat": "all"}
+    assert subscriptions["question"] == {"page": "mine", "email": "mine", "chat": "mine"}
     assert subscriptions["done"]["email"] == "off"
 
 

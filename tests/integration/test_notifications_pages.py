@@ -50,7 +50,7 @@ def list_of(project: Project) -> str:
 def chosen(**changed: Any) -> dict[str, Any]:
     subscriptions = {
         f"subscription-{one}-{medium}": "off"
-        for one in ("question", "failed", "done", "cancelled", "reviewed", "not_published")
+        for one in ("question", "failed", "done", "cancelled", "unanswered", "reviewed", "not_published")
         for medium in ("page", "email", "chat")
     }
     return {
@@ -315,7 +315,7 @@ def test_what_the_bell_counts_is_on_the_first_page_of_the_list() -> None:
     client = signed_in(user)
     for number in range(60):
         made = Transition.objects.create(task=task, source=Phase.RUNNING, target=Phase.DONE)
-        read: dict[str, Any] = {"event_type": "question" if number == 1 else "done"}
+        read: dict[str, Any] = {"event_type": "question" if number == 1 else "cancelled"}
         read |= {"read_at": timezone.now()} if number > 1 else {}
         Notice.objects.create(user=user, task=task, transition=made, **read)
     page = client.get(reverse("notices")).text
@@ -330,12 +330,22 @@ def test_the_bell_counts_what_is_unread_and_the_list_marks_it_read() -> None:
     MembershipFactory.create(project=second.task.project, user=user)
     create_notifications()
     client = signed_in(user)
+    assert "Notifications, " not in client.get("/tasks/").text, "the inbox shows open questions"
+    Notice.objects.update(event_type="cancelled")
     page = client.get(reverse("notices")).text
     assert "Notifications, 2 unread" in page and first.headline in page and first.task.project.name in page
     client.post(reverse("notices_read"), {"notice": Notice.objects.get(task=first.task).pk})
-    assert "Notifications, 1 unread" in client.get("/").text
+    assert "Notifications, 1 unread" in client.get("/tasks/").text
     client.post(reverse("notices_read"))
     assert "unread" not in client.get(reverse("notices")).text
+
+
+def test_a_site_admin_who_is_a_member_of_nothing_sees_all_their_notices() -> None:
+    admin = UserFactory.create(is_superuser=True)
+    task = TaskFactory.create(phase=Phase.CANCELLED)
+    made = Transition.objects.create(task=task, source=Phase.RUNNING, target=Phase.CANCELLED)
+    Notice.objects.create(user=admin, task=task, transition=made, event_type="cancelled")
+    assert "Notifications, 1 unread" in signed_in(admin).get(reverse("notices")).text
 
 
 def test_a_task_that_failed_and_is_done_by_now_leads_to_itself() -> None:
@@ -362,7 +372,7 @@ def test_news_bring_the_questions_that_came_since_as_toasts() -> None:
     question = asked()
     user = member(question.task)
     client = signed_in(user)
-    assert 'name="after" value="0"' in client.get("/").text
+    assert 'name="after" value="0"' in client.get("/tasks/").text
     create_notifications()
     news = client.get(reverse("navigation"), {"after": "0"}).text
     assert "hx-swap-oob" in news and "toast" in news and question.headline in news

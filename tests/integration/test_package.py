@@ -23,7 +23,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("catherder_site", "tasks_app")
 #: Folders at the top of a checkout that the wheel has in `tasks_app`.
-SHIPPED = ("prompts", "templates")
+SHIPPED = ("docs", "prompts", "templates")
 #: Seconds until a process that does not end has failed; on a busy machine each start of one takes long.
 PATIENCE = 180.0
 
@@ -149,7 +149,10 @@ def test_the_wheel_names_its_version_and_the_versions_of_python(wheel: Path) -> 
 
 def test_the_package_that_runs_is_the_installed_one(installed: Installed) -> None:
     where = "import catherder_site, tasks_app; print(catherder_site.__file__, tasks_app.__file__)"
-    for arguments, program in ((("-c", where), "python"), (("shell", "-v0", "-c", where), "cat-herder")):
+    for arguments, program in (
+        (("-c", where), "python"),
+        (("django", "shell", "-v0", "-c", where), "cat-herder"),
+    ):
         told = installed.run(*arguments, program=program)
         assert [Path(path).parent.parent for path in told.stdout.split()] == [installed.site_packages] * 2
 

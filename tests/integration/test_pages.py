@@ -23,7 +23,7 @@ from django.views.defaults import server_error
 from tasks_app.core.errors import SandboxUnavailable
 from tasks_app.core.phases import PHASE_DISPLAYS, Phase
 from tasks_app.history.events.blocks import NewEvent, append
-from tasks_app.models import Event, EventKind, Question, Run, Task, User, paths
+from tasks_app.models import Event, EventKind, Question, Run, Step, Task, User, paths
 from tasks_app.sandbox import Sandbox
 from tasks_app.services.projects.projects import add_project
 from tasks_app.web import frame
@@ -100,7 +100,7 @@ def test_login_leads_to_where_one_wanted_to_go() -> None:
     assert client.post("/login/", right)["Location"] == page_of(task)
 
 
-@pytest.mark.parametrize("address", ["/login/", "/", "/live/", "/tasks/new/", "/nowhere/", "/admin/"])
+@pytest.mark.parametrize("address", ["/login/", "/tasks/", "/tasks/new/", "/nowhere/", "/admin/"])
 def test_rehearsal_is_shown_on_every_page(browser: Client, address: str) -> None:
     page = (Client() if address == "/login/" else browser).get(address)
     assert "Rehearsal." in page.text and "ANTHROPIC_API_KEY" in page.text
@@ -109,10 +109,10 @@ def test_rehearsal_is_shown_on_every_page(browser: Client, address: str) -> None
 def test_a_real_key_ends_the_rehearsal(browser: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     real = settings.ENVIRONMENT.model_copy(update={"anthropic_api_key": "k"})
     monkeypatch.setattr(settings, "ENVIRONMENT", real)
-    assert "Rehearsal" not in browser.get("/").text
+    assert "Rehearsal" not in browser.get("/tasks/").text
 
 
-@pytest.mark.parametrize("address", ["/login/", "/", "/nowhere/"])
+@pytest.mark.parametrize("address", ["/login/", "/tasks/", "/nowhere/"])
 def test_a_missing_sandbox_is_reported_with_its_reason(
     browser: Client, monkeypatch: pytest.MonkeyPatch, address: str
 ) -> None:
@@ -137,9 +137,9 @@ def test_a_demanded_sandbox_that_is_missing_does_not_break_the_pages(monkeypatch
 
 
 def test_open_questions_are_counted_in_the_title_and_the_navigation(browser: Client) -> None:
-    assert "<title>Dashboard · Cat Herder</title>" in tidy(browser.get("/").text)
+    assert "<title>Tasks · Cat Herder</title>" in tidy(browser.get("/tasks/").text)
     QuestionFactory.create_batch(2)
-    assert "<title>(2) Dashboard · Cat Herder</title>" in tidy(browser.get("/").text)
+    assert "<title>(2) Tasks · Cat Herder</title>" in tidy(browser.get("/tasks/").text)
     assert 'data-open="2"' in browser.get("/navigation/").text
 
 
@@ -152,12 +152,12 @@ def test_only_questions_that_one_sees_are_counted() -> None:
 
 def test_the_error_page_needs_no_database(rf: RequestFactory, django_db_blocker: Any) -> None:
     with django_db_blocker.block():
-        page = server_error(rf.get("/"))
+        page = server_error(rf.get("/tasks/"))
     assert page.status_code == 500 and "An internal error occurred" in page.content.decode()
 
 
 def test_scripts_and_styles_come_from_files_alone(browser: Client) -> None:
-    policy = browser.get("/")["Content-Security-Policy"]
+    policy = browser.get("/tasks/")["Content-Security-Policy"]
     assert "script-src 'self'" in policy and "style-src 'self'" in policy and "unsafe" not in policy
     inline = re.compile(r"<style|<script(?![^>]*\bsrc=)|\sstyle=|\son[a-z]+=|hx-on|javascript:")
     for template in Path(settings.BASE_DIR, "templates").rglob("*.html"):
@@ -165,14 +165,19 @@ def test_scripts_and_styles_come_from_files_alone(browser: Client) -> None:
         assert not inline.search(html), template
 
 
-# ---- dashboard ----
+# ---- what is going on now ----
 
 
 def test_every_phase_is_in_the_group_that_says_what_it_needs(browser: Client) -> None:
     for phase in Phase:
         TaskFactory.create(phase=phase, title=f"is {phase}")
-    page = browser.get("/").text
-    order = ["Needs your answer", "Failed or interrupted", "Running", "Not running", "Done", "Cancelled"]
+    page = browser.get("/tasks/").text
+    TaskFactory.create(phase=Phase.DONE, head_commit="b" * 40)
+    page = browser.get("/tasks/").text
+    order = [
+        "Needs your answer", "To review", "Failed or interrupted", "Working", "Waiting for a worker",
+        "Not started", "Finished",
+    ]  # fmt: skip
     places_in_page = [page.index(f'">{title} <span class="number">') for title in order]
     assert places_in_page == sorted(places_in_page)
     for phase in Phase:
@@ -188,16 +193,16 @@ def test_what_one_may_not_answer_needs_others() -> None:
         Task.objects.filter(pk=question.task_id).update(phase=Phase.WAITING_FOR_INPUT)
     user = MembershipFactory.create(project=open_here.task.project, role="viewer").user
     browser = signed_in(user)
-    page = browser.get("/").text
-    assert '">Waiting for input <span class="number">1<' in page and "Needs your answer" not in page
+    page = browser.get("/tasks/").text
+    assert '">Waiting for others <span class="number">1<' in page and "Needs your answer" not in page
     assert 'data-open="0"' in browser.get("/navigation/").text
-    assert open_here.task.title in browser.get("/?group=needs-others").text
+    assert open_here.task.title in browser.get("/tasks/?group=others").text
     assert open_here.items[0]["question"] in browser.get("/inbox/").text
     MembershipFactory.create(project=open_there.task.project, user=user)
-    page = browser.get("/").text
+    page = browser.get("/tasks/").text
     assert (
         '">Needs your answer <span class="number">1<' in page
-        and '">Waiting for input <span class="number">1<' in page
+        and '">Waiting for others <span class="number">1<' in page
     )
     assert 'data-open="1"' in browser.get("/navigation/").text
 
@@ -209,7 +214,7 @@ def test_only_those_who_may_answer_read_that_their_answer_is_needed() -> None:
         type(waiting).objects.filter(pk=waiting.pk).update(phase=Phase.WAITING_FOR_INPUT)
     for role, label in (("viewer", "waiting for input"), ("member", "needs your answer")):
         browser = signed_in(MembershipFactory.create(project=task.project, role=role).user)
-        for address in ("/", page_of(task), reverse("project", args=[task.project_id]), "/history/"):
+        for address in ("/tasks/", page_of(task), reverse("project", args=[task.project_id]), "/tasks/all/"):
             page = re.sub(
                 r'(?s)<div class="chips">.*?</div>|<fieldset class="chips">.*?</fieldset>',
                 "",
@@ -230,7 +235,7 @@ def test_who_waits_longest_comes_first_and_of_what_ended_the_last(browser: Clien
         TaskFactory.create(**{**ended, "title": f"{title} failed", "phase": Phase.FAILED})
         QuestionFactory.create(task__title=f"{title} asked", task__phase=Phase.WAITING_FOR_INPUT,
                         asked_at=now - days * day)  # fmt: skip
-    shown = re.findall(r">((?:long ago|lately|before) \w+)</a>", browser.get("/").text)
+    shown = re.findall(r">((?:long ago|lately|before) \w+)</a>", browser.get("/tasks/").text)
     assert shown == [
         *("long ago asked", "before asked", "lately asked"),
         *("lately failed", "before failed", "long ago failed"),
@@ -241,7 +246,7 @@ def test_who_waits_longest_comes_first_and_of_what_ended_the_last(browser: Clien
 def test_a_waiting_task_shows_its_question_and_a_failed_one_its_reason(browser: Client) -> None:
     QuestionFactory.create()
     TaskFactory.create(phase=Phase.FAILED, failure="The check <b> failed.")
-    page = browser.get("/").text
+    page = browser.get("/tasks/").text
     assert ROUNDING["question"] in page and "The check &lt;b&gt; failed." in page
 
 
@@ -250,13 +255,15 @@ def test_only_those_who_may_act_get_a_start_button(browser: Client) -> None:
     viewer = signed_in(MembershipFactory.create(project=task.project, role="viewer").user)
     start = reverse("task_start", args=[task.pk])
     hint = "Start a task: an agent works on it"
-    assert start in browser.get("/").text and hint in browser.get("/").text
-    page = viewer.get("/").text
+    assert start in browser.get("/tasks/").text and hint in browser.get("/tasks/").text
+    page = viewer.get("/tasks/").text
     assert task.title in page and start not in page and hint not in page
 
 
-@pytest.mark.parametrize("address", ["/", "/?group=done", "/?group=needs-you", "/live/"])
-def test_the_cost_of_a_list_does_not_grow_with_it(count_queries: Callable[[str], int], address: str) -> None:
+@pytest.mark.parametrize("group", ["", "?group=finished", "?group=answer", "?group=working"])
+def test_the_cost_of_a_list_does_not_grow_with_it(count_queries: Callable[[str], int], group: str) -> None:
+    address = f"/tasks/{group}"
+
     def add() -> None:
         for phase in Phase:
             TaskFactory.create(phase=phase)
@@ -273,19 +280,22 @@ def test_the_cost_of_a_list_does_not_grow_with_it(count_queries: Callable[[str],
 
 def test_long_groups_page_at_50(browser: Client) -> None:
     TaskFactory.create_batch(70, phase=Phase.DONE)
-    assert "All 70" in browser.get("/").text
-    first, second = browser.get("/?group=done").text, browser.get("/?group=done&page=2").text
-    assert (first.count('class="row"'), second.count('class="row"')) == (50, 20)
-    assert browser.get("/?group=done&page=nonsense").status_code == 200
-    assert browser.get("/?group=nonsense").status_code == 404
+    assert "All 70" in browser.get("/tasks/").text
+    first, second = (
+        browser.get("/tasks/?group=finished").text,
+        browser.get("/tasks/?group=finished&page=2").text,
+    )
+    assert (first.count('class="row task-row"'), second.count('class="row task-row"')) == (50, 20)
+    assert browser.get("/tasks/?group=finished&page=nonsense").status_code == 200
+    assert browser.get("/tasks/?group=nonsense").status_code == 404
 
 
 def test_the_empty_dashboard_says_what_to_do_first(browser: Client) -> None:
-    assert "Add a project" in browser.get("/").text
+    assert "Add a project" in browser.get("/tasks/").text
     ProjectFactory.create()
-    assert "Create the first task" in browser.get("/").text
+    assert "Create the first task" in browser.get("/tasks/").text
     nobody = signed_in(UserFactory.create())
-    assert "not a member of any project" in nobody.get("/").text
+    assert "not a member of any project" in nobody.get("/tasks/").text
 
 
 # ---- new task ----
@@ -379,9 +389,9 @@ def test_a_cancelled_task_says_who_cancelled_it_and_when(browser: Client) -> Non
     page = tidy(browser.post(reverse("task_cancel", args=[task.pk]), follow=True).text)
     name = User.objects.get(is_superuser=True).shown_name
     assert re.search(rf"Cancelled by {name}, <time [^>]+>\d\d:\d\d</time>", page)
-    assert f'<p class="row-question">by {name}</p>' in browser.get("/").text
+    assert f'<p class="row-question">by {name}</p>' in browser.get("/tasks/").text
     browser.post(reverse("task_resume", args=[task.pk]))
-    assert f"by {name}</p>" not in browser.get("/").text
+    assert f"by {name}</p>" not in browser.get("/tasks/").text
 
 
 def test_start_cancel_and_resume_are_buttons(browser: Client) -> None:
@@ -408,9 +418,10 @@ def test_a_failure_is_shown_plainly(browser: Client) -> None:
     task = TaskFactory.create(phase=Phase.FAILED, failure=failure)
     page = browser.get(page_of(task)).text
     assert "Why it failed" in page
-    assert "<p><code>make &lt;all&gt;</code> failed with exit 2.</p>" in page
+    assert "<span><code>make &lt;all&gt;</code> failed with exit 2.</span>" in page
+    assert "Resume with a message…" in page and 'id="message-failed"' in page
     assert '<span class="ansi-red">No rule</span> for &lt;all&gt;.</pre>' in page
-    rows = browser.get(reverse("dashboard")).text
+    rows = browser.get(reverse("tasks")).text
     assert "<code>make &lt;all&gt;</code> failed with exit 2.</p>" in rows and "No rule" not in rows
 
 
@@ -443,7 +454,13 @@ def test_everything_that_others_wrote_is_harmless_on_the_page(browser: Client) -
         (EventKind.TEXT, text),
         (EventKind.TOOL_USE, {"name": HOSTILE, "input": {"command": HOSTILE}}),
     )
-    for address in (page_of(task), "/", "/live/", f"/questions/{question.pk}/"):
+    for address in (
+        page_of(task),
+        "/tasks/",
+        "/tasks/?group=working",
+        "/tasks/all/",
+        f"/questions/{question.pk}/",
+    ):
         page = browser.get(address).text
         assert "&lt;script&gt;" in page
         for forbidden in ("<script>", "<img src=x", 'href="javascript'):
@@ -468,7 +485,7 @@ def test_directions_that_agents_change_are_seen_on_pages_and_not_changed_in_form
         (EventKind.TOOL_RESULT, {"tool_use_id": "1", "text": text, "is_error": True}),
         (EventKind.CHECK, {"check": text, "problem": text, "output": text}),
     )
-    for address in (page_of(task), "/", f"/questions/{question.pk}/", "/inbox/"):
+    for address in (page_of(task), "/tasks/", f"/questions/{question.pk}/", "/inbox/"):
         page = browser.get(address).text
         assert "safe⟨U+202E⟩txt.exe" in page, address
         outside = re.sub(r"<(textarea)\b.*?</\1>|<[^>]*>", "", page, flags=re.DOTALL)
@@ -502,8 +519,9 @@ def test_what_follows_a_headline_is_its_context_and_not_shouted(browser: Client)
     asked = "Which layout?\n\nThe printer has **42 columns**."
     question = QuestionFactory.create(items=[{**ROUNDING, "question": asked}])
     append(question.run, [NewEvent(EventKind.QUESTION, {"number": 1, "items": question.items})], seq=0)
-    page = tidy(browser.get(reverse("task", args=[question.task_id])).text)
-    assert "**" not in page
+    names = ("task", "task_questions")
+    page = "".join(tidy(browser.get(reverse(name, args=[question.task_id])).text) for name in names)
+    assert "**" not in re.sub(r' data-asked="[^"]*"', "", page), "what the card's script reads is no page"
     assert page.count("The printer has <strong>42 columns</strong>.") == 3
     assert page.count('<p class="said">Which layout?</p>') == 1
     asked_question = r'<p class="asked-question">(?:<span[^>]*>[^<]*</span>)? ?Which layout[?] …</p>'
@@ -516,7 +534,7 @@ def test_a_card_and_the_log_show_the_words_of_the_agent_in_their_order(browser: 
     question = QuestionFactory.create(items=[{**ROUNDING, "question": " ".join(told)}])
     append(question.run, [NewEvent(EventKind.QUESTION, {"number": 1, "items": question.items})], seq=0)
     for url in (reverse("question", args=[question.pk]), log_of(question.step.task)):
-        page = tidy(re.sub(r"</?code>", "`", browser.get(url).text))
+        page = tidy(re.sub(r"</?code>", "`", browser.get(url).text)).rpartition('id="log-box"')[2]
         places = [page.index(one) for one in told]
         assert places == sorted(places) and f">{told[1]}</" in page
     assert f"… {told[1]}" not in page
@@ -536,7 +554,7 @@ def test_where_a_run_begins_the_log_says_so_once(browser: Client) -> None:
     assert "run-start" not in quiet.text
     say(again, (EventKind.TEXT, {"text": "on"}), (EventKind.UNKNOWN, {"type": "odd"}))
     part = browser.get(log_of(task), {"after": last.pk + 1}, headers=HTMX).text
-    assert part.count('class="run-start"') == 1 and "run 2, after an answer" in part
+    assert part.count('class="run-start"') == 1 and "run 2, resumed with your answer" in part
 
 
 @pytest.mark.parametrize("query", ["after=x", "before=-1", "after=", "after=9999999999999999999999"])
@@ -552,15 +570,15 @@ def test_the_cost_of_a_task_page_does_not_grow_with_its_log(count_queries: Calla
     say(run, *((EventKind.TEXT, {"text": "hello"}) for _ in range(300)))
     for number in range(2, 9):
         say(RunFactory.create(step=run.step, number=number), (EventKind.TEXT, {"text": "hello"}))
-    assert count_queries(page_of(task)) == few <= 17
+    assert count_queries(page_of(task)) == few <= 18  # one of them: who watches it
 
 
 def test_answers_are_listed_with_who_when_and_how(browser: Client, admin: User) -> None:
     question: Question = QuestionFactory.create(items=[ROUNDING, COLUMNS])
     answers = {"item-0": "Half up", "item-1": ["Name", "E-mail"], "notes": "hurry"}
     browser.post(reverse("question_answer", args=[question.pk]), answers)
-    page = tidy(browser.get(reverse("task_history", args=[question.task_id])).text)
-    for part in ("Half up", "Name, E-mail", "hurry", "by Ada, web", ROUNDING["question"]):
+    page = tidy(browser.get(reverse("task_questions", args=[question.task_id])).text)
+    for part in ("Half up", "Name, E-mail", "hurry", "by Ada in the web", ROUNDING["question"]):
         assert part in page
 
 
@@ -574,6 +592,21 @@ def test_the_timeline_shows_runs_with_reason_outcome_and_cost(browser: Client) -
         assert part in page
     for kind in ("output", "reasoning", "raw"):
         assert reverse("step_log", args=[run.step.task_id, 1, kind]) in page
+
+
+def test_a_step_with_one_plain_run_says_its_cost_once(browser: Client) -> None:
+    run = RunFactory.create(outcome="finished", input_tokens=200, cost_usd=0.25, ended_at=timezone.now())
+    Step.objects.filter(pk=run.step_id).update(phase=Phase.DONE, started_at=timezone.now())
+    page = browser.get(reverse("task_timeline", args=[run.step.task_id])).text
+    assert page.count("$0.25") == 1 and "first run" not in page
+    assert f"{reverse('task_log', args=[run.step.task_id])}?run={run.pk}" in page
+
+
+def test_an_open_question_in_the_list_has_its_options_and_the_way_to_answer(browser: Client) -> None:
+    question: Question = QuestionFactory.create()
+    page = tidy(browser.get(reverse("task_questions", args=[question.task_id])).text)
+    assert ROUNDING["options"][0]["label"] in page
+    assert f"#question-{question.pk}" in page and "The agent asks" not in page
 
 
 @pytest.mark.django_db(transaction=True)
@@ -617,7 +650,7 @@ def test_the_diff_of_a_task_and_of_a_step_is_shown(browser: Client, project: Any
     assert "# &lt;shop&gt;" in whole and "CENT = 1" in whole and "<html" in whole
     assert "# &lt;shop&gt;" in step and "CENT = 1" not in step and "<html" not in step
     fetch = f"git fetch {paths.repository(project).path} {task.branch}:{task.branch}"
-    assert fetch in browser.get(page_of(task)).text
+    assert fetch in details_of(browser, task)
 
 
 def test_a_large_file_is_loaded_when_it_is_wanted(browser: Client, project: Any, tmp_path: Path) -> None:
@@ -670,7 +703,7 @@ def test_what_was_changed_can_be_taken_elsewhere_as_a_patch(
     source = GitRepository(tmp_path / "shop")
     number = changed.pk if what == "task" else changed.sequence_id
     address = reverse(f"{what}_patch", args=[number])
-    page = browser.get(reverse("task_timeline" if what == "task" else what, args=[number])).text
+    page = browser.get(reverse("task_details" if what == "task" else what, args=[number])).text
     assert f'href="{address}" download' in page
     file = browser.get(address)
     assert file["Content-Type"] == "text/x-diff"
@@ -705,36 +738,23 @@ def test_a_diff_that_cannot_be_made_says_why(browser: Client, project: Any) -> N
     assert browser.get(f"{nothing}?step=x").status_code == browser.get(f"{nothing}?step=9").status_code == 404
 
 
-# ---- live ----
-
-
-def test_the_live_page_has_a_tile_for_each_running_task_and_no_questions(browser: Client) -> None:
-    question, run = QuestionFactory.create(), RunFactory.create()
-    say(run, *((EventKind.TEXT, {"text": f"line {n}."}) for n in range(20)))
-    page = browser.get("/live/").text
-    assert page.count('<article class="tile"') == Task.objects.filter(phase=Phase.RUNNING).count() > 0
-    assert run.step.task.title in page and 'class="progress"' in page
-    assert "line 19." in page and "line 16." in page and "line 15." not in page
-    assert f'id="question-{question.pk}"' not in page
-
-
-def test_a_long_wall_says_where_the_others_are(browser: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tasks_app.web.tasks.dashboard.MOST_TILES", 2)
-    for number in range(3):
-        assert ("Show all" in browser.get("/live/").text) is False, number
-        RunFactory.create()
-    page = browser.get("/live/").text
-    assert page.count('<article class="tile"') == 2
-    assert "These are the 2 newest." in page and "?group=running" in page
-
-
-def test_the_empty_live_page_says_what_to_do(browser: Client) -> None:
-    page = browser.get("/live/").text
-    assert "No running tasks" in page and "Create a task" in page
+def details_of(browser: Client, task: Task) -> str:
+    return browser.get(reverse("task_details", args=[task.pk])).text
 
 
 def test_a_task_on_the_projects_own_branch_says_so(browser: Client) -> None:
     own, other = TaskFactory.create(checkout="trunk"), TaskFactory.create()
     said = "the project’s own branch"
-    assert f'{said} <span class="machine">trunk</span>' in browser.get(page_of(own)).content.decode()
-    assert said not in browser.get(page_of(other)).content.decode()
+    assert f'{said} <span class="machine">trunk</span>' in details_of(browser, own)
+    assert said not in details_of(browser, other)
+
+
+def test_h9_what_a_script_said_is_marked_also_where_a_real_model_works_now(browser: Client) -> None:
+    """A task that was begun in a terminal without a key looked like one of the real model."""
+    real = QuestionFactory.create()
+    assert ">rehearsal<" not in browser.get(f"/tasks/{real.task_id}/").text
+    rehearsed = QuestionFactory.create()
+    Run.objects.filter(pk=rehearsed.run_id).update(rehearsed=True)
+    page = browser.get(f"/tasks/{rehearsed.task_id}/").text
+    assert page.count(">rehearsal<") == 2 and "a script played the model" in page
+    assert ">rehearsal<" in browser.get(f"/questions/{rehearsed.pk}/").text

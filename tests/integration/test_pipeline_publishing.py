@@ -307,7 +307,7 @@ def test_a_task_that_cannot_be_looked_at_holds_up_no_other(
     """Its error ended each round before anything was published or any pull request looked at."""
     started: list[int] = []
 
-    def start(_: object, number: int) -> threading.Thread:
+    def start(_: object, number: int, fault: str) -> threading.Thread:
         started.append(number)
         return threading.Thread()
 

@@ -6,17 +6,24 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from django.db.models import Q
 from django.test import Client
 from django.urls import reverse
+from django.utils import timezone
 
 from tasks_app.core.phases import Phase
+from tasks_app.core.types import NO_PLAN
+from tasks_app.engine.planning.plan import AS_APPROVED
 from tasks_app.engine.prompts.values import step_prompt
-from tasks_app.models import Step, Task, User, paths
+from tasks_app.engine.runs import judging
+from tasks_app.history.events.reading import Events
+from tasks_app.models import Channel, EventKind, Question, Task, User, paths
 from tasks_app.services.bulk import retry_from
+from tasks_app.services.questions.answers import decide
 from tasks_app.services.sequences import create_sequence, start_sequence
 from tests.addresses import text_of
 from tests.fake_agent import FakeAgent
-from tests.fake_script import Act, End, Turn, say, shell, write
+from tests.fake_script import Act, End, Turn, plan, say, shell, write
 from tests.people import acting
 from tests.runner import TWO_STEPS, Runner, diff_of, file_in, runs, step, step_in
 
@@ -65,6 +72,162 @@ def test_the_next_step_gets_the_plan_that_was_written_and_not_the_old_one(runner
     prompt = runs(task)[-1].prompt
     assert "The new plan" in prompt and "The old plan" not in prompt
     assert step(task, "plan").plan == "# The new plan\n"
+
+
+def test_an_approved_plan_that_is_in_no_file_is_the_plan(runner: Runner) -> None:
+    """A human has read it. The agent was told to write it into the file as well, and forgot."""
+    config = TWO_STEPS.replace("command: plan-task", "command: plan-task\n      planApproval: true")
+    planned: list[Act] = [Turn(calls=(plan("# Approved\n"),)), say("Planned.")]
+    plays = {"plan": planned, "implement": PAINTS}
+    task = runner.advance(runner.task(plays, config=config))
+    decide(task.questions.get(), "approved", by=acting(runner.user), via=Channel.WEB)
+    assert runner.advance(task).phase == Phase.DONE
+    assert step(task, "plan").plan == "# Approved\n"
+    assert "# Approved" in runs(task)[-1].prompt
+
+
+APPROVED = CHECKED.replace("command: plan-task", "command: plan-task\n      planApproval: true")
+
+
+def approve(runner: Runner, task: Task) -> Question:
+    question = task.questions.open().get()
+    decide(question, "approved", by=acting(runner.user), via=Channel.WEB)
+    runner.advance(task)
+    return question
+
+
+def test_a_plan_that_differs_from_the_approved_one_goes_back_to_the_agent(runner: Runner) -> None:
+    """It costs no attempt. Later steps read what the human has read; the agent is shown the difference."""
+    planned: list[Act] = [
+        Turn(calls=(plan("# Paint\n\n1. In blue.\n"),)),
+        Turn(calls=(write("PLAN.md", "# Paint\n\n1. In red.\n"),)),
+        say("Planned."),
+        End(),
+        say("Left as approved."),
+    ]
+    task = runner.advance(runner.task({"plan": planned, "implement": PAINTS}, config=APPROVED))
+    approve(runner, task)
+    assert task.questions.count() == 1
+    task.refresh_from_db()
+    assert task.phase == Phase.DONE
+    first, again = step(task, "plan").current_runs.order_by("-number")[:2][::-1]
+    assert "-1. In blue." in again.prompt and "+1. In red." in again.prompt
+    assert runner.fake.runs[-2].planning, "so that it may ask for an approval of the changed plan"
+    assert [one["check"] for one in first.checks or () if not one["passed"]] == [AS_APPROVED]
+    assert step(task, "plan").plan == "# Paint\n\n1. In blue.\n"
+    assert "In blue." in runs(task)[-1].prompt and "In red." not in runs(task)[-1].prompt
+
+
+@pytest.mark.parametrize("target", ["other.md", "$PWD/other.md", "/nowhere"])
+def test_a_link_in_place_of_the_approved_plan_goes_back_to_the_agent(runner: Runner, target: str) -> None:
+    planned: list[Act] = [
+        Turn(calls=(plan("# Blue\n"),)),
+        Turn(calls=(shell(f'echo "# Red" > other.md; ln -s "{target}" PLAN.md'),)),
+        say("Planned."),
+        End(),
+        say("Left as approved."),
+    ]
+    config = APPROVED.replace("allowWrite: [PLAN.md]", "allowWrite: [PLAN.md, other.md]")
+    task = runner.advance(runner.task({"plan": planned, "implement": PAINTS}, config=config))
+    approve(runner, task)
+    task.refresh_from_db()
+    first, again = step(task, "plan").current_runs.order_by("-number")[:2][::-1]
+    assert next(one["check"] for one in first.checks or () if not one["passed"]) == AS_APPROVED
+    assert "-# Blue" in again.prompt and task.phase == Phase.DONE
+    assert "PLAN.md" not in published(task) and "PLAN.md" not in diff_of(task)
+
+
+def test_the_approved_plan_is_put_back_although_the_worker_died_before(
+    runner: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planned: list[Act] = [
+        Turn(calls=(plan("# Blue\n"),)),
+        Turn(calls=(write("PLAN.md", "# Red\n"),)),
+        say("Planned."),
+        End(),
+        say("Left as approved."),
+    ]
+    task = runner.advance(runner.task({"plan": planned, "implement": PAINTS}, config=APPROVED))
+
+    class Died(BaseException):
+        pass
+
+    with monkeypatch.context() as patch:
+
+        def die(name: str) -> None:
+            if name == "checked":
+                raise Died
+
+        patch.setattr(judging, "crash_point", die)
+        with pytest.raises(Died):
+            approve(runner, task)
+    assert file_in(task, "PLAN.md").read_text() == "# Red\n"
+    Task.objects.filter(pk=task.pk).update(lease_expires=timezone.now())
+    assert runner.advance(task).phase == Phase.DONE
+    assert [one.planning for one in runner.fake.runs][-2:] == [True, False]
+    assert step(task, "plan").plan == "# Blue\n"
+
+
+def test_a_changed_plan_is_the_plan_once_it_is_approved_too(runner: Runner) -> None:
+    planned: list[Act] = [
+        Turn(calls=(plan("# Blue\n"),)),
+        Turn(calls=(write("PLAN.md", "# Red\n"),)),
+        say("Planned."),
+        End(),
+        Turn(calls=(plan("# Red\n"),)),
+        Turn(calls=(write("PLAN.md", " # Red"),)),
+        say("Planned."),
+    ]
+    task = runner.advance(runner.task({"plan": planned, "implement": PAINTS}, config=APPROVED))
+    approve(runner, task)
+    changed = task.questions.open().get()
+    assert changed.revises is not None and changed.revises.verdict == "approved"
+    approve(runner, task)
+    task.refresh_from_db()
+    assert task.phase == Phase.DONE and step(task, "plan").plan == "# Red\n"
+    assert [order.planning for order in runner.fake.runs] == [True, True, True, True, False]
+
+
+def test_a_plan_that_differs_again_fails_the_step_that_has_no_attempt_left(runner: Runner) -> None:
+    other = [Turn(calls=(write("PLAN.md", "# Red\n"),)), say("Planned.")]
+    first, second = Turn(calls=(plan("# Blue\n"),)), Turn(calls=(plan("# Green\n"),))
+    planned: list[Act] = [first, *other, End(), second, *other]
+    task = runner.advance(runner.task({"plan": planned, "implement": PAINTS}, config=APPROVED))
+    approve(runner, task)
+    assert file_in(task, "PLAN.md").read_text() == "# Blue\n", "the portal has put it back"
+    approve(runner, task)
+    task.refresh_from_db()
+    assert task.phase == Phase.FAILED and "+# Red" in task.failure
+    assert step(task, "plan").plan == "# Green\n" and file_in(task, "PLAN.md").read_text() == "# Green\n"
+
+
+def test_a_later_step_cannot_replace_the_approved_plan(runner: Runner) -> None:
+    config = APPROVED + "    - name: review\n      command: self-review\n"
+    play: dict[str, list[Act]] = {
+        "plan": [
+            Turn(calls=(plan("# Blue\n"),)),
+            Turn(calls=(write("PLAN.md", "# Blue\n"),)),
+            say("Planned."),
+        ],
+        "implement": [Turn(calls=(write("PLAN.md", "# Red\n"),)), say("Changed.")],
+        "review": [say("Fine.")],
+    }
+    task = runner.advance(runner.task(play, config=config))
+    approve(runner, task)
+    assert [one.plan or "" for one in task.steps.all()] == ["# Blue\n", "", ""]
+    implement, review = runs(task)[-2:]
+    assert "# Blue" in review.prompt and "# Red" not in review.prompt
+    assert "says something else" in review.prompt and "says something else" not in implement.prompt
+    notes = Events(Q(run=implement)).of_kinds([EventKind.NOTE])
+    assert any("approved" in str(note.payload["text"]) for note in notes.all())
+
+
+def test_what_a_card_says_without_a_plan_is_no_plan(runner: Runner) -> None:
+    planned: list[Act] = [Turn(calls=(plan(""),)), say("Planned.")]
+    config = TWO_STEPS.replace("command: plan-task", "command: plan-task\n      planApproval: true")
+    task = runner.advance(runner.task({"plan": planned, "implement": PAINTS}, config=config))
+    assert approve(runner, task).evidence[0]["text"] == NO_PLAN
+    assert step(task, "plan").plan == "" and NO_PLAN not in step_prompt(step(task, "implement"))
 
 
 def test_an_old_plan_that_nobody_replaced_reaches_no_prompt(runner: Runner) -> None:
@@ -244,15 +407,6 @@ def test_a_link_in_the_place_of_the_old_plan_is_removed_and_not_followed(
     task = runner.advance(runner.task(play, config=config))
     assert task.phase == Phase.DONE and secret.read_text() == "mine"
     assert not any(one.plan for one in task.steps.all())
-
-
-def test_a_task_that_waited_while_plans_began_to_be_kept_has_its_plan(runner: Runner) -> None:
-    """An upgrade loses nothing of a task that waits."""
-    task = runner.advance(runner.task(planning(), config="publishPlan: true\n" + CHECKED))
-    retry_from(task, step(task, "implement"), by=acting(runner.user))
-    Step.objects.update(plan=None)
-    runner.advance(task)
-    assert "The new plan" in runs(task)[-1].prompt
 
 
 def test_a_huge_plan_is_cut_in_the_prompt_and_says_so(runner: Runner) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -100,6 +101,23 @@ def test_the_starter_file_of_a_new_project_works_as_it_is(
     page = overview(project, client)
     assert "No problems at the newest commit" in page and "Starter" not in page
     assert "the built-in pipeline is used" not in page
+
+
+def test_a_page_reads_the_files_of_a_commit_once(runner: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Later views ask git only which commit is the newest, and what its summary is."""
+    project = runner.project(CONFIG)
+    client = member(project)
+    overview(project, client)
+    started: list[Any] = []
+    popen = subprocess.Popen.__init__
+
+    def noted(process: Any, command: Any, *rest: Any, **options: Any) -> None:
+        started.append(command)
+        popen(process, command, *rest, **options)
+
+    monkeypatch.setattr(subprocess.Popen, "__init__", noted)
+    assert "Built-in prompt: plan-task" in overview(project, client)
+    assert len(started) == 2, started
 
 
 def test_a_user_without_projects_is_told_who_can_help() -> None:
@@ -300,6 +318,7 @@ def test_the_overview_asks_the_database_as_often_with_many_tasks(runner: Runner)
     project = runner.project()
     client = member(project)
     TaskFactory.create(project=project)
+    TaskFactory.create(project=project, phase=Phase.RUNNING)
     overview(project, client)
     with CaptureQueriesContext(connection) as few:
         overview(project, client)

@@ -14,15 +14,18 @@ from tasks_app.engine.prompts import values
 from tasks_app.engine.prompts.values import step_prompt
 from tasks_app.engine.runs.next_run import next_run
 from tasks_app.git import Repository, committed_text_behind_links
-from tasks_app.models import Channel, Outcome, Reason, Task, paths
+from tasks_app.models import Channel, Decision, Outcome, Reason, Task, paths
 from tasks_app.prompting.assembly import EarlierAccount, PromptParts, assemble
 from tasks_app.services.bulk import retry_from
+from tasks_app.services.decisions.answering import DecisionInput, Remember
+from tasks_app.services.decisions.changes import retire, revise
+from tasks_app.services.decisions.content import DecisionContent
 from tasks_app.services.projects.projects import fetch
-from tasks_app.services.questions.answers import decide
+from tasks_app.services.questions.answers import Reply, answer_question, decide
 from tasks_app.services.sequences import create_sequence, start_sequence
 from tests.factories import RunFactory
 from tests.fake_agent import FakeAgent
-from tests.fake_script import Act, End, Turn, ask, plan, say, shell, write
+from tests.fake_script import Act, Call, End, Turn, ask, plan, say, shell, write
 from tests.integration.git_repository import GitRepository
 from tests.people import acting
 from tests.runner import ONE_STEP, TWO_STEPS, Runner, file_in, runs, step
@@ -239,7 +242,7 @@ def test_h10_a_step_reads_what_the_agents_before_it_said_at_their_ends(runner: R
     task = runner.advance(runner.task({**play, "review": [say("I would merge it.")]}, config=config))
     planning, implement, review = (run.prompt for run in runs(task))
     assert "ACCOUNTS" not in planning
-    assert "step plan wrote at the end of its run 1" in implement and "legacy table." in implement
+    assert "step plan wrote when it ended" in implement and "legacy table." in implement
     assert "--- FEEDBACK ---" not in implement.split("\n")
     assert "The importer is untested." in review and "I would merge it." not in review
 
@@ -253,7 +256,7 @@ def test_h10_a_step_reads_what_the_agents_before_it_said_at_their_ends(runner: R
 
 
 def test_h10_accounts_are_bounded_and_what_is_cut_is_told(runner: Runner) -> None:
-    accounts = tuple(EarlierAccount("plan", run, f"[{run}]" + "x" * 9_000) for run in range(1, 9))
+    accounts = tuple(EarlierAccount("plan", f"[{run}]" + "x" * 9_000) for run in range(1, 9))
     parts = PromptParts(step="do", steps=("plan", "do"), task="T", instructions="I", accounts=accounts)
     prompt = assemble(parts)
     assert len(prompt) < 40_000
@@ -293,6 +296,8 @@ def test_p4_a_prompt_says_what_holds_in_its_step_and_nothing_else(runner: Runner
     assert task.base_commit not in clarify, "nothing has been changed before it"
     assert f"git diff {task.base_commit}" in planning and f"git diff {task.base_commit}" in implement
     assert "ExitPlanMode" in planning and "ExitPlanMode" not in clarify + implement
+    as_approved = "`PLAN.md` must have the text that they approved"
+    assert as_approved in planning and as_approved not in clarify + implement
     assert "`make …`, commands that only read" in implement
     assert "you may run commands that only read" in clarify
 
@@ -333,15 +338,22 @@ def test_h9_an_agent_that_was_stopped_before_it_did_anything_begins_as_if_it_had
     assert planned.prompt == step_prompt(step(task)) and not planned.resume
 
 
-@pytest.mark.parametrize(("kind", "reason"), [("approval", Reason.APPROVAL), ("plan", Reason.PLAN)])
-def test_h5_a_run_says_whether_it_follows_an_answer_an_approval_or_a_plan(
-    runner: Runner, kind: str, reason: Reason
+@pytest.mark.parametrize(
+    ("kind", "verdict", "reason"),
+    [
+        ("approval", "approved", Reason.APPROVED),
+        ("approval", "denied", Reason.DENIED),
+        ("plan", "approved", Reason.PLAN),
+    ],
+)
+def test_h5_a_run_says_whether_it_follows_an_answer_an_approval_a_denial_or_a_plan(
+    runner: Runner, kind: str, verdict: str, reason: Reason
 ) -> None:
     more = "      planApproval: true\n" if kind == "plan" else ""
     call = plan("1. Paint.") if kind == "plan" else shell("git push")
     config = f'askBefore: ["Bash(git push*)"]\n{ONE_STEP}{more}'
     task = runner.advance(runner.task([Turn(calls=(call,)), say("Done.")], config=config))
-    decide(task.questions.get(), "approved", by=acting(runner.user), via=Channel.WEB)
+    decide(task.questions.get(), verdict, by=acting(runner.user), via=Channel.WEB, notes="As you say.")
     assert next_run(step(task)).reason == reason
 
 
@@ -369,6 +381,54 @@ pipelines:
     start_sequence(sequence, by=acting(runner.user))
     first, second = (step_prompt(one) for one in sequence.tasks.get().steps.order_by("position"))
     assert "NN-name.md" not in first and "NN-name.md" in second
+
+
+def test_h10_of_several_answers_the_one_that_does_not_hold_is_named(runner: Runner) -> None:
+    """As if all answers of the card were outdated."""
+    name = {"question": "What file name?", "options": []}
+    task = runner.advance(runner.task([Turn(calls=(ask(ROUNDING, name),)), say("Done.")]))
+    first = task.questions.get()
+    remember = DecisionInput(by_item={"What file name?": Remember("project", statement="It is a.csv.")})
+    given = {str(ROUNDING["question"]): "Half up", "What file name?": "a.csv"}
+    reply = Reply(given, decision_input=remember)
+    answer_question(first, reply, by=acting(runner.user), via=Channel.WEB)
+    revise(first.decisions.get(), DecisionContent("It is b.csv."), by=acting(runner.user))
+    said = "The answer to “What file name?” became D-1, which is superseded by D-2 now."
+    assert said in step_prompt(step(task))
+
+
+def test_h10_an_answer_that_does_not_hold_any_more_says_so(runner: Runner) -> None:
+    """It stood in later prompts as if it held."""
+    asks = [Turn(calls=(ask(ROUNDING),)), Turn(calls=(ask(ROUNDING),)), say("Done.")]
+    task = runner.advance(runner.task(asks))
+    first = task.questions.get()
+    remember = DecisionInput(Remember("project", statement="Round up."))
+    reply = Reply({first.headline: "Half up"}, decision_input=remember)
+    answer_question(first, reply, by=acting(runner.user), via=Channel.WEB)
+    runner.advance(task)
+    assert "any more" not in step_prompt(step(task)) and "became" not in step_prompt(step(task))
+    decision = first.decisions.get()
+    revise(decision, DecisionContent("Round down."), by=acting(runner.user))
+    assert "It became D-1, which is superseded by D-2 now." in step_prompt(step(task))
+    retire(project_decision(task), by=acting(runner.user))
+    second = task.questions.open().get()
+    answer_question(second, Reply({second.headline: "Half to even"}), by=acting(runner.user), via=Channel.WEB)
+    runner.advance(task)
+    prompt = step_prompt(step(task))
+    assert prompt.index("asked again and answered otherwise: 2 holds") < prompt.index("> Half to even")
+
+
+def project_decision(task: Task) -> Decision:
+    return task.project.decisions.active().get()
+
+
+def test_h10_a_call_that_was_approved_and_failed_is_told_as_failed(runner: Runner) -> None:
+    config = ONE_STEP + '      askBefore: ["Bash(false*)"]\n'
+    failing = Call("Bash", {"command": "false"})
+    task = runner.advance(runner.task([Turn(calls=(failing,)), say("Done.")], config=config))
+    decide(task.questions.get(), "approved", by=acting(runner.user), via=Channel.WEB)
+    runner.advance(task)
+    assert "The call was made, and failed." in step_prompt(step(task))
 
 
 def test_h10_each_question_of_a_card_is_told_once(runner: Runner) -> None:

@@ -12,11 +12,14 @@ from django.utils import timezone
 from tasks_app.core.errors import BadInput, IllegalMove, NotAllowed
 from tasks_app.core.phases import Phase
 from tasks_app.engine.publishing.publisher import MAX_ATTEMPTS, Publisher, _keep_claimed, carry_out
+from tasks_app.history.events.blocks import append_one
 from tasks_app.models import (
     Action,
     AuditEntry,
     Change,
     Channel,
+    EventKind,
+    Outcome,
     Project,
     Publication,
     PublicationState,
@@ -31,10 +34,12 @@ from tasks_app.services.publishing.publications import (
     publication_hindrances,
     publish,
 )
+from tasks_app.services.publishing.pull_request_text import pull_request_title
 from tasks_app.services.publishing.settings import change_publishing
 from tasks_app.services.reviews import send_review
-from tests.factories import MembershipFactory, SequenceFactory, TaskFactory
+from tests.factories import MembershipFactory, RunFactory, SequenceFactory, TaskFactory
 from tests.git_servers import bare_repository, count_pushes, refuse_pushes
+from tests.integration.conftest import Manage
 from tests.integration.git_repository import GitRepository
 from tests.people import acting
 from tests.results import Result
@@ -61,6 +66,16 @@ def test_the_result_arrives_with_its_checkpoints(done: Result) -> None:
     assert Change.objects.count() == before + 2
 
 
+def test_v6_the_terminal_says_what_became_of_the_result(done: Result, manage: Manage) -> None:
+    """Neither the approval nor the publication was told there."""
+    status = ("status", done.task.pk)
+    assert "Approved by" not in manage(*status)[1] and "ublished" not in manage(*status)[1]
+    send_review(done.task, ReviewVerdict.APPROVE, by=acting(done.runner.user), via=Channel.WEB)
+    publication = done.publish()
+    told = manage(*status)[1]
+    assert "Approved by ann" in told and f"Published as {publication.branch}" in told
+
+
 def test_without_another_url_the_source_is_published_to(done: Result) -> None:
     Project.objects.update(publish_url="")
     done.task.project.refresh_from_db()
@@ -84,6 +99,47 @@ def test_squashed_checkpoints_become_one_commit_of_the_configured_author(done: R
     assert done.remote.git("rev-parse", f"{done.head}^{{tree}}") == paths.repository(done.task.project).tree(
         done.task.head_commit
     )
+
+
+WORDS = "It says so in so many words " * 3
+WIDE = f"- {WORDS}\n```\n{WORDS}\n```\n| {WORDS}|\nhttps://example.org/{'x' * 80}"
+WRAPPED = f"""\
+- It says so in so many words It says so in so many words It says so in
+  so many words
+```
+{WORDS}
+```
+| {WORDS}|
+https://example.org/{"x" * 80}"""
+
+
+def test_a_squashed_commit_tells_what_the_task_changed(done: Result) -> None:
+    """Its subject is one short line, whatever the title is, and its text the agent's account."""
+    title = "Paint the whole house, also the shed that stands behind it, in a colour that lasts"
+    Task.objects.update(title=title, body=f"{title}\n\nIn some colour.\n")
+    done.task.refresh_from_db()
+    step = done.task.steps.get(name="implement")
+    run = RunFactory.create(task=done.task, step=step, outcome=Outcome.FINISHED)
+    append_one(run, EventKind.RESULT, {"text": f"`paint.txt` is blue.\n\nFixes #3.\n\n{WIDE}"})
+    done.publish(squash=True)
+    subject, body = done.remote.git("log", "-1", "--format=%B", done.head).strip().split("\n\n", 1)
+    assert subject == "Paint the whole house, also the shed that stands behind it, in a colour…"
+    told, _, wide = body.replace("\N{ZERO WIDTH SPACE}", "").partition("\n\nFixes #3.\n\n")
+    assert " ".join(told.split()) == f"{title} `paint.txt` is blue."
+    assert wide == WRAPPED
+    assert "Fixes #3" not in body and "some colour" not in body
+    assert pull_request_title(done.task) == subject
+
+
+def test_a_squashed_commit_has_the_message_that_somebody_wrote(done: Result) -> None:
+    first = done.publish(squash=True, message="Paint the door\r\n\nFixes #3\x1b[2J.\n")
+    assert done.remote.git("log", "-1", "--format=%B", done.head).strip() == "Paint the door\n\nFixes #3."
+    assert first.message == "Paint the door\n\nFixes #3."
+    second = done.publish(squash=True, message="Paint the shed")
+    assert second.published_commit != first.published_commit and done.head == second.published_commit
+    for given in ({"message": "No squash."}, {"squash": True, "message": "x" * 20_001}):
+        with pytest.raises(BadInput):
+            done.publish(**given)
 
 
 def test_the_message_of_a_squashed_commit_closes_no_issue(done: Result) -> None:
@@ -386,7 +442,7 @@ def test_what_was_never_tried_comes_before_what_had_a_fault(
     begun: list[int] = []
     monkeypatch.setattr("tasks_app.engine.publishing.publisher.carry_out", begun.append)
     monkeypatch.setattr(
-        "tasks_app.engine.publishing.publisher._start_thread", lambda what, number: what(number)
+        "tasks_app.engine.publishing.publisher._start_thread", lambda what, number, fault: what(number)
     )
     Publisher()._run_once()
     assert begun == [fresh.pk, tried.pk]

@@ -286,6 +286,9 @@ def test_the_terminal_publishes_without_a_worker(runner: Runner, manage: Manage)
     assert source.git("rev-parse", task.branch) == task.head_commit
     code, out, _ = manage("publish", task.pk, "--squash", "--json")
     assert (code, json.loads(out)["state"]) == (0, "pushed")
+    code, out, _ = manage("publish", task.pk, "--squash", "--message", "Paint", "--json")
+    assert (code, json.loads(out)["message"]) == (0, "Paint")
+    assert source.git("log", "-1", "--format=%s", task.branch) == "Paint"
     source.git("update-ref", f"refs/heads/{task.branch}", "main")
     code, _, err = manage("publish", task.pk)
     assert code == 1 and "Not published. Somebody else has pushed" in err

@@ -12,6 +12,7 @@ from django.utils import timezone
 
 from tasks_app.core.phases import Phase
 from tasks_app.models import Project, Publication, PublishCredential, PullRequest, Role, Task
+from tasks_app.services.publishing.pull_request_text import commit_message
 from tests.browser import signed_in
 from tests.factories import MembershipFactory, TaskFactory, UserFactory
 from tests.git_servers import ssh_key
@@ -32,8 +33,8 @@ def browser_of(project: Project, role: Role = Role.MEMBER) -> Client:
     return signed_in(MembershipFactory.create(project=project, role=role).user)
 
 
-def page_of(task: Task, role: Role = Role.MEMBER) -> str:
-    return tidy(browser_of(task.project, role).get(reverse("task", args=[task.pk])).text)
+def page_of(task: Task, role: Role = Role.MEMBER, name: str = "task") -> str:
+    return tidy(browser_of(task.project, role).get(reverse(name, args=[task.pk])).text)
 
 
 def publish(task: Task, **given: str) -> Any:
@@ -52,6 +53,28 @@ def test_the_button_asks_for_a_publication(task: Task) -> None:
     publication = Publication.objects.get()
     assert (publication.squash, publication.commit) == (True, task.head_commit)
     assert "Publishing" in page and 'id="do-publish"' not in page
+
+
+def test_the_message_of_a_squashed_commit_is_shown_and_can_be_edited(task: Task) -> None:
+    """Nobody saw it before it was pushed."""
+    assert f'aria-describedby="squash-message-hint">{task.title}' in page_of(task)
+    publish(task, squash="yes", message="Paint it\r\n\nAll of it.")
+    publication = Publication.objects.get()
+    assert publication.message == "Paint it\n\nAll of it."
+    Publication.objects.update(state="refused")
+    assert ">Paint it All of it.</textarea>" in page_of(task), "it is not to be typed again"
+
+
+def test_the_message_that_is_proposed_for_a_long_task_is_accepted(task: Task) -> None:
+    Task.objects.filter(pk=task.pk).update(body="All of it, and more. " * 2_000)
+    task.refresh_from_db()
+    publish(task, squash="yes", message=commit_message(task))
+    assert Publication.objects.get().message.startswith(task.title)
+
+
+def test_without_squashing_the_message_that_the_form_holds_does_not_count(task: Task) -> None:
+    publish(task, message="Paint it")
+    assert Publication.objects.get().message == ""
 
 
 def test_a_viewer_sees_the_outcome_and_no_button(task: Task) -> None:
@@ -100,8 +123,16 @@ def test_hindrances_are_shown_instead_of_a_button(task: Task) -> None:
 def test_what_was_published_is_still_shown_while_the_task_is_done_again(task: Task) -> None:
     ended(task, state="pushed", published_commit="b" * 40)
     Task.objects.update(phase=Phase.RUNNING)
-    page = page_of(task)
+    page = page_of(task, name="task_details")
     assert "Published as" in page and "this one is running" in page and 'id="do-publish"' not in page
+
+
+def test_a_viewer_has_no_heading_without_a_publication(task: Task) -> None:
+    viewer = MembershipFactory.create(project=task.project, role="viewer").user
+    address = reverse("task", args=[task.pk])
+    assert 'id="publishing-title"' not in signed_in(viewer).get(address).text
+    ended(task, state="pushed", published_commit="b" * 40)
+    assert 'id="publishing-title"' in signed_in(viewer).get(address).text
 
 
 def test_without_a_result_there_is_nothing_about_publishing(task: Task) -> None:

@@ -626,7 +626,7 @@ def test_results_of_ci_are_shown(done: Result, opened: PullRequest, forge: FakeF
     forge.report("a" * 40, "lint", CheckState.PASSED)
     look_now(opened)
     assert (opened.checks_state, opened.checks_in_words) == ("failed", "1 failed, 1 passed")
-    board = text_of(signed_in(done.runner.user).get(reverse("dashboard")))
+    board = text_of(signed_in(done.runner.user).get(reverse("tasks")))
     assert "GitHub #1 is open, CI: 1 failed, 1 passed" in board
 
 
@@ -655,7 +655,7 @@ def test_a_merged_result_is_shown_as_merged(
     done: Result, opened: PullRequest, forge: FakeForge, by: str, said: str
 ) -> None:
     client = signed_in(done.runner.user)
-    page, board = reverse("task", args=[opened.task_id]), reverse("dashboard")
+    page, board = reverse("task", args=[opened.task_id]), reverse("tasks")
     assert said not in text_of(client.get(page)) and "GitHub #1 is open" in text_of(client.get(board))
     forge.end(1, PullRequestState.MERGED, by=by)
     look_now(opened)

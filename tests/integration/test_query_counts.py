@@ -40,6 +40,7 @@ from tests.api import Script
 from tests.browser import signed_in
 from tests.databases import undone
 from tests.factories import (
+    AskedFactory,
     DecisionFactory,
     MembershipFactory,
     ProjectFactory,
@@ -83,7 +84,9 @@ def more(question: Question, admin: User) -> None:
     SequenceFactory.create(project=project)
     RunFactory.create(step=task.steps.last(), number=next(numbers), model=name)
     append_one(question.run, EventKind.TEXT, {"text": "hello"})
-    QuestionFactory.create(task=task, run=question.run, number=next(numbers))
+    asked = QuestionFactory.create(task=task, run=question.run, number=next(numbers))
+    AskedFactory.create(question=question, by=UserFactory.create())
+    AskedFactory.create(question=asked, user=admin, by=UserFactory.create())
     for phase in Phase:
         other = TaskFactory.create(
             project=project, phase=phase, created_by=UserFactory.create(), pipeline=name

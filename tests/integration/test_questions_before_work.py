@@ -66,7 +66,7 @@ def test_d8_everything_is_asked_on_one_card_before_the_work(runner: Runner) -> N
     assert "+blue" in diff_of(task)
     for name in ("plan", "implement"):
         prompt = step_prompt(step(task, name))
-        assert "step clarify wrote at the end of its run 2:\n> It is for " in prompt
+        assert "step clarify wrote when it ended:\n> It is for " in prompt
         assert "Who reads it?" in prompt and "Guests (Recommended)" in prompt
         assert "1. clarify\n2. plan\n3. implement" in prompt
 

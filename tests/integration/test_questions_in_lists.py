@@ -61,7 +61,7 @@ def halted(question: Question, reader: User) -> None:
     create_notifications()
 
 
-@pytest.mark.parametrize("place", ["dashboard", "inbox", "notices", "quick_search"])
+@pytest.mark.parametrize("place", ["tasks", "inbox", "notices", "quick_search"])
 def test_h3_a_question_in_a_list_says_what_it_is_about(reader: User, place: str) -> None:
     halted(QuestionFactory.create(items=[BACK]), reader)
     halted(QuestionFactory.create(items=[BACK, OTHER]), reader)
@@ -86,7 +86,7 @@ def test_h5_a_plan_and_an_approval_are_called_by_their_kind(
     run = question.run
     append_one(run, EventKind.QUESTION, question_payload(question))
     Run.objects.filter(pk=run.pk).update(outcome=Outcome.ASKED, ended_at=timezone.now())
-    reasons = {QuestionKind.APPROVAL: Reason.APPROVAL, QuestionKind.PLAN: Reason.PLAN}
+    reasons = {QuestionKind.APPROVAL: Reason.APPROVED, QuestionKind.PLAN: Reason.PLAN}
     RunFactory.create(
         step=question.step, number=2, reason=reasons.get(kind, Reason.ANSWER), task=question.task
     )
@@ -94,9 +94,9 @@ def test_h5_a_plan_and_an_approval_are_called_by_their_kind(
     task = words(page(reader, "task", question.task_id))
     assert line in task and task.count(f"{name} {question.pk} ") == 1, "in the log"
     assert "7001" not in task, "`answer` and the addresses of questions take their ids"
-    assert ("after an answer" in task) == ("asked and stopped" in task) == (name == "Question")
-    assert f"{name} Go?" in words(page(reader, "dashboard")) or name == "Question"
-    assert re.search(rf"{name} +{name}: Go\?", words(page(reader, "notices")))
+    assert ("resumed with your answer" in task) == ("asked and stopped" in task) == (name == "Question")
+    assert f"{name} Go?" in words(page(reader, "tasks")) or name == "Question"
+    assert re.search(rf"{name} +Go\?", words(page(reader, "notices"))), "its name is said once"
     told = message_of(Delivery(transition=Notice.objects.get().transition, event_type="question"))
     assert ("Question:" in subject([told])) == (name == "Question") and f"{name}: " in subject([told])
 
@@ -129,7 +129,7 @@ def test_v2_code_in_the_words_of_agents_is_code_wherever_they_are_shown(reader: 
         shown = page(reader, name, of)
         assert "`" not in words(shown) and "<code>round()</code>" in shown, name
     for query in ({"state": "answered"}, {"kind": "questions"}):
-        assert "`" not in words(page(reader, "inbox" if "state" in query else "history", **query))
+        assert "`" not in words(page(reader, "inbox" if "state" in query else "tasks_all", **query))
 
 
 def test_h5_the_verdict_of_a_plan_is_no_answer(reader: User) -> None:
@@ -138,4 +138,4 @@ def test_h5_the_verdict_of_a_plan_is_no_answer(reader: User) -> None:
         kind=QuestionKind.PLAN, state=QuestionState.ANSWERED, verdict=Verdict.APPROVED, answered_by=reader,
         answered_at=timezone.now(), items=[{"question": "Is it good?", "header": "Plan", "options": []}],
     )  # fmt: skip
-    assert f'title="Plan {question.pk} in the log"' in page(reader, "task", question.task_id)
+    assert f'title="Plan {question.pk} in the log"' in page(reader, "task_questions", question.task_id)

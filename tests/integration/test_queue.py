@@ -93,6 +93,15 @@ def test_m4_it_says_the_place_in_line_and_that_all_workers_are_busy(member: User
     assert said[10].startswith("Number 11 in line: ")
 
 
+def test_m4_only_as_many_as_slots_are_free_are_taken_within_seconds(member: User, shop: Project) -> None:
+    worker(busy=3)  # of 4 slots
+    for minutes in range(3):
+        queued(shop, minutes=30 - minutes)
+    soon, *others = sentences(member)
+    assert soon == "Next in line: waits for a worker, which will take it within seconds."
+    assert others == ["Second in line: waits for a free worker.", "Third in line: waits for a free worker."]
+
+
 def test_m4_a_task_says_it_also_to_scripts_and_in_the_terminal(
     member: User, shop: Project, manage: Manage
 ) -> None:
@@ -234,7 +243,7 @@ def told_phases(script: Script, browser: Client, task: Task, manage: Manage) -> 
     one = script.get(f"/tasks/{task.pk}").json()
     _, status, _ = manage("status", "--json")
     metrics, said = exposition().decode(), json.loads(status)
-    groups = {"running": "running", "pending": "not-running"}
+    groups = {"running": "working", "pending": "queued"}
 
     def only(found: Callable[[str], bool]) -> str:
         return " and ".join(phase for phase in groups if found(phase))
@@ -257,9 +266,8 @@ def told_phases(script: Script, browser: Client, task: Task, manage: Manage) -> 
         "status of the sequence": said["sequences"][0]["phase"],
         "metrics": only(lambda phase: f'catherder_tasks{{phase="{phase}"}} 1.0' in metrics),
         "agents": runs("catherder_running_agents 1.0" in metrics),
-        "dashboard": only(lambda phase: task.title in browser.get(f"/?group={groups[phase]}").text),
-        "history": only(lambda phase: task.title in browser.get(f"/history/?phase={phase}").text),
-        "live": runs(task.title in browser.get("/live/").text),
+        "tasks now": only(lambda phase: task.title in browser.get(f"/tasks/?group={groups[phase]}").text),
+        "all tasks": only(lambda phase: task.title in browser.get(f"/tasks/all/?phase={phase}").text),
         "projects": runs("1 running" in browser.get("/projects/").text),
         "project": only(
             lambda phase: f"1 {phase}" in counts_of(browser.get(f"/projects/{task.project_id}/").text)
@@ -312,8 +320,8 @@ def test_m4_who_may_not_see_a_task_learns_only_that_there_is_one(member: User, s
         hidden, minutes=9, title="hidden-title", created_by=UserFactory.create(username="hidden-ann")
     )
     own = queued(shop, title="Mine", created_by=first.created_by)
-    page = signed_in(member).get("/queue/").text
-    assert "Mine" in page and "Second in line" in page
+    page = signed_in(member).get("/tasks/queue/").text
+    assert "Mine" in page and "<strong>#2</strong>" in page
     assert "hidden-project" not in page and "hidden-title" not in page
     assert "1 of the waiting is in projects that you do not see" in page
     said = Script(member).get("/queue").json()
@@ -321,7 +329,7 @@ def test_m4_who_may_not_see_a_task_learns_only_that_there_is_one(member: User, s
     assert said["items"][0]["position"] == 2 and "hidden-title" not in json.dumps(said)
     outsider = UserFactory.create()
     assert Script(outsider).get("/queue").json()["items"] == []
-    assert "2 of the waiting are in projects" in signed_in(outsider).get("/queue/").text
+    assert "The 2 that wait are in projects" in signed_in(outsider).get("/tasks/queue/").text
 
 
 def test_m4_a_task_s_page_says_it_and_leads_to_the_queue(member: User, shop: Project) -> None:
@@ -329,12 +337,12 @@ def test_m4_a_task_s_page_says_it_and_leads_to_the_queue(member: User, shop: Pro
     task = queued(shop, labels="gpu")
     page = signed_in(member).get(f"/tasks/{task.pk}/").text
     assert "Next in line: waits for a worker with gpu, and none is running." in page
-    assert 'href="/queue/"' in page
+    assert 'href="/tasks/queue/"' in page
 
 
 def test_m4_an_empty_queue_says_what_would_be_there(member: User) -> None:
-    page = signed_in(member).get("/queue/").text
-    assert "No waiting tasks" in page and "0 tasks wait" in page
+    page = signed_in(member).get("/tasks/queue/").text
+    assert "No waiting tasks" in page
 
 
 def test_m4_the_terminal_shows_the_queue(member: User, shop: Project, manage: Manage) -> None:
@@ -369,7 +377,7 @@ def test_m4_page_and_api_change_a_priority_while_the_task_waits(member: User, sh
     first, second = queued(shop, minutes=9), queued(shop)
     client = signed_in(member)
     answer = client.post(f"/tasks/{second.pk}/priority/", {"priority": "high", "back": "queue"})
-    assert answer.headers["Location"] == "/queue/"
+    assert answer.headers["Location"] == "/tasks/queue/"
     assert [entry.task.pk for entry in Queue().seen_by(Principal.unrestricted(member))] == [
         second.pk,
         first.pk,
@@ -391,7 +399,7 @@ def test_m4_viewers_change_no_priority_and_nobody_that_of_an_ended_task(member: 
     task = queued(shop)
     with pytest.raises(NotAllowed):
         change_priority(task, "high", by=acting(viewer))
-    assert 'value="high"' not in signed_in(viewer).get("/queue/").text
+    assert 'value="high"' not in signed_in(viewer).get("/tasks/queue/").text
     done = TaskFactory.create(project=shop, phase=Phase.DONE)
     with pytest.raises(BadInput, match="has ended"):
         change_priority(done, "high", by=acting(member))
@@ -408,14 +416,14 @@ def test_m4_a_task_file_may_say_the_priority(runner: Runner) -> None:
 def test_m4_the_page_asks_as_often_for_many_tasks_as_for_one(member: User, shop: Project) -> None:
     def asked() -> int:
         with CaptureQueriesContext(connection) as queries:
-            assert signed_in_member.get("/queue/").status_code == 200
+            assert signed_in_member.get("/tasks/queue/").status_code == 200
         return len(queries)
 
     worker()
     signed_in_member = signed_in(member)
     queued(shop, created_by=member)
     queued(ProjectFactory.create(), created_by=UserFactory.create())
-    signed_in_member.get("/queue/")
+    signed_in_member.get("/tasks/queue/")
     once = asked()
     for _ in range(10):
         queued(shop, created_by=UserFactory.create())

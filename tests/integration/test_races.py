@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable
 from datetime import timedelta
@@ -19,8 +20,12 @@ from tasks_app.engine.advance import advance
 from tasks_app.engine.lease import Lease
 from tasks_app.engine.runs.conclude import fail
 from tasks_app.engine.stopping import Stopped, StopReason
+from tasks_app.mcp_server.application import Caller
+from tasks_app.mcp_server.forms import QuestionForm
+from tasks_app.mcp_server.operations import Failed
 from tasks_app.models import (
     Action,
+    ApiToken,
     AuditEntry,
     Channel,
     Outcome,
@@ -28,10 +33,13 @@ from tasks_app.models import (
     Question,
     QuestionState,
     Reason,
+    Scope,
     Task,
     Transition,
     User,
 )
+from tasks_app.permissions import Principal
+from tasks_app.services.accounts import make_token
 from tasks_app.services.bulk import retry_from
 from tasks_app.services.questions.answers import Reply, answer_question, dismiss_question
 from tasks_app.services.tasks import cancel_task, change_threshold, resume_task, start_task
@@ -47,6 +55,8 @@ from tests.without_git import Rows
 
 #: Working on to the end is slow, so it is done in one of so many rounds.
 FOLLOWED_UP = 5
+#: How many answer one question at once, on the page and over MCP.
+CROWD = int(os.environ.get("CATHERDER_TEST_CROWD_OF_RACES", "4"))
 ASKS = [Turn("I ask.", (ask("Red?"),)), say("Painted. {result}")]
 
 
@@ -80,6 +90,22 @@ def waiting(rows: Rows, project: Project) -> Question:
 def answers(question: Question, text: str, by: User) -> Callable[[], object]:
     reply = Reply.to(question, text)
     return lambda: answer_question(question, reply, by=acting(by), via=Channel.WEB).repeated
+
+
+def answers_in_a_form(question: Question, text: str, token: ApiToken) -> Callable[[], object]:
+    """By the program that somebody works in, over MCP."""
+    caller = Caller(Principal.of_token(token), "", "Claude Code")
+
+    def act() -> object:
+        try:
+            (form,) = QuestionForm.of(caller, question)
+            stored = form.store(caller, {"other_1": text})
+            assert stored, "somebody was first, and this one is told nothing"
+            return stored["repeated"]
+        except Failed as error:
+            raise error.__cause__ or error from None
+
+    return act
 
 
 def cancels(task: Task, by: User) -> Callable[[], object]:
@@ -142,6 +168,23 @@ def test_answers_of_two_people(rows: Rows, project: Project, bob: User) -> None:
             continue
         assert_told_once(rows, question)
         assert f"By {people[winner]}" in results(question.task)[0]
+
+
+def test_answers_on_the_page_and_in_forms_of_programs(rows: Rows, project: Project, bob: User) -> None:
+    """One counts, and all others are told whose it was."""
+    token = make_token("program", [Scope.ANSWER], by=acting(bob)).token
+    for number in range(ROUNDS):
+        question = waiting(rows, project)
+        page = [answers(question, f"Page {n}", rows.user) for n in range(CROWD // 2)]
+        forms = [answers_in_a_form(question, f"Form {n}", token) for n in range(CROWD // 2)]
+        outcomes = race(number, *page, *forms)
+        assert Counter(one.refused for one in outcomes) == {"": 1, "NotOpen": CROWD - 1}, outcomes
+        question.refresh_from_db()
+        who = f"Answered by {question.answerer}"
+        if question.answered_via == Channel.MCP_FORM:
+            who += ", through Claude Code,"
+        assert all(one.said.startswith(f"{who} at") for one in outcomes if one.refused)
+        assert moves_to(question.task, Phase.PENDING) == 1
 
 
 def test_the_same_answer_sent_twice_is_stored_once(rows: Rows, project: Project) -> None:

@@ -157,6 +157,13 @@ def test_a_workspace_with_history_that_is_nowhere_else_is_not_cleaned(runner: Ru
     assert note in one.kept and f"remove {one.path}" in one.kept and one.path.exists()
 
 
+def test_v1_a_tag_is_said_not_to_be_part_of_the_result(runner: Runner) -> None:
+    """A human had approved `git tag`, and nothing said that only the branch leaves the workspace."""
+    task = runner.advance(runner.task([Turn(calls=(shell("git tag v2.0; git tag old"),)), say("Tagged.")]))
+    (note,) = task.left_out
+    assert "old, v2.0" in note and note in told(task)
+
+
 def test_history_that_is_elsewhere_keeps_no_workspace(runner: Runner) -> None:
     """Branches that HEAD reaches, a clone of another repository, also a shallow one."""
     source = runner.folder / "library"
@@ -446,7 +453,7 @@ def test_files_that_a_check_saw_and_the_branch_lacks_are_mentioned_once(runner: 
         "second": [Turn(calls=(shell("mkdir out; echo o > out/o"),)), say("Done.")],
     }
     task = runner.advance(runner.task(play, project=project))
-    said = "Not part of the result, because .gitignore names it:"
+    said = "Not part of the result, because .gitignore names it or tools fill it:"
     assert task.left_out == [f"{said} .env, out/. Checks saw it."] and told(task).count(said) == 1
     kinds = Event.objects.filter(run__step__task=task, kind__in=["note", "check"]).order_by("pk")
     assert [event.kind for event in kinds] == ["note", "check", "check"]
@@ -640,3 +647,17 @@ def test_p7_a_forged_folder_of_the_newest_commit_hides_nothing(runner: Runner, c
         assert task.phase == Phase.FAILED and "tests/check.py" in task.failure
     else:
         assert task.phase == Phase.DONE and "+assert True" in diff_of(task)
+
+
+def test_v1_what_tools_fill_is_no_part_of_the_result_without_gitignore(
+    runner: Runner,
+) -> None:
+    """The virtual environment that `setup` made was 60 files of the result."""
+    makes = "mkdir -p .venv/bin a/__pycache__ node_modules/x; echo x > paint.txt"
+    files = "for one in .venv/bin/python a/__pycache__/b.pyc node_modules/x/i.js; do echo y > $one; done"
+    seen = "git status --porcelain > status.txt"
+    task = runner.advance(runner.task([Turn(calls=(shell(f"{makes}; {files}; {seen}"),)), say("Done.")]))
+    names = git(paths.repository(task.project).path, "ls-tree", "-r", "--name-only", task.branch).split()
+    assert {"paint.txt", "status.txt"} <= set(names)
+    assert not [name for name in names if "venv" in name or "cache" in name or "node_modules" in name]
+    assert "venv" not in file_in(task, "status.txt").read_text(), "nor does the agent see it as its own"

@@ -236,8 +236,9 @@ async def test_any_other_task_asks_once_and_quotes_the_answer(agent: Agent) -> N
     asked = await agent.start('You are responsible for the step "implement".\nPaint it red.')
     assert asked.deferred_tool_use is not None
     question = asked.deferred_tool_use.input["questions"][0]["question"]
-    await agent.answer(asked, {question: "Ünïcode, and a second\nline"})
-    assert "Ünïcode, and a second\nline" in (agent.workspace / "REHEARSAL.md").read_text()
+    done = await agent.answer(asked, {question: "Ünïcode, and a second\nline"})
+    assert "Ünïcode, and a second\nline" in str(done.result)
+    assert not list(agent.workspace.glob("*.md")), "nothing is changed"
 
 
 async def test_any_other_task_has_a_plan_too(agent: Agent) -> None:
@@ -248,9 +249,8 @@ async def test_any_other_task_has_a_plan_too(agent: Agent) -> None:
 
 async def test_any_other_task_ends_without_a_question_where_none_may_be_asked(agent: Agent) -> None:
     agent.may_ask = False
-    (agent.workspace / "REHEARSAL.md").write_text("From an earlier step.\n")
-    await agent.start('You are responsible for the step "implement".\nPaint it red.')
-    assert "Nobody was asked" in (agent.workspace / "REHEARSAL.md").read_text()
+    done = await agent.start('You are responsible for the step "implement".\nPaint it red.')
+    assert "Nobody was asked" in str(done.result)
 
 
 @pytest.mark.parametrize(

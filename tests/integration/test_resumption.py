@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +18,7 @@ from tasks_app.engine.runs.run_recorder import RunRecorder
 from tasks_app.engine.stopping import StopReason, never
 from tasks_app.git import committed_text
 from tasks_app.models import Outcome, SessionEntry, Task, paths
-from tasks_app.prompting.feedback import interruption_feedback, usage_limit_feedback
+from tasks_app.prompting.feedback import after_rehearsal_feedback, interruption_feedback, usage_limit_feedback
 from tasks_app.rehearsal.server import RehearsalServer
 from tasks_app.services.tasks import resume_task
 from tests.people import acting
@@ -117,6 +118,30 @@ def test_a_replay_is_told_what_was_done_and_the_reason(
     assert case.told.splitlines()[0] in feedback
 
 
+@pytest.mark.parametrize("first", ["script", "model"])
+def test_what_a_script_said_is_never_taken_for_the_model_s_own_words(
+    real: Runner, server: RehearsalServer, settings: Any, first: str
+) -> None:
+    """Once there are keys, or none any more, a new session begins; what was done and answered is told."""
+    keys = {"script": None, "model": "sk-real"}
+    players = [first, "model" if first == "script" else "script"]
+    task = real.task(text="# Paint it\n\nrehearsal: ask-and-end\n")
+    for player in players:
+        if task.questions.exists():
+            real.answer_all(task, "Stop")
+        update = {"anthropic_api_key": keys[player], "claude_oauth_token": None}
+        settings.ENVIRONMENT = settings.ENVIRONMENT.model_copy(update=update)
+        real.advance(task)
+    one, two = runs(task)[:2]
+    assert (two.session_id == one.session_id, two.resumed) == (False, False)
+    assert [one.rehearsed, two.rehearsed] == [player == "script" for player in players]
+    conversation = last_conversation(server)
+    assert "Stop" in text_of(conversation[0]).split("--- FEEDBACK ---")[1]
+    assert (after_rehearsal_feedback() in text_of(conversation[0])) == (first == "script")
+    notes = [event.payload["text"] for event in two.events.filter(kind="note")]
+    assert any("A new session begins" in note and "script" in note for note in notes)
+
+
 @pytest.fixture
 def second_run_dies(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The second run's program is killed when its output shows an event of this kind, before anything of
@@ -128,7 +153,8 @@ def second_run_dies(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         record(self, events)
         if self._run.number == 2 and any(event.kind in kinds for event in events):
             for pid in marked_processes(paths.workspace(self._run.step.task).path):
-                os.kill(pid, signal.SIGKILL)
+                with suppress(ProcessLookupError):  # it ended with the one before
+                    os.kill(pid, signal.SIGKILL)
 
     def appended(self: RunRecorder, key: Mapping[str, str], entries: list[dict[str, Any]]) -> None:
         if self._run.number != 2:

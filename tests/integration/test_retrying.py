@@ -13,7 +13,7 @@ from django.utils import timezone
 from tasks_app.core.errors import BadInput, IllegalMove, NotAllowed
 from tasks_app.core.phases import Phase
 from tasks_app.engine import crashpoints
-from tasks_app.models import Action, AuditEntry, Outcome, Reason, Role, Step, Task, Transition, paths
+from tasks_app.models import Action, AuditEntry, Outcome, Reason, Role, Run, Step, Task, Transition, paths
 from tasks_app.services.bulk import retry_from
 from tasks_app.services.results import accounts_of
 from tasks_app.services.tasks import cancel_task, resume_task
@@ -22,7 +22,7 @@ from tests.factories import MembershipFactory, QuestionFactory, RunFactory, Sequ
 from tests.fake_script import Fail, Turn, ask, say, shell, write
 from tests.integration.conftest import Manage
 from tests.people import acting
-from tests.runner import TWO_STEPS, Runner, diff_of, file_in, runs, step
+from tests.runner import ONE_STEP, TWO_STEPS, Runner, diff_of, file_in, runs, step
 
 PLANNED = [Turn(calls=(write("PLAN.md", "# Plan\n"),)), say("Planned.")]
 PAINTED = [Turn(calls=(write("paint.txt", "red\n"),)), say("Painted.")]
@@ -151,6 +151,17 @@ def test_a_failed_step_gets_all_its_attempts_again(runner: Runner) -> None:
     assert (step(task).failures, step(task).failure) == (0, "")
 
 
+def test_the_next_attempt_is_told_which_check_the_last_one_failed(runner: Runner) -> None:
+    """P6: it begins in a new session, which knows nothing of it."""
+    check = "      check: {type: shell, command: 'cat paint.txt && exit 3'}\n      retry: 0\n"
+    task = runner.task(list(PAINTED), config=ONE_STEP + check)
+    assert runner.advance(task).phase == Phase.FAILED
+    retry_from(task, step(task), by=acting(runner.user))
+    runner.advance(task)
+    told = runs(task)[-1].prompt.partition("A person restarted this step.")[2]
+    assert "cat paint.txt" in told and "red\n" in told
+
+
 # ---- when it is not possible ----
 
 
@@ -238,7 +249,7 @@ def test_a_step_is_retried_with_one_confirmed_click(failed: Task) -> None:
     page = member.post(reverse("task_retry", args=[failed.pk, 1]), {"files": "before"}, follow=True)
     failed.refresh_from_db()
     assert (page.status_code, failed.phase, failed.reset_to) == (200, Phase.PENDING, "a" * 40)
-    assert page.text.count("1 run before the retry") == 2
+    assert page.text.count("1 earlier run") == 2
     again = member.post(reverse("task_retry", args=[failed.pk, 1]), follow=True)
     assert "cancel it first" in again.text
     assert member.post(reverse("task_retry", args=[failed.pk, 9])).status_code == 404
@@ -247,7 +258,9 @@ def test_a_step_is_retried_with_one_confirmed_click(failed: Task) -> None:
 def test_the_threshold_is_changed_on_the_page(failed: Task) -> None:
     member = client_of(Role.MEMBER, failed)
     address = reverse("task_threshold", args=[failed.pk])
-    assert "with the options laid out (5 of 5)" in member.post(address, {"threshold": "5"}, follow=True).text
+    assert member.post(address, {"threshold": "5"}, follow=True).status_code == 200
+    details = member.get(reverse("task_details", args=[failed.pk])).text
+    assert "with the options laid out (5 of 5)" in details
     for nonsense in ("6", "-1", "high", "", "2.5", "\0", "9" * 5000):
         page = member.post(address, {"threshold": nonsense}, follow=True)
         assert "the threshold must be a whole number from 0 to 5" in page.text
@@ -258,8 +271,12 @@ def test_the_threshold_is_changed_on_the_page(failed: Task) -> None:
 
 def test_the_timeline_says_what_failed_what_was_waited_for_and_where_it_is_in_the_log(db: None) -> None:
     asked = timezone.now() - timedelta(minutes=30)
-    task = TaskFactory.create(phase=Phase.FAILED)
+    task = TaskFactory.create(phase=Phase.FAILED, started_at=asked, paused_seconds=1793)
     first = RunFactory.create(step=task.steps.get(position=1), outcome=Outcome.ASKED, ended_at=asked)
+    Run.objects.filter(pk=first.pk).update(started_at=asked - timedelta(minutes=1))
+    for target, seconds in ((Phase.WAITING_FOR_INPUT, 7), (Phase.PENDING, 1500), (Phase.RUNNING, 1800)):
+        moved = Transition.objects.create(task=task, source=Phase.RUNNING, target=target)
+        Transition.objects.filter(pk=moved.pk).update(at=asked + timedelta(seconds=seconds))
     QuestionFactory.create(task=task, run=first)
     report = {
         "check": "make test",
@@ -269,7 +286,9 @@ def test_the_timeline_says_what_failed_what_was_waited_for_and_where_it_is_in_th
     }
     second = RunFactory.create(step=first.step, number=2, outcome=Outcome.FINISHED, checks=[report])
     page = client_of(Role.VIEWER, task).get(reverse("task_timeline", args=[task.pk])).text
-    assert "waited 30 min for an answer" in page
+    assert "waited 29 min 53 s for an answer" in page
+    details = client_of(Role.VIEWER, task).get(reverse("task_details", args=[task.pk])).text
+    assert "29 min 53 s" in details, "the details of the task say the same"
     assert "<code>make test</code> failed with exit 2." in page
     assert "check failed" in page and "line 49" in page and "line 12\n" not in page
     for run in (first, second):

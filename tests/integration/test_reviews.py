@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from django.test import Client
+from django.utils import timezone
 
 from tasks_app.core.errors import BadInput, IllegalMove, NotAllowed, ResultChanged
 from tasks_app.core.phases import Phase
@@ -43,7 +46,7 @@ from tasks_app.services.reviews import (
     send_review,
 )
 from tasks_app.services.tasks import cancel_task
-from tests.factories import MembershipFactory
+from tests.factories import ROUNDING, MembershipFactory, QuestionFactory
 from tests.fake_script import Act, Call, End, Turn, ask, say, shell, write
 from tests.integration.conftest import Manage
 from tests.integration.git_repository import GitRepository
@@ -226,6 +229,7 @@ def test_v4_the_agent_may_ask_back(runner: Runner) -> None:
     assert sum("1 thread is open" in run.prompt for run in runs(task)) == 1, "handed over once"
 
 
+@pytest.mark.long
 def test_v4_a_second_reviewer_at_the_same_time_rides_along(runner: Runner, second: User) -> None:
     """One wins and resumes the task; what the other sent is handed over, too."""
     task = done(runner, say("Both done."))
@@ -263,6 +267,7 @@ def test_v4_what_is_sent_while_the_agent_works_is_handed_over_before_the_task_is
     assert task.threads.get(number=2).state == ThreadState.ANSWERED
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("point", ["run-opened", "agent-ended", "result-stored", "work-recorded", "checked"])
 def test_v4_a_worker_that_dies_hands_over_once(
     runner: Runner, point: str, monkeypatch: pytest.MonkeyPatch
@@ -489,6 +494,7 @@ def test_v3_who_may_only_look_cannot_review(runner: Runner, second: User) -> Non
     assert not Review.objects.exists()
 
 
+@pytest.mark.long
 def test_v4_a_workspace_that_was_removed_is_made_again(runner: Runner) -> None:
     task = done(runner, Turn(calls=(shell("cat paint.txt > seen.txt"),)), say("Seen."))
     paths.remove_folder(paths.workspace(task).path)
@@ -498,6 +504,7 @@ def test_v4_a_workspace_that_was_removed_is_made_again(runner: Runner) -> None:
     assert results(task)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", range(4))
 def test_v4_two_who_request_changes_at_the_same_moment_are_both_handed_over(
     runner: Runner, second: User, number: int
@@ -517,6 +524,7 @@ def test_v4_two_who_request_changes_at_the_same_moment_are_both_handed_over(
     assert AuditEntry.objects.filter(action=Action.REVIEWED).count() == 2
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", range(2))
 def test_v3_a_form_that_is_sent_twice_at_once_makes_one_review(runner: Runner, number: int) -> None:
     task, me = make_result(runner).task, acting(runner.user)
@@ -532,6 +540,7 @@ def test_v3_a_form_that_is_sent_twice_at_once_makes_one_review(runner: Runner, n
     assert Review.objects.get().threads.get().number == 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("commit", ["HEAD", "--help", "main", "0" * 40, "../x"])
 def test_v5_a_commit_that_is_none_is_refused(runner: Runner, commit: str) -> None:
     task = make_result(runner).task
@@ -596,6 +605,7 @@ def guarded(runner: Runner, config: str, *, paints: Sequence[Act] = (), writes: 
     return task
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("auto_commit", ["", "autoCommit: true\n"])
 @pytest.mark.parametrize("is_open", [True, False])
 def test_v4_a_step_is_not_blamed_for_the_plan_that_the_portal_took_out(
@@ -614,6 +624,7 @@ def test_v4_a_step_is_not_blamed_for_the_plan_that_the_portal_took_out(
         assert text.strip() in diff_of(task) and "PLAN.md" not in diff_of(task)
 
 
+@pytest.mark.long
 def test_v4_a_step_is_not_blamed_for_what_later_steps_and_the_portal_changed(runner: Runner) -> None:
     """P7: the documents and the missing plan are in the files with which the resumed step goes on."""
     hides = '      check: {type: shell, command: "echo x > .gitignore; touch x left-by-check"}\n'
@@ -634,6 +645,7 @@ def test_v4_what_the_resumed_step_itself_may_not_write_is_still_refused(runner: 
     assert task.failure.splitlines()[1:] == ["README.md", "other.txt"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("threads", "chosen"),
     [
@@ -656,6 +668,15 @@ def test_v4_the_last_step_that_may_write_the_files_of_the_threads_gets_them(
     assert {one.phase for one in later} == {Phase.PENDING}
 
 
+def test_v4_of_steps_that_may_write_the_file_the_one_that_wrote_it_gets_it(runner: Runner) -> None:
+    """Then what comes after it runs again, such as checks of the code."""
+    task = guarded(runner, re.sub(r"\n +fileAccess: .*", "", GUARDED_STEPS))
+    review = request_changes(task, runner.user, on_line(1))
+    review.refresh_from_db()
+    assert review.step == step(task, "implement")
+
+
+@pytest.mark.long
 def test_v4_a_step_that_may_write_anything_gets_what_is_said_of_the_whole(runner: Runner) -> None:
     config = GUARDED_STEPS.replace('      fileAccess: {allowWrite: [paint.txt, "src/**"]}\n', "")
     task = guarded(runner, config, paints=CHANGE_PAINT)
@@ -675,10 +696,27 @@ def test_v4_threads_that_are_answered_do_not_count(runner: Runner) -> None:
     assert review.step == step(task, "docs-update")
 
 
+def test_v4_a_step_that_runs_again_knows_what_was_requested_of_itself_before(runner: Runner) -> None:
+    """Its session is a new one, and a request that is about no line stands in no thread."""
+    replied: list[Act] = [Turn(calls=(reply(1, "Done."),)), say("Described again.")]
+    task = guarded(runner, GUARDED_STEPS, paints=[say("Changed.")], writes=replied)
+    request_changes(task, runner.user, NewThread("Praise it.", "README.md", line=1), body="In one sentence.")
+    assert runner.advance(task).phase == Phase.DONE, task.failure
+    request_changes(task, runner.user, on_line(1))
+    assert runner.advance(task).phase == Phase.DONE, task.failure
+    again = step(task, "docs-update").runs.order_by("number").last()
+    assert again and not again.resumed and "In one sentence." in again.prompt
+
+
 def test_v4_a_session_is_told_what_later_steps_did_since_its_last_message(runner: Runner) -> None:
     paints: list[Act] = [say("Changed."), End(), say("Changed again.")]
     task = guarded(runner, GUARDED_STEPS, paints=paints)
     prompts: list[str] = []
+    docs = step(task, "docs-update")
+    told: dict[str, Any] = {"answers": {ROUNDING["question"]: "Half up"}, "state": "answered"}
+    told |= {"answered_at": timezone.now(), "delivered_at": timezone.now()}
+    QuestionFactory.create(task=task, run=docs.runs.first(), **told)
+    docs.task.steps.update(phase=Phase.DONE)
     for _ in range(2):
         request_changes(task, runner.user, on_line(1))
         assert runner.advance(task).phase == Phase.DONE, task.failure
@@ -686,9 +724,11 @@ def test_v4_a_session_is_told_what_later_steps_did_since_its_last_message(runner
         assert again and again.resumed
         prompts.append(again.prompt)
     first, second = prompts
-    told = "Since your last message these steps have run: docs-update. These files have changed since then: "
-    assert f"{told}README.md." in first
-    account = "The agent of step docs-update wrote at the end of its run {}:\n> Described."
-    assert account.format(1) in first and "Planned." not in first, "it knows what came before it"
-    assert account.format(2) in second and account.format(1) not in second
+    later = "Since your last message these steps have run: docs-update. These files have changed since then: "
+    assert f"{later}README.md." in first
+    account = "The agent of step docs-update wrote when it ended:\n> Described."
+    assert account in first and "Planned." not in first, "it knows what came before it"
+    assert second.count(account) == 1
+    assert "when other steps asked" in first and "Half up" in first, "only its own answers reached it"
+    assert "Half up" not in second, "it has read that"
     assert "have changed since then" not in second

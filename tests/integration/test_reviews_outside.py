@@ -56,7 +56,7 @@ def api(done: Result) -> Script:
 
 @pytest.fixture
 def review(done: Result, manage: Manage) -> Command:
-    """`manage.py review` of the task: exit code, stdout and stderr."""
+    """`cat-herder review` of the task: exit code, stdout and stderr."""
     return lambda *words: manage("review", done.task.pk, "--as", done.runner.user.username, *words)
 
 
@@ -192,6 +192,8 @@ class TestTerminal:
             "Review 1 · ann commented",
             "Nearly.",
             "Thread 1 · paint.txt:2 · open",
+            "Thread 2 · paint.txt:1-3 · open",
+            "Thread 4 · cat-herder.yaml:1, before the change · open",
             "ann: Why two?",
         ):
             assert words in out, words
@@ -273,6 +275,8 @@ def test_the_agents_comment_names_its_step(done: Result, api: Script, review: Co
     comment = api.get(f"/tasks/{done.task.pk}/threads").json()["items"][0]["comments"][1]
     assert (comment["author"], comment["step"], comment["by"]) == ("agent of implement", "implement", None)
     assert "agent of implement: Because." in review()[1]
+    shown = review("--diff")[1]
+    assert shown.startswith("diff --git a/") and "\n+" in shown
 
 
 def test_an_answer_is_taken_back_in_the_terminal(runner: Runner, manage: Manage, settings: Any) -> None:

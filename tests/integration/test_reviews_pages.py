@@ -62,14 +62,14 @@ def test_a_comment_stands_beside_its_line_and_only_its_author_sees_the_draft(
     assert "Why <strong>red</strong>?" in answer.text and "only you see it" in answer.text
     page = diff_page(browser, task)
     assert re.search(r'data-side="new" data-line="1".*?Why <strong>red', page, re.DOTALL)
-    assert "1 comment</strong> in your draft" in page
+    assert "· 1 draft" in page
     other = MembershipFactory.create(project=task.project).user
     assert "Why <strong>red" not in diff_page(signed_in(other), task)
 
 
 def test_v5_changes_are_requested_and_fetched_only_once_there_are_some(browser: Client, task: Task) -> None:
     def offered() -> tuple[bool, bool]:
-        page = browser.get(reverse("task_timeline", args=[task.pk])).text
+        page = browser.get(reverse("task_details", args=[task.pk])).text
         return 'value="request_changes"' in diff_page(browser, task), "To fetch the branch" in page
 
     Task.objects.update(phase=Phase.WAITING_FOR_INPUT)
@@ -86,18 +86,16 @@ def test_v5_changes_are_requested_and_fetched_only_once_there_are_some(browser: 
 
 
 def test_v5_a_review_is_offered_only_once_there_is_something_to_review(browser: Client, task: Task) -> None:
-    def offered() -> tuple[bool, bool]:
-        link = f'<a href="{reverse("task_diff", args=[task.pk])}">'
-        shows = link in browser.get(reverse("task", args=[task.pk])).text
-        return 'id="review-form"' in diff_page(browser, task), shows
+    def offered() -> bool:
+        return 'id="review-form"' in diff_page(browser, task)
 
     Task.objects.update(phase=Phase.WAITING_FOR_INPUT)
-    assert offered() == (True, True)
+    assert offered()
     add(browser, task, "Why?")
     Task.objects.update(head_commit=task.base_commit)
-    assert offered() == (True, False), "there is a draft to send"
+    assert offered(), "there is a draft to send"
     ReviewThread.objects.all().delete()
-    assert offered() == (False, False)
+    assert not offered()
 
 
 def test_a_draft_is_edited_removed_and_sent(browser: Client, task: Task) -> None:

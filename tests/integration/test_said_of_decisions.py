@@ -12,9 +12,10 @@ from django.utils import timezone
 
 from tasks_app.core.phases import Phase
 from tasks_app.engine.runs.conclude import halt
-from tasks_app.engine.runs.decisions import followed_in
+from tasks_app.engine.runs.decisions import followed_in, note_followed
 from tasks_app.models import (
     Decision,
+    DecisionEvent,
     DecisionEventKind,
     Event,
     EventKind,
@@ -24,10 +25,20 @@ from tasks_app.models import (
     ThreadComment,
 )
 from tasks_app.prompting.decisions import entry
-from tasks_app.services.decisions.content import known_decision
-from tests.factories import DecisionFactory, ProjectFactory, ThreadFactory
+from tasks_app.services.decisions.changes import mark_reviewed
+from tasks_app.services.decisions.content import known_decision, listed_in_prompt
+from tasks_app.services.results import named_decisions
+from tests.factories import (
+    DecisionFactory,
+    MembershipFactory,
+    ProjectFactory,
+    RunFactory,
+    TaskFactory,
+    ThreadFactory,
+)
 from tests.fake_agent import FakeAgent
 from tests.fake_script import Call, Turn, ask, say
+from tests.people import acting
 from tests.without_git import Rows
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -134,6 +145,32 @@ class TestUnfit:
         assert (counted.uses, counted.overrides, counted.doubts) == (0, 0, 1)
         Decision.objects.update(review_reason="", review_note="")  # somebody looked at it
         assert "does not fit" not in entry(known_decision(fresh(decision)))
+
+    def test_d3_later_prompts_of_its_task_say_who_kept_it(
+        self, project: Project, agent_leaves: Leaves
+    ) -> None:
+        decision, ada = (
+            DecisionFactory.create(project=project),
+            MembershipFactory.create(project=project).user,
+        )
+        agent_leaves(unfit(1))
+        task = fresh(decision).events.get(kind="unfit").task
+        assert task and listed_in_prompt([fresh(decision)], task)[0].kept == ""
+        mark_reviewed(decision, by=acting(ada), note="Yen have no cents.")
+        told = entry(listed_in_prompt([fresh(decision)], task)[0])
+        assert f"{ada.shown_name} kept it, and noted: Yen have no cents." in told
+        other = TaskFactory.create(project=project)
+        assert listed_in_prompt([fresh(decision)], other)[0].kept == ""
+
+    def test_d3_one_that_was_kept_and_then_followed_counts_as_followed(self, project: Project) -> None:
+        """The first of the runs that followed it counted, which was before it did not fit."""
+        decision = DecisionFactory.create(project=project)
+        run = RunFactory.create(task=TaskFactory.create(project=project))
+        note_followed(run, "Done.\n\nDecisions followed: D-1")
+        DecisionEvent.objects.create(decision=decision, kind="unfit", task=run.step.task, run=run)
+        assert [one.is_unfit for one in named_decisions([run.step.task])] == [True]
+        note_followed(RunFactory.create(step=run.step, number=2), "Done.\n\nDecisions followed: D-1")
+        assert [one.is_unfit for one in named_decisions([run.step.task])] == [False, True]
 
     def test_d3_one_run_leaves_one_event_of_a_decision(self, rows: Rows, project: Project) -> None:
         decision = DecisionFactory.create(project=project)

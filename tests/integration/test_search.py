@@ -6,7 +6,8 @@ import pytest
 from django.db import connection, transaction
 from django.utils import timezone
 
-from tasks_app.models import Project, Question, QuestionState, Task
+from tasks_app.core.types import ALLOW_COMMAND, REVIEW_PLAN
+from tasks_app.models import Project, Question, QuestionKind, QuestionState, Task
 from tasks_app.permissions import questions_visible_to, tasks_visible_to
 from tasks_app.services.search import parse_query, questions_with, tasks_with
 from tests.factories import MembershipFactory, ProjectFactory, QuestionFactory, TaskFactory, UserFactory
@@ -161,6 +162,26 @@ def test_a_question_is_found_by_all_that_was_said() -> None:
         assert found(text) == {question.task.title}, text
     for text in ("multiSelect", "markdown", "clarification", "false"):
         assert asked(text) == set(), text
+
+
+def test_the_words_of_the_portal_around_a_plan_or_a_call_are_not_found() -> None:
+    options = [{"label": "Approve", "description": "The agent goes on and does what it planned."}]
+    plan = QuestionFactory.create(
+        kind=QuestionKind.PLAN,
+        items=[{"question": REVIEW_PLAN, "header": "Plan", "options": options}],
+        evidence=[{"kind": "markdown", "title": "Plan", "text": "# Rates\n\nOne table."}],
+    )
+    call = QuestionFactory.create(
+        kind=QuestionKind.APPROVAL,
+        items=[{"question": f"{ALLOW_COMMAND}\n\n`make deploy`", "header": "Approval", "options": options}],
+        evidence=[{"kind": "command", "title": "The agent says: Roll out", "text": "make deploy"}],
+    )
+    assert asked("rates table") == {plan.pk}
+    assert asked("make deploy") == asked("roll out") == {call.pk}
+    for text in ("review", "plan", "planned", "approve", "approval", "allow", "goes on"):
+        assert asked(text) == set(), text
+    Question.objects.update(kind=QuestionKind.CLARIFICATION)
+    assert asked("approve") == {plan.pk, call.pk}
 
 
 def test_bulk_updates_are_found_and_what_was_there_before_is_not(rounding: Task) -> None:

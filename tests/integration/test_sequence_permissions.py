@@ -116,7 +116,7 @@ def test_people_see_that_it_waits_and_allow_it_on_the_page(agents: FakeAgents, w
     create_notifications()
     assert "02-out.md waits for your permission" in Notice.objects.get(user=agents.person).headline
     browser = signed_in(agents.person)
-    assert "waits for your permission" in browser.get(reverse("dashboard")).text
+    assert "waits for your permission" in browser.get(reverse("tasks")).text
     url, resume = (reverse(name, args=[waiting.pk]) for name in ("sequence", "sequence_resume"))
     page = browser.get(url).text
     assert "network full instead of none" in page and upcoming.allow_key in page

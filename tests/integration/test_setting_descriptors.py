@@ -42,6 +42,9 @@ EXAMPLES: Mapping[int, tuple[object, str]] = {
     id(kinds.BUDGET): (0, "0"),
     id(kinds.DURATION): (900, "15m"),
     id(kinds.LABELS): ("gpu, linux", "gpu,linux"),
+    id(kinds.ASK_RULES): ("- step: plan\n  people: ann", "- step: plan\r\n  people: ann\r\n"),
+    id(kinds.LADDER): ("remind after 1h\neverybody after 2h", "remind after 1h\r\n everybody after 2h "),
+    id(kinds.CALENDAR): ("https://calendar.example/team.ics", "https://calendar.example/team.ics"),
     id(kinds.CALL_PATTERNS): ("Bash(git push*)\nWebFetch", "Bash(git push*)\r\nWebFetch\r\n"),
 }
 VALUES = {name: EXAMPLES[id(one.kind)][0] for name, one in SETTINGS.items()}
@@ -94,7 +97,15 @@ def test_a_key_of_the_file_is_overridden(setting: Setting) -> None:
 
 def test_a_setting_of_the_portal_alone_leaves_the_configuration_as_the_file_has_it() -> None:
     alone = {one.name: VALUES[one.name] for one in SETTINGS.values() if not file_key(one)}
-    assert list(alone) == ["monthly_budget_usd", "max_running_tasks", "apply_decisions"]
+    portals = [
+        "default_threshold",
+        "monthly_budget_usd",
+        "max_running_tasks",
+        "apply_decisions",
+        "ladder_may_end",
+        "programs_decide",
+    ]
+    assert list(alone) == portals
     assert effective(config(), Overrides(**alone)) == config()
     assert value_in_file(SETTINGS["monthly_budget_usd"], config()) is None
 
@@ -203,7 +214,7 @@ def test_the_command_has_an_option_for_every_setting_and_no_other() -> None:
 def test_the_command_names_the_option_that_is_not_usable(manage: Manage, project: Project) -> None:
     user = MembershipFactory.create(project=project, role=Role.MAINTAINER).user
     code, _, err = manage("project", "settings", project.name, "--as", user.username, "--max-turns", "0")
-    assert (code, err.strip()) == (2, "--max-turns: must be at least 1, not 0")
+    assert (code, err.strip()) == (2, "error: --max-turns: must be at least 1, not 0")
     assert stored(project) == UNSET
 
 

@@ -20,6 +20,7 @@ from tasks_app.sandbox import SandboxMode, detect
 from tasks_app.services.bulk import retry_from
 from tasks_app.services.tasks import cancel_task, resume_task
 from tests.addresses import text_of
+from tests.browser import signed_in
 from tests.crash.points import SETUP_POINTS
 from tests.crash.test_sweep import bury, dies_at
 from tests.fake_script import Act, End, Turn, say, write
@@ -182,16 +183,17 @@ def test_a_setup_is_stopped_with_its_worker_and_goes_on_with_the_next(
 
 @pytest.mark.both
 def test_a_task_that_is_cancelled_during_its_setup_ends(runner: Runner) -> None:
-    task = runner.task(DONE, config=configured("sleep 60"))
+    task = runner.task(DONE, config=configured("['echo first', 'sleep 60']"))
 
     def cancel() -> None:
-        if Setup.objects.exclude(current="").exists() and not Task.objects.get(pk=task.pk).is_ended:
+        if Setup.objects.filter(current="sleep 60").exists() and not Task.objects.get(pk=task.pk).is_ended:
             cancel_task(task, by=acting(runner.user))
 
     runner.stop_signal = cancel
     assert runner.advance(task).phase == Phase.CANCELLED
     assert setups(task)[0][0] == "stopped"
     assert marked_processes(paths.workspace(task).path) == []
+    assert "It was stopped: cancelled." in signed_in(runner.user).get(reverse("task", args=[task.pk])).text
 
 
 @pytest.mark.parametrize("point", SETUP_POINTS)

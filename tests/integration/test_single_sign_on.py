@@ -98,7 +98,7 @@ def test_the_login_offers_it_only_where_it_is_configured(
 
 def test_who_has_the_same_verified_address_is_logged_in_and_linked(client: Client, there: Provider) -> None:
     ann = someone()
-    assert log_in(client, next="/live/").redirect_chain[-1][0] == "/live/"
+    assert log_in(client, next="/usage/").redirect_chain[-1][0] == "/usage/"
     assert is_in(client)
     linked = SocialAccount.objects.get()
     assert (linked.user, linked.uid) == (ann, "4711")
@@ -383,7 +383,7 @@ class TestGitHub:
 
     def test_who_has_the_same_verified_address_is_logged_in(self, client: Client, hub: github.GitHub) -> None:
         ann = someone()
-        assert self.log_in(client, next="/live/").redirect_chain[-1][0] == "/live/"
+        assert self.log_in(client, next="/usage/").redirect_chain[-1][0] == "/usage/"
         linked = SocialAccount.objects.get()
         assert (linked.user, linked.uid) == (ann, "583231") and is_in(client)
         assert AuditEntry.objects.get(action=Action.LOGGED_IN).detail == {"through": "github"}

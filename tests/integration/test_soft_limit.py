@@ -41,7 +41,14 @@ from tasks_app.services.questions.answers import (
 )
 from tasks_app.services.sequences import create_sequence, start_sequence
 from tasks_app.services.tasks import cancel_task, resume_task
-from tasks_app.services.usage.cost_limits import END, FINISH, cost_answer_in, dollars_for_run, spent_by
+from tasks_app.services.usage.cost_limits import (
+    END,
+    FINISH,
+    cost_answer_in,
+    dollars_for_run,
+    spent_by,
+    with_limits,
+)
 from tests.factories import MembershipFactory, UserFactory
 from tests.fake_script import End, Limit, Turn, ask, say
 from tests.people import acting
@@ -128,6 +135,15 @@ def test_it_goes_on_with_what_was_granted_and_the_agent_reads_the_notes(
     last = prompts(runner)[-1]
     assert "reached its soft cost limit" in last and "Allow $0.01 more" in last and "Be brief." in last
     assert last.count("Be brief.") == 1
+
+
+def test_what_was_noted_at_the_limit_is_told_to_later_prompts_too(runner: Runner, asked: Question) -> None:
+    """It was a note to the first run after it, and nobody else read it."""
+    task = answer(runner, asked, "Allow $0.1 more", notes="Be brief.")
+    retry_from(task, task.steps.all()[1], by=acting(runner.user))
+    runner.advance(task)
+    last = prompts(runner)[-1]
+    assert last.count("Be brief.") == 1 and "at the soft cost limit ann decided" in last
 
 
 def test_it_asks_again_only_when_that_is_spent_too(runner: Runner, no_undo: None) -> None:
@@ -238,7 +254,7 @@ def test_the_rest_up_to_the_hard_limit_is_offered_and_not_asked_about_again(
     option = question.items[0]["options"][0]
     assert option["label"] == "Allow $0.01 more" and "limits.maxCostUsd" in option["description"]
     runner.answer(question, option["label"])
-    assert dollars_for_run(task.pk) == DollarsLeft(), "the hard limit alone holds"
+    assert dollars_for_run(with_limits(task.pk)) == DollarsLeft(), "the hard limit alone holds"
 
 
 def test_it_is_neither_dismissed_nor_decided(runner: Runner, asked: Question) -> None:
@@ -367,12 +383,12 @@ def test_a_worker_that_dies_at_the_question_leaves_one(
 
 def test_what_is_left_of_the_soft_limit_limits_a_run_too(runner: Runner, asked: Question) -> None:
     task = asked.task
-    assert dollars_for_run(task.pk).of_soft_limit == pytest.approx(-0.005)
+    assert dollars_for_run(with_limits(task.pk)).of_soft_limit == pytest.approx(-0.005)
     runner.answer(asked, "2")
-    assert dollars_for_run(task.pk).of_soft_limit == pytest.approx(2)
+    assert dollars_for_run(with_limits(task.pk)).of_soft_limit == pytest.approx(2)
     task.project.overrides = {"monthly_budget_usd": 1}
     task.project.save()
-    assert dollars_for_run(task.pk).of_budgets == pytest.approx(0.99)
+    assert dollars_for_run(with_limits(task.pk)).of_budgets == pytest.approx(0.99)
 
 
 def test_it_asks_when_what_is_left_pays_for_no_request(

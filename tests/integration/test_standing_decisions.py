@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import io
 from datetime import date, timedelta
 from typing import Any
 
 import pytest
+from django.test import Client
 from django.utils import timezone
 
+from tasks_app.cli.questions import show_related_decisions
+from tasks_app.cli.tables import decisions_table
+from tasks_app.cli.terminal import Screen
 from tasks_app.core.errors import BadInput, DecisionChanged, NotAllowed
 from tasks_app.models import (
     Action,
@@ -31,10 +36,12 @@ from tasks_app.services.decisions.changes import (
     restore,
     retire,
     revise,
+    store,
 )
 from tasks_app.services.decisions.citing import related_decisions
 from tasks_app.services.decisions.content import DecisionContent, known_decision
 from tasks_app.services.questions.answers import Reply, answer_question, undo_answer
+from tests.addresses import text_of
 from tests.factories import ROUNDING, ProjectFactory, QuestionFactory, TaskFactory
 from tests.people import acting
 
@@ -199,15 +206,28 @@ class TestDecidingWhileAnswering:
         again = remembered(question, ada, "Half to even")
         assert again.label == "D-2"
 
+    def test_one_whose_answer_was_undone_stands_in_no_list(self, project: Project, ada: User) -> None:
+        """Each undo left a retired decision there. What somebody used or retired stays."""
+        questions = [asked(project, {**ROUNDING, "question": f"{n}?"}) for n in range(3)]
+        undone, used, retired = (remembered(one, ada, statement=one.headline) for one in questions)
+        for question in questions[:2]:
+            undo_answer(question, by=acting(ada))
+        retire(retired, by=acting(ada))
+        used.events.create(kind="followed")
+        for state in ("all", "retired"):
+            listed = set(project.decisions.listed_as(state))
+            assert listed == {used, retired} and undone not in listed
+        assert kinds(undone) == ["decided", "retired"], "its own page tells what was"
+
     def test_d2_the_statement_is_what_was_chosen_with_its_description(self) -> None:
         """The question is the decision's source, without its reasons."""
         columns = {"question": "Which columns?\n\nThe file is long.", "options": []}
-        assert statement_for(columns, " Name,  E-mail", of_several=False) == "Name, E-mail"
+        assert statement_for(columns, " Name,\nE-mail and age", of_several=False) == "Name, E-mail and age"
         assert statement_for(columns, "", of_several=True) == ""
         described = {
             "multiSelect": True,
             "options": [
-                {"label": "Name, in full", "description": "First  and last."},
+                {"label": "Name, in full", "description": "First\nand last."},
                 {"label": "E-mail (Recommended)", "description": "Lower case."},
                 {"label": "Age"},
             ],
@@ -227,16 +247,46 @@ class TestDecidingWhileAnswering:
         answer_question(question, reply, by=acting(ada), via=Channel.WEB)
         one, other = Decision.objects.order_by("number")
         assert (one.asked, other.asked) == (ASKED, "Which columns? The file is long.")
+        revised = revise(other, DecisionContent("The name comes first."), by=acting(ada))
+        assert revised.asked == "Which columns? The file is long."
         other.question = None
         assert other.asked == "Which columns? The file is long."
         other.answers = {f"Which columns?\n\n{'The file is long. ' * 50}": "Name"}
         assert other.asked == "Which columns?"
+        other.answers = {f"Refunds have no test.\n\n{'The file is long. ' * 50}What shall happen?": "A test"}
+        assert other.asked.startswith("Refunds have no test.") and other.asked.endswith(" What shall happen?")
         assert known_decision(one).question == f"in the task “{question.task}”: {ASKED}"
+        one.statement = f"{ASKED} Half up"
+        assert known_decision(one).question == "", "it is not said twice"
 
     def test_d2_a_prepared_statement_does_not_say_what_was_recommended(self) -> None:
         assert statement_for(ROUNDING, "Half up", of_several=True) == f"Rounding: {STATEMENT}"
         assert statement_for(ROUNDING, "Half up (Recommended)", of_several=False) == STATEMENT
-        assert statement_for(ROUNDING, "A [recommended], B", of_several=False) == "A, B"
+        assert statement_for(ROUNDING, "A [recommended], B, C", of_several=False) == "A, B, C"
+
+    @pytest.mark.parametrize("of_several", [True, False])
+    def test_d2_a_prepared_statement_has_a_subject(self, of_several: bool) -> None:
+        """“Yes” is no rule that an agent of a later task could follow."""
+        options = [{"label": "Yes"}, {"label": "No", "description": "They stay."}]
+        item = {
+            "question": "There are two.\n\nMay old rows be changed?",
+            "header": "Rows",
+            "options": options,
+        }
+        for answer, said in {"Yes": "Yes", "No": "No: They stay.", "Only new": "Only new"}.items():
+            statement = statement_for(item, answer, of_several=of_several)
+            assert statement == f"May old rows be changed? {said}"
+
+    def test_d2_a_prepared_statement_has_no_remark_of_the_agent_on_itself(
+        self, client: Client, project: Project, ada: User
+    ) -> None:
+        """Also the one that the page makes while somebody chooses."""
+        options = [{"label": "Half up", "description": "As the bank does. I favour this."}, {"label": "Even"}]
+        item = {**ROUNDING, "options": options}
+        assert statement_for(item, "Half up", of_several=False) == "Half up: As the bank does."
+        client.force_login(ada)
+        page = text_of(client.get(f"/questions/{asked(project, item).pk}/"))
+        assert 'data-description="As the bank does."' in page
 
 
 class TestContradictions:
@@ -297,6 +347,27 @@ class TestContradictions:
         )  # fmt: skip
         assert made is not None and made.exception_to == first
         assert state_of(first) == DecisionState.ACTIVE
+        told = (known_decision(first), known_decision(made))
+        assert [(one.exceptions, one.exception_to) for one in told] == [("D-2 (docs/**)", ""), ("", "D-1")]
+        retire(made, by=acting(ada))
+        first.refresh_from_db()
+        assert known_decision(first).exceptions == ""
+
+    def test_where_an_exception_holds_is_told_wherever_the_decision_is(
+        self, client: Client, project: Project, ada: User, first: Decision
+    ) -> None:
+        content = DecisionContent("Half to even.", scope="paths", paths=("docs/**",))
+        store(project, content, by=ada, exception_to=first)
+        client.force_login(ada)
+        one = f"/projects/{project.pk}/decisions/"
+        for page in (one, f"{one}1/", f"/questions/{asked(project).pk}/"):
+            assert "(docs/**" in text_of(client.get(page)), page
+        assert 'Exception to <span class="whole">D-1</span>' in text_of(client.get(one))
+        terminal = io.StringIO()
+        screen = Screen(terminal)
+        show_related_decisions(screen, related_decisions(asked(project)))
+        screen.table(decisions_table(list(Decision.objects.with_counts().order_by("number"))))
+        assert terminal.getvalue().count("Except: D-2 (docs/**)") == 2
 
     def test_agreeing_in_other_words_makes_a_new_version(
         self, project: Project, ada: User, first: Decision

@@ -66,6 +66,15 @@ def test_no_step_of_a_cancelled_task_looks_as_if_it_would_still_run() -> None:
     assert "pending" not in status(str(task.pk))
 
 
+def test_a_step_whose_turn_has_not_come_is_not_started_in_pages_and_terminal() -> None:
+    task = TaskFactory.create(phase=Phase.RUNNING)
+    task.steps.update(phase=Phase.PENDING, started_at=None)
+    admin = UserFactory.create(is_superuser=True)
+    page = signed_in(admin).get(reverse("task_timeline", args=[task.pk])).text
+    for said in (status(str(task.pk)), page):
+        assert "not started" in said and "pending" not in said
+
+
 def test_lists_tell_what_was_not_started() -> None:
     sequence = SequenceFactory.create(phase=Phase.RUNNING)
     TaskFactory.create(sequence=sequence, phase=Phase.PENDING, queued_at=None)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from tasks_app.core.errors import BadInput, NotAllowed
@@ -84,13 +82,13 @@ def test_an_agent_that_died_before_it_got_the_new_threshold_gets_it_again(runner
     task.refresh_from_db()
     planned = next_run(step(task))
     (permission,) = planned.permissions.values()
-    assert "threshold is now 2" in json.dumps(permission.updated_input)
+    assert "threshold is now 2" in permission.context
     run = runs(task)[0]
     type(run).objects.create(
         step=run.step, number=2, reason="answer", session_id=run.session_id, threshold=2, outcome="crashed"
     )
     (permission,) = next_run(step(task)).permissions.values()
-    assert "threshold is now 2" in json.dumps(permission.updated_input)
+    assert "threshold is now 2" in permission.context
 
 
 def test_a_question_of_a_run_that_died_is_found_although_nobody_may_be_asked_now(runner: Runner) -> None:

@@ -36,7 +36,7 @@ def reader(zone: str) -> Client:
 
 def places(question: Question) -> dict[str, str]:
     return {
-        "history of the task": reverse("task_history", args=[question.task_id]),
+        "history of the task": reverse("task_questions", args=[question.task_id]),
         "log": reverse("task_log", args=[question.task_id]),
         "card": reverse("question", args=[question.pk]),
     }

@@ -46,7 +46,9 @@ def opens(secret: str) -> int:
 
 
 def test_a_secret_is_shown_once_and_kept_as_a_hash(inside: Client, shop: Project) -> None:
-    secret = secret_in(inside.post("/me/tokens/", {**GIVEN, "projects": [shop.pk]}))
+    page = inside.post("/me/tokens/", {**GIVEN, "projects": [shop.pk]})
+    secret = secret_in(page)
+    assert f"Authorization: Bearer {secret}" in page.text  # the command for Claude Code
     token = ApiToken.objects.get()
     assert secret not in str(vars(token)) and "Authorization" not in str(vars(token))
     assert (token.scopes, list(token.projects.all())) == (["read", "answer"], [shop])

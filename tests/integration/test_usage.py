@@ -226,12 +226,13 @@ def test_the_number_of_queries_does_not_grow(client: Client, project: Project) -
             client.get("/usage/?period=90&by=project")
         return len(asked)
 
-    used(project, timezone.now(), 1)
+    task = used(project, timezone.now(), 1).step.task
+    QuestionFactory.create(task=task, run=RunFactory.create(task=task, step=task.steps.last()))
     few = queries()
     for number in range(8):
         task = used(project, timezone.now() - timedelta(days=number), 1, f"model-{number}").step.task
         QuestionFactory.create(task=task, run=RunFactory.create(task=task, step=task.steps.last()))
-    assert queries() == few <= 18
+    assert queries() == few <= 19
 
 
 def test_runs_of_a_period_are_found_by_an_index(viewer: User) -> None:

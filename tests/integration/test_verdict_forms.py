@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 from typing import Any
 
@@ -9,6 +10,8 @@ import pytest
 from django.conf import settings
 from django.urls import reverse
 
+from tasks_app.cli.questions import show_question
+from tasks_app.cli.terminal import Screen
 from tasks_app.core.types import ALLOW_COMMAND, REVIEW_PLAN
 from tasks_app.models import Question, QuestionKind, QuestionState, Role, User, Verdict
 from tasks_app.services.tasks import cancel_task
@@ -55,7 +58,7 @@ def test_a_command_stands_on_its_card_once() -> None:
     card = client.get(reverse("question", args=[question.pk]), headers={"HX-Request": "true"}).text
     assert f"{ALLOW_COMMAND}</h2>" in card
     assert card.count("make deploy") == 1 and "make deploy &lt;now&gt;" in card
-    assert f"{ALLOW_COMMAND} make deploy" in client.get("/history/?kind=questions").text
+    assert f"{ALLOW_COMMAND} make deploy" in client.get("/tasks/all/?kind=questions").text
     send(member_of(question), "question_decide", question, {"verdict": "approved"})
     after = tidy(client.get(reverse("question", args=[question.pk]), headers={"HX-Request": "true"}).text)
     assert f'{ALLOW_COMMAND} <span class="title-context"><code>make deploy</code></span>' in after
@@ -76,6 +79,28 @@ def test_h5_a_revised_plan_shows_the_comments_and_what_has_changed() -> None:
     assert "Name <code>three</code>." in page and f"plan {first.pk}</a>" in page
     changed = page[page.index(f"Changed since plan {first.pk}") : page.index("evidence-markdown")]
     assert re.findall('class="dl dl-(add|del)"', changed) == ["del", "add"]
+    terminal = io.StringIO()
+    show_question(Screen(terminal), second)
+    difference = terminal.getvalue().partition(f"Changed since plan {first.pk}")[2].split("│ Two")[0]
+    assert "│  One" in difference and "│ -Two" in difference and "│ +Three" in difference
+    said = "The agent has changed the plan since."
+    assert said not in page and said not in terminal.getvalue(), "the comments say why it is asked again"
+
+
+def test_h5_a_plan_after_an_approved_one_says_why_it_is_asked_about() -> None:
+    plans = [[{"kind": "markdown", "title": "Plan", "text": text}] for text in ("One", "Two")]
+    item = {"question": REVIEW_PLAN, "header": "Plan", "options": []}
+    first = QuestionFactory.create(kind=QuestionKind.PLAN, items=[item], evidence=plans[0])
+    user = member_of(first)
+    send(user, "question_decide", first, {"verdict": "approved"})
+    run = RunFactory.create(step=first.step, number=2, task=first.task)
+    second = QuestionFactory.create(
+        task=first.task, run=run, number=2, kind=QuestionKind.PLAN, items=[item], evidence=plans[1]
+    )
+    terminal = io.StringIO()
+    show_question(Screen(terminal), second)
+    for told in (signed_in(user).get(reverse("question", args=[second.pk])).text, terminal.getvalue()):
+        assert "The agent has changed the plan since." in told
 
 
 def test_h5_a_question_without_options_has_one_field() -> None:
@@ -167,14 +192,14 @@ def test_a_viewer_is_nowhere_asked_for_an_answer(kind: QuestionKind, subtests: p
         reverse("question", args=[question.pk]),
         reverse("task", args=[question.task_id]),
     )
-    for where in (question_page, task_page, "/", "/inbox/", "/live/", "/history/"):
+    for where in (question_page, task_page, "/tasks/", "/inbox/", "/tasks/queue/", "/tasks/all/"):
         with subtests.test(where):
             # The list of keys is the same for everybody.
             page = re.sub(r'<dialog id="keys".*?</dialog>', "", client.get(where).text, flags=re.DOTALL)
             assert not re.search(r"needs your|needs you|Answer and|Approve|Deny|Skip…", page, re.IGNORECASE)
             assert 'name="notes"' not in page and 'name="item-0' not in page
             assert 'data-open="0"' in page and not re.search(r"<title>\s*\(", page)
-    assert question.items[0]["question"] in client.get(task_page).text
+    assert question.headline_by_evidence in client.get(task_page).text
     if kind == QuestionKind.CLARIFICATION:
         assert "Half up" in client.get(question_page).text
 

@@ -156,7 +156,7 @@ def test_an_answer_after_a_dismissal_is_told_of_it() -> None:
     dismiss_question(question, by=acting(ada), via=WEB)
     late = Question.objects.get(pk=question.pk)
     assert dismiss_question(late, by=acting(ada), via=WEB).repeated
-    with pytest.raises(NotOpen, match=rf"^Dismissed by {ada.shown_name} at [-0-9: ]+\.$"):
+    with pytest.raises(NotOpen, match=rf"^Dismissed by {ada.shown_name} at [-0-9: ]+ UTC\.$"):
         answer_question(late, Reply.to(late, "Half up"), by=acting(ada), via=WEB)
 
 

@@ -21,10 +21,11 @@ from tasks_app.core.phases import Phase
 from tasks_app.engine.workers import heartbeat
 from tasks_app.engine.workers.heartbeat import Heartbeat, beat
 from tasks_app.models import Task, WorkerBeat
-from tasks_app.models.worker import ALIVE_PERIOD, KEPT
+from tasks_app.models.worker import ALIVE_PERIOD, KEPT, KNOWN_PERIOD
 from tasks_app.operations.doctor import Level
 from tasks_app.operations.doctor.services import workers
 from tasks_app.sandbox import EnforcedLimit, Limits, Sandbox
+from tasks_app.services.workers import hosts
 from tasks_app.web import frame
 from tests.browser import signed_in
 from tests.factories import QuestionFactory, TaskFactory, UserFactory, WorkerBeatFactory
@@ -32,6 +33,41 @@ from tests.factories import QuestionFactory, TaskFactory, UserFactory, WorkerBea
 pytestmark = pytest.mark.django_db
 
 SAID = "No worker is running."
+
+
+def test_the_addresses_of_agents_are_those_of_workers_that_may_still_have_some() -> None:
+    now = timezone.now()
+    for name, seen_at, ended in (
+        ("192.0.2.1", now, False),
+        ("192.0.2.2", now - 2 * ALIVE_PERIOD, False),
+        ("192.0.2.3", now - 2 * KNOWN_PERIOD, False),
+        ("192.0.2.4", now, True),
+    ):
+        WorkerBeatFactory.create(ip_addresses=[name], seen_at=seen_at, ended=ended)
+    WorkerBeatFactory.create(ip_addresses=None)
+    assert WorkerBeat.objects.ip_addresses() == {"192.0.2.1", "192.0.2.2"}
+
+
+@pytest.mark.parametrize(
+    ("told", "own", "expected"),
+    [
+        ({}, {"10.1.1.1", "fd00::1"}, {"10.1.1.1", "fd00::1"}),
+        ({"seen_address": "10.1.1.1"}, {"10.1.1.1", "10.2.2.2"}, {"10.1.1.1", "10.2.2.2"}),
+        ({"seen_address": "8.8.8.8"}, {"172.17.0.2", "2a00::1"}, {"8.8.8.8", "2a00::1"}),
+        ({"seen_address": "8.8.8.8", "network": "model"}, {"8.8.8.8"}, set()),
+    ],
+    ids=["on-the-portals-machine", "in-its-network", "behind-a-translator", "agents-without-a-network"],
+)
+def test_a_worker_tells_from_where_its_agents_may_reach_the_portal(
+    told: dict[str, str], own: set[str], expected: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hosts, "own_addresses", lambda: own)
+    hosts.follow_portal(told)
+    try:
+        beat(slots=1)
+    finally:
+        hosts.follow_portal({})
+    assert set(WorkerBeat.objects.get().ip_addresses or ()) == expected
 
 
 @pytest.fixture
@@ -44,7 +80,7 @@ def seen(worker: WorkerBeat, ago: timedelta) -> None:
 
 
 @pytest.mark.parametrize(
-    "address", ["/", "/live/", "/inbox/", "/tasks/new/", "/nowhere/", "/admin/", "/workers/"]
+    "address", ["/tasks/", "/tasks/queue/", "/inbox/", "/tasks/new/", "/nowhere/", "/admin/", "/workers/"]
 )
 def test_every_page_says_that_no_worker_is_running(browser: Client, address: str) -> None:
     assert SAID in browser.get(address).text
@@ -176,10 +212,10 @@ def test_m6_every_page_says_that_a_worker_has_no_sandbox(
 
 
 def test_m7_the_queue_page_says_what_enforces_limits_on_each_worker(browser: Client) -> None:
-    assert "Limits of each agent" not in browser.get("/queue/").text
+    assert "Limits of each agent" not in browser.get("/installation/").text
     held = [("Memory", "1 GiB", "cgroup"), ("Processes", "no limit", "")]
     WorkerBeatFactory.create(host="good", pid=1, labels=["gpu", "toolchain:rust"], limits=held)
-    page = visible_text(browser.get("/queue/").text)
+    page = visible_text(browser.get("/installation/").text)
     assert (
         "good:1 0 of 4 slots in use · has gpu and the toolchain rust Limits of each agent and check" in page
     )
@@ -187,7 +223,7 @@ def test_m7_the_queue_page_says_what_enforces_limits_on_each_worker(browser: Cli
     assert "Not enforced" not in page and "No sandbox" not in page
     WorkerBeatFactory.create(host="weak", pid=2, limits=[("CPU cores", "2", "")], unsandboxed="Off.")
     WorkerBeatFactory.create(host="older", pid=3, limits=None)
-    page = visible_text(browser.get("/queue/").text)
+    page = visible_text(browser.get("/installation/").text)
     assert "weak:2 0 of 4 slots in use No sandbox: Off. Not enforced: CPU cores 2 Limits" in page
     assert "older:3 0 of 4 slots in use Its version does not report its limits." in page
 
@@ -195,7 +231,7 @@ def test_m7_the_queue_page_says_what_enforces_limits_on_each_worker(browser: Cli
 def test_m7_unfolded_limits_of_a_worker_stay_so_when_the_page_is_refreshed(browser: Client) -> None:
     """What was unfolded is found again by its id."""
     worker = WorkerBeatFactory.create(limits=[("Memory", "1 GiB", "cgroup")])
-    assert f'<details class="fold" id="worker-{worker.pk}-limits">' in browser.get("/queue/").text
+    assert f'<details class="fold" id="worker-{worker.pk}-limits">' in browser.get("/installation/").text
 
 
 def test_m7_doctor_names_workers_whose_agents_nothing_holds() -> None:

@@ -57,6 +57,16 @@ def test_what_the_agent_says_of_a_command_is_called_so() -> None:
     assert ask_for("Bash", command="ls").evidence[0].title == "Command"
 
 
+@pytest.mark.parametrize(("globs", "files"), [(["src/**", "*.md"], "src/**, *.md"), ([], "none")])
+def test_a_command_is_shown_with_the_files_that_its_step_may_change(globs: list[str], files: str) -> None:
+    """An approval is for the command. What it changes is judged after the run, by the step's globs."""
+    rm = {"command": "rm tea.yaml"}
+    asked = approval_of("1", "Bash", rm, workspace=WORKSPACE, home=HOME, allow_write=globs)
+    assert [piece.text for piece in asked.evidence] == ["rm tea.yaml", files]
+    anywhere = approval_of("1", "Bash", rm, workspace=WORKSPACE, home=HOME)
+    assert [piece.text for piece in anywhere.evidence] == ["rm tea.yaml"]
+
+
 def test_the_plan_of_the_call_itself_is_shown_and_whole(tmp_path: Path) -> None:
     plans_folder(tmp_path).mkdir(parents=True)
     (plans_folder(tmp_path) / "old.md").write_text("# Old")
@@ -218,6 +228,43 @@ def test_an_edit_that_cannot_be_shown_in_its_file_says_so(
 def test_an_edit_that_makes_a_file_has_nothing_to_compare(on_host: Path) -> None:
     (piece,) = edit(on_host, file_path="/w/new.toml", old_string="").evidence
     assert '+version = "2.5.0"' in piece.text.splitlines()
+
+
+def written(on_host: Path, path: str, content: str) -> Ask:
+    given = {"file_path": f"/w/{path}", "content": content}
+    return approval_of("1", "Write", given, workspace=WORKSPACE, home=HOME, on_host=on_host)
+
+
+def test_a_write_of_a_file_that_exists_shows_what_it_changes(on_host: Path) -> None:
+    """What it takes away stood nowhere."""
+    (piece,) = written(on_host, "setup.toml", SETUP.replace("[tool]\n", "")).evidence
+    assert piece.kind == "diff" and piece.title == "setup.toml"
+    changed = [line for line in piece.text.splitlines()[2:] if line[0] in "+-"]
+    assert changed == ["-[tool]"]
+    (new,) = written(on_host, "new.toml", "a = 1\n").evidence
+    assert (new.kind, new.text) == ("file", "a = 1\n")
+
+
+@pytest.mark.parametrize(
+    ("path", "content", "said"),
+    [
+        ("setup.toml", SETUP, "already"),
+        ("binary", "a", "could not be read"),
+        ("outside", "a", "could not be read"),
+        ("long", "a", "too long"),
+        ("lines", "a\n" * 900, "too long"),
+    ],
+)
+def test_a_write_whose_difference_cannot_be_shown_shows_the_content_and_says_why(
+    on_host: Path, path: str, content: str, said: str
+) -> None:
+    (on_host / "outside").symlink_to("../secret")
+    (on_host / "binary").write_bytes(b"\xff version")
+    (on_host / "long").write_text("x" * 50_000)
+    (on_host / "lines").write_text("x\n" * 1_500)
+    shown, note = written(on_host, path, content).evidence
+    assert (shown.kind, shown.text) == ("file", content)
+    assert said in note.text and "secret" not in note.text
 
 
 def test_the_rule_that_names_the_tool_itself_is_shown_first(on_host: Path) -> None:

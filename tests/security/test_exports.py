@@ -18,7 +18,7 @@ from tasks_app.permissions import Principal
 from tasks_app.services import exports
 from tasks_app.services.accounts import make_token
 from tasks_app.services.exports import MAX_PATCHES, csv_lines, download_patch
-from tasks_app.services.history_filters import HistoryFilters
+from tasks_app.services.list_filters import ListFilters
 from tasks_app.services.usage.usage import in_visible_projects
 from tests.addresses import text_of
 from tests.browser import signed_in
@@ -45,7 +45,7 @@ def test_a_site_admin_sees_no_further_than_the_token_in_use() -> None:
     admin = acting(UserFactory.create(is_superuser=True))
     made = make_token("one project", [Scope.READ], by=admin, projects=[mine.task.project])
     principal = Principal.of_token(made.token)
-    filters = HistoryFilters.from_query(QueryDict(""))
+    filters = ListFilters.from_query(QueryDict(""))
     assert [task.pk for task in filters.matching_tasks(principal)] == [mine.task_id]
     assert [asked.pk for asked in filters.matching_questions(principal)] == [mine.pk]
     runs = in_visible_projects(Run.objects.all(), principal, "", "step__task__project__in")
@@ -100,7 +100,7 @@ def test_a_patch_that_cannot_be_made_takes_nobodys_place(monkeypatch: pytest.Mon
 @pytest.mark.django_db
 def test_an_export_puts_no_more_into_the_audit_than_it_asks_for() -> None:
     client, long = signed_in(UserFactory.create()), "x" * 20_000
-    for page in ("history/export.csv", "usage/export.csv"):
+    for page in ("tasks/export.csv", "usage/export.csv"):
         text_of(client.get(f"/{page}?q={long}&{long}=1&{'&'.join(f'a{n}=1&b=2' for n in range(300))}"))
     for entry in AuditEntry.objects.filter(action=Action.EXPORTED):
         assert len(json.dumps(entry.detail)) < 3_000

@@ -31,4 +31,4 @@ def test_a_project_that_no_database_can_number_is_none(page: str, value: str) ->
 def test_the_switch_of_the_look_leads_nowhere_else(back: str) -> None:
     client = signed_in(MembershipFactory.create().user, raise_request_exception=False)
     given = client.post("/me/theme/", {"theme": "dark", "back": back})
-    assert given.status_code == 302 and given["Location"] in ("/", "/tasks/%0D%0AX:%201")
+    assert given.status_code == 302 and given["Location"] in ("/tasks/", "/tasks/%0D%0AX:%201")

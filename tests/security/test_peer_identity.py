@@ -399,12 +399,19 @@ class Attacked:
             "cookie": (self.request("GET", "/me/", cookie), "200"),
             "socket": (self.request("GET", "/ws/live/", cookie + upgrade), "101"),
             "token": (self.request("GET", "/api/v1/me", token), "200"),
+            "mcp": (self.mcp(token), "200"),
             "none": (self.request("GET", "/login/", ""), "200"),
             "password": (self.password(), "200"),
         }
 
     def request(self, method: str, path: str, headers: str, body: str = "") -> str:
         return f"{method} {path} HTTP/1.1\r\nHost: {self.host}\r\n{AGENT_HEADERS}{headers}\r\n{body}"
+
+    def mcp(self, token: str) -> str:
+        body = '{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "questions"}}'
+        headers = f"{token}Content-Type: application/json\r\nContent-Length: {len(body)}\r\n"
+        headers += "Accept: application/json, text/event-stream\r\nMCP-Protocol-Version: 2025-11-25\r\n"
+        return self.request("POST", "/mcp", headers, body)
 
     def password(self) -> str:
         form = f"csrfmiddlewaretoken={'a' * 32}&username=admin&password=wrong"

@@ -14,7 +14,11 @@ import requests
 
 from tasks_app.asgi_layers import sandboxed_peers
 from tasks_app.asgi_layers.proxies import ForwardedClients
-from tasks_app.asgi_layers.sandboxed_peers import RefuseForwardedSandboxes, SandboxGuard
+from tasks_app.asgi_layers.sandboxed_peers import (
+    RefuseForwardedSandboxes,
+    RefuseTokensFromWorkers,
+    SandboxGuard,
+)
 from tests.portal import WebServer
 
 OPTIONS = "from tasks_app.management.commands import up; result = up.server_options()"
@@ -142,6 +146,49 @@ def test_an_agent_is_refused_behind_a_proxy_that_appends_to_its_header(
     headers = [(b"x-forwarded-for", header.encode())]
     scope = {"type": "http", "scheme": "http", "client": ("127.0.0.1", 7), "headers": headers}
     asyncio.run(entry(scope, None, send))  # type: ignore[arg-type]
+    assert sent[0]["status"] == status
+
+
+TOKEN = (b"authorization", b"Bearer cath_x")
+
+
+def through(proxy: str, header: str) -> dict[str, Any]:
+    return {"client": (proxy, 7), "headers": [TOKEN, (b"x-forwarded-for", header.encode())]}
+
+
+@pytest.mark.parametrize(
+    ("request_of", "status"),
+    [
+        ({"client": ("192.0.2.7", 7), "headers": [TOKEN]}, 403),
+        ({"client": ("::ffff:192.0.2.7", 7), "headers": [TOKEN]}, 403),
+        ({"client": ("192.0.2.7", 7), "headers": [TOKEN, TOKEN]}, 403),
+        (through("127.0.0.1", "192.0.2.7"), 403),
+        (through("127.0.0.1", "8.8.8.8, 192.0.2.7"), 403),
+        (through("192.0.2.7", "8.8.8.8"), 403),
+        (through("127.0.0.1", "192.0.2.7, 8.8.8.8"), 200),
+        ({"client": ("192.0.2.7", 7), "headers": [(b"cookie", b"sessionid=x")]}, 200),
+        ({"client": ("192.0.2.8", 7), "headers": [TOKEN]}, 200),
+        ({"client": ("127.0.0.1", 7), "headers": [TOKEN]}, 200),
+    ],
+)
+def test_a_token_is_refused_from_the_address_of_a_machine_where_agents_work(
+    request_of: dict[str, Any], status: int
+) -> None:
+    """A worker's machine may be in a network of trusted proxies, and its agents write what these would."""
+    sent: list[dict[str, Any]] = []
+
+    async def page(scope: dict[str, Any], receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200})
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    async def addresses() -> set[str]:
+        return {"192.0.2.7", "127.0.0.1"}
+
+    guarded = RefuseTokensFromWorkers(page, addresses)
+    entry = ForwardedClients(guarded, networks=[ip_network("127.0.0.0/8"), ip_network("192.0.2.7/32")])
+    asyncio.run(entry({"type": "http", "scheme": "http", **request_of}, None, send))  # type: ignore[arg-type]
     assert sent[0]["status"] == status
 
 

@@ -198,7 +198,7 @@ def test_a_session_chosen_by_an_attacker_does_not_become_the_users() -> None:
 def test_the_login_leads_to_no_other_site(place: str) -> None:
     User.objects.create_user("ann", password="correct horse")
     sent = browser().post("/login/", {"username": "ann", "password": "correct horse", "next": place})
-    assert sent["Location"] == "/"
+    assert sent["Location"] == "/tasks/"
 
 
 def test_only_known_hosts_are_answered() -> None:
@@ -219,12 +219,12 @@ def test_odd_parameters_break_no_page(value: str, question: Question) -> None:
     for name in ("after", "before", "around", "run", "error", "only"):
         assert client.get(address("task_log", question), {name: value}).status_code in (200, 204, 404)
     for page, name in (
-        *(("dashboard", "group"), ("dashboard", "page"), ("task_new", "project")),
+        *(("tasks", "group"), ("tasks", "page"), ("task_new", "project")),
         *(("inbox", "question"), ("inbox", "page")),
     ):
         assert client.get(address(page, question), {name: value}).status_code in (200, 404)
     assert client.get(address("task_diff", question), {"step": value}).status_code in (200, 404)
-    assert client.get(address("task_questions", question), {"known": value}).status_code in (200, 204)
+    assert client.get(address("task_header", question), {"known": value, "tab": value}).status_code == 200
 
 
 @pytest.mark.parametrize("path", ["../manage.py", "%2e%2e/manage.py", "catherder/..%2f..%2fmodels/task.py"])
@@ -242,7 +242,7 @@ def test_a_call_of_any_shape_leaves_the_task_readable(edits: object, question: Q
         given = dict.fromkeys(("edits", "todos", "questions", "path", "command", "file_path"), edits)
         append_one(question.run, EventKind.TOOL_USE, {"id": name, "name": name, "input": given})
     client = root()
-    for name in ("task", "task_log", "live", "step_log"):
+    for name in ("task", "task_log", "tasks", "step_log"):
         assert client.get(address(name, question)).status_code == 200
 
 
@@ -272,7 +272,14 @@ def test_a_missing_sandbox_is_reported_on_every_page(
 ) -> None:
     monkeypatch.setattr(frame, "sandbox", lambda: Sandbox(None, "It was switched off."))
     client = root() if login else browser()
-    for page in ("/", "/live/", address("task", question), "/admin/", "/admin/tasks_app/task/", "/nope/"):
+    for page in (
+        "/tasks/",
+        "/tasks/queue/",
+        address("task", question),
+        "/admin/",
+        "/admin/tasks_app/task/",
+        "/nope/",
+    ):
         response = client.get(page, follow=True)
         assert "No sandbox" in response.text, page
         assert "It was switched off." in response.text, page

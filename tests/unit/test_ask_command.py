@@ -39,7 +39,7 @@ def cat_herder(*words: str, home: Path | None = None) -> subprocess.CompletedPro
 def test_outside_a_run_it_explains_itself_and_exits_2() -> None:
     done = cat_herder("ask", "Which one?")
     assert (done.returncode, done.stdout, done.stderr) == (2, "", ask.OUTSIDE.format(command="ask"))
-    assert "manage.py run_task" in done.stderr
+    assert "cat-herder run_task" in done.stderr
 
 
 def test_the_installed_command_does_the_same(tmp_path: Path) -> None:
@@ -208,9 +208,26 @@ class TestDecisions:
             "D-3 (ann, replaces D-1): New.", "    Reason: One.", "    ", "    Two.",
         ]  # fmt: skip
 
+    def test_d3_an_exception_and_its_decision_name_each_other(self, tmp_path: Path) -> None:
+        one = KnownDecision(1, "Cents.", decided_by="ann", exceptions="D-2 (docs/**)")
+        other = KnownDecision(2, "Euros.", decided_by="ann", where="docs/**", exception_to="D-1")
+        write_decisions(tmp_path / "known.json", [one, other])
+        env = {"CAT_HERDER_DECISIONS": str(tmp_path / "known.json")}
+        assert self.run(env, "decisions").stdout.splitlines() == [
+            "D-1 (ann): Cents.", "    Except: D-2 (docs/**)", "D-2 (ann, docs/**, exception to D-1): Euros.",
+        ]  # fmt: skip
+
     def test_whoever_may_ask_is_told_so(self, env: dict[str, str], tmp_path: Path) -> None:
         done = self.run({**env, "CAT_HERDER_ASKED": str(tmp_path)}, "unfit", "D-17", "In yen.")
         assert "If you cannot go on, ask." in done.stdout
+
+    def test_unfit_names_what_replaced_a_decision(self, env: dict[str, str], tmp_path: Path) -> None:
+        known = tmp_path / "known.json"
+        newer = {"number": 3, "label": "D-3", "statement": "New.", "replaces": "D-1"}
+        known.write_text(json.dumps({"decisions": [newer], "stop_words": []}))
+        done = self.run({**env, "CAT_HERDER_DECISIONS": str(known)}, "unfit", "d-1", "It is old.")
+        assert done.returncode == 2 and "D-3 replaces it" in done.stderr
+        assert not spooled_said(tmp_path).found
 
     def test_unfit_is_written_to_its_folder(self, env: dict[str, str], tmp_path: Path) -> None:
         done = self.run(env, "unfit", "d-17", "Invoices are", "in yen.")

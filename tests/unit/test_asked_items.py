@@ -17,9 +17,12 @@ from tasks_app.core.asked_items import (
     recommended_items,
     recommended_taken,
     says_same,
+    sentence_asked,
     title_of,
+    without_remarks,
 )
 from tasks_app.core.similar_questions import own_label
+from tasks_app.prompting.escaping import escaped_line
 from tests.similar_questions import DIFFERENT_TEXTS
 
 LONG = {"multiSelect": True, "options": [{"label": "a, " * 400 + "b"}, {"label": "c"}]}
@@ -178,6 +181,7 @@ def test_h3_the_title_of_a_card_says_what_it_is_about(items: list[dict[str, Any]
         lambda: parts_of_question("e.g. " * 20_000),
         lambda: says_same(LONG, "a, " * 5_000, "b, " * 5_000),
         lambda: answer_in_full(LONG, ", ".join(["x"] * 90)),
+        lambda: without_remarks("(I " * 20_000 + "; — " * 20_000),
         lambda: own_label(" " * 50_000 + "(Recommended)"),
     ],
 )
@@ -190,6 +194,33 @@ def test_a_label_with_commas_is_one_choice() -> None:
     item = {"multiSelect": True, "options": [{"label": "A, B"}, {"label": "A"}, {"label": "C"}]}
     assert answer_in_full(item, "A, B, C") == "A, B; C"
     assert answer_in_full(item, "A, C") == "A; C"
+
+
+@pytest.mark.parametrize(
+    ("said", "rule"),
+    [
+        ("As the bank does. I favour this.", "As the bank does."),
+        ("As the bank does (my preference).", "As the bank does."),
+        ("As the bank does — I'd go with this. Slower.", "As the bank does. Slower."),
+        ("I favour this.", ""),
+        ("I/O stays in `my_io.py`; Type I", "I/O stays in `my_io.py`; Type I"),
+    ],
+)  # fmt: skip
+def test_d2_what_an_agent_says_of_itself_is_no_part_of_a_rule(said: str, rule: str) -> None:
+    assert without_remarks(said) == rule
+
+
+def test_own_words_behind_choices_stay_as_they_were_written() -> None:
+    item = {"multiSelect": True, "options": [{"label": "A", "description": "First."}, {"label": "C"}]}
+    assert answer_in_full(item, "A, one helper, for both") == "A: First; one helper, for both"
+
+
+def test_blanks_stay_because_a_question_may_be_about_them() -> None:
+    """`a  # b` and `a # b` became the same in titles, statements and prompts."""
+    assert sentence_asked({"question": "Is `a  # b`\n  right?"}) == "Is `a  # b` right?"
+    described = {"question": "Q?", "options": [{"label": "Keep", "description": "As in\n`a  # b`"}]}
+    assert answer_in_full(described, "Keep") == "Keep: As in `a  # b`"
+    assert escaped_line("x  y\r\n\n z\u2028w") == "x  y z w"
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tasks_app.agent.approvals import approval_of
 from tasks_app.agent.call_permissions import (
     INLINE_HEAD,
     INLINE_LIMIT,
@@ -153,14 +154,35 @@ class TestAnswersToTheTool:
         notes = {"notes": "(on both questions) Mind the contrast."}
         assert permission.updated_input["annotations"] == {"A?": notes}
 
-    def test_words_of_the_portal_stand_on_lines_of_their_own(self, tmp_path: Path) -> None:
-        """The program puts them into a sentence of its own."""
+    def test_words_of_the_portal_are_no_notes_of_the_human(self, tmp_path: Path) -> None:
+        """They stand beside the result."""
         given = answered(asked(item("A?"), item("B?")), "Red", "Blue", notes="Mind the contrast.")
         permission = permission_for(given, (), folder=AnswersFolder(tmp_path), note="[From the portal: go.]")
         assert permission.updated_input and permission.updated_input["annotations"] == {
             "A?": {"notes": "(on both questions) Mind the contrast."},
-            "B?": {"notes": "(none)\n\n[From the portal: go.]\n"},
         }
+        assert permission.context == "[From the portal: go.]"
+
+    @pytest.mark.parametrize(("notes", "end"), [("", ".]"), ("Tell Ann.", " and remarks: Tell Ann.]")])
+    def test_an_approval_names_its_call(self, notes: str, end: str, tmp_path: Path) -> None:
+        """Of two calls “approved this” does not say which, and without a remark nothing said it."""
+        call = approval_of("1", "Bash", {"command": "git tag v2"}, workspace=tmp_path, home=tmp_path)
+        given = GivenAnswer(call, {}, notes, approved=True, by="Mia")
+        permission = permission_for(given, (), folder=AnswersFolder(tmp_path))
+        assert permission.allow and permission.context == f"[From the portal: Mia approved `git tag v2`{end}"
+
+    @pytest.mark.parametrize(
+        ("command", "part"),
+        [("cd x && git push", "git push"), ("git push", ""), ("sudo git push; a", "git push"), ("$X; a", "")],
+    )
+    def test_w2_the_part_of_a_line_that_matches_the_rule_is_shown(
+        self, command: str, part: str, tmp_path: Path
+    ) -> None:
+        given = {"command": command}
+        asked = approval_of("1", "Bash", given, workspace=tmp_path, home=tmp_path, rule="Bash(git push*)")
+        shown = {one.title: one.text for one in asked.evidence}
+        assert shown.get("The part that matches the rule", "") == part
+        assert shown["Rule"] == "Bash(git push*)"
 
     def test_answers_to_asks_that_the_session_lost_ride_along(self, tmp_path: Path) -> None:
         """Of two asks in one message the session keeps only the last."""
@@ -169,7 +191,7 @@ class TestAnswersToTheTool:
             answered(asked(item("A?")), "Red"), [lost], folder=AnswersFolder(tmp_path)
         )
         assert permission.updated_input and permission.updated_input["answers"] == {"A?": "Red"}
-        beside = "(none)\n\nYou also asked: “How many?” The human answered: Three (Notes: at most)\n"
+        beside = "(none)\n\nYou also asked: “How many?” The human answered: Three (Notes: at most)"
         assert permission.updated_input["annotations"] == {"A?": {"notes": beside}}
 
     def test_the_option_of_a_lost_ask_is_told_with_its_meaning(self, tmp_path: Path) -> None:

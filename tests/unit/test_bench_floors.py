@@ -81,7 +81,7 @@ class TestStatements:
     @pytest.mark.django_db
     def test_statements_of_a_page_have_their_values(self) -> None:
         UserFactory.create(username="quokka", is_superuser=True)
-        statements = captured("quokka", ["/history/?q=zyzzyva"])["/history/?q=zyzzyva"]
+        statements = captured("quokka", ["/tasks/all/?q=zyzzyva"])["/tasks/all/?q=zyzzyva"]
         assert any("zyzzyva" in one for one in statements)
         assert all("%s" not in one for one in statements)
 
@@ -190,6 +190,6 @@ def test_filling_a_database_without_tables_says_what_to_run(monkeypatch: pytest.
 
     monkeypatch.setattr(command, "require_tables", unmigrated)
     with pytest.raises(
-        SystemExit, match=r"not prepared.*\n.*DATABASE_URL='postgresql:///a b' .*manage.py migrate"
+        SystemExit, match=r"not prepared.*\n.*DATABASE_URL='postgresql:///a b' .*cat-herder django migrate"
     ):
         filling.require_migrated("postgresql:///a b")

@@ -47,7 +47,8 @@ def test_a_call_without_a_result_has_none() -> None:
 @pytest.mark.parametrize(
     "reason",
     [
-        hook.NOT_WRITTEN_OUT, hook.NOT_ASKABLE, hook.NOBODY, hook.BY_SUBAGENT, hook.NOT_COVERED, SET_ASIDE,
+        hook.NOT_WRITTEN_OUT, hook.NOT_ASKABLE, hook.NOBODY, hook.BY_SUBAGENT, hook.NOT_COVERED,
+        hook.NOT_BEFORE_THE_PLAN, SET_ASIDE,
         hook.outside("/etc/x", "/etc/x", "/work"), hook.refusal("do", [], "a"),
         hook.refusal("do", ["b"], "a"),
     ],

@@ -63,3 +63,23 @@ def test_the_number_of_an_option_that_does_not_exist_is_no_answer() -> None:
     numbers = {"question": "How many?", "options": [{"label": "5"}, {"label": "10 or more"}]}
     assert typed_answer(numbers, "7") == "7"
     assert typed_answer({"question": "How many?"}, "3") == "3"
+
+
+@pytest.mark.parametrize(
+    ("typed", "answer"),
+    [
+        ("1,2, and XML", "CSV, JSON, and XML"),
+        ("csv, 3, a test for both, in one file", "CSV, PDF, a test for both, in one file"),
+        ("XML, 1", "XML, 1"),
+        (",", ","),
+    ],
+)
+def test_own_words_may_stand_behind_several_options(typed: str, answer: str) -> None:
+    assert typed_answer(SEVERAL, typed) == answer
+
+
+def test_what_is_no_option_and_looks_like_one_is_not_sent() -> None:
+    """The agent would get bare numbers, and nobody could tell any more what they were."""
+    for typed in ("1,2,3 and a test", "1, 7"):
+        with pytest.raises(AnswerInvalid, match="comma"):
+            typed_answer(SEVERAL, typed)

@@ -53,8 +53,8 @@ def test_hidden_characters_are_shown_to_those_who_judge_a_text() -> None:
 
 
 def test_no_other_module_removes_control_characters() -> None:
-    """Of the others one makes classes of a terminal's colours, and one reads escapes of shell lines."""
-    allowed = {"core/text.py", "web/rendering/words.py", "agent/gate/shell_words.py"}
+    """Of the others one makes classes of colours, one writes a red word, and one reads escapes of shells."""
+    allowed = {"core/text.py", "core/error_line.py", "web/rendering/words.py", "agent/gate/shell_words.py"}
     found = {
         path.relative_to(APP).as_posix()
         for path in APP.rglob("*.py")

@@ -18,6 +18,7 @@ from django.core.management import get_commands, load_command_class
 from packaging.requirements import Requirement
 from pydantic import BaseModel
 
+from catherder_site.usage import COMMANDS
 from tasks_app.api.app import document as openapi
 from tasks_app.config.pipeline import ProjectFile, StepConfig, load_project_config
 from tasks_app.config.repository_settings import CacheConfig, Limits, PublishConfig, SetupConfig
@@ -26,6 +27,7 @@ from tasks_app.config.yaml_text import file_keys
 from tasks_app.core.environment import Environment
 from tasks_app.models import Scope
 from tasks_app.notifications.webhook import signature
+from tasks_app.web.help import GROUPS
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -34,6 +36,9 @@ NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
 
 _BLOCK = re.compile(r"(?ms)^ *```(\w*)\n(.*?)^ *```$")
 _ROW = re.compile(r"(?m)^ *\| (.+?) \|$")
+_COMMAND_LINE = re.compile(r"(?:docker .* |\s*\S*/|\s*)cat-herder (.+)")
+#: Commands in the shell of an agent.
+_OF_AGENTS = {"ask", "reply", "unfit", "not"}
 _OURS = {name for name, app in get_commands().items() if app == "tasks_app"}
 
 
@@ -96,6 +101,14 @@ def test_the_readme_leads_to_every_page(page: Path) -> None:
     assert f"](docs/{page.name})" in (ROOT / "README.md").read_text()
 
 
+def test_the_readme_lists_the_pages_in_the_groups_of_the_help() -> None:
+    text = (ROOT / "README.md").read_text().partition("## Read on")[2]
+    groups = re.findall(r"(?m)^\| \*\*(.+?)\*\* \| (.+) \|$", text)
+    found = {group: re.findall(r"docs/([a-z-]+)\.md", rest) for group, rest in groups}
+    assert {group: tuple(names) for group, names in found.items() if group in GROUPS} == GROUPS
+    assert list(found) == [*GROUPS, "Change"]
+
+
 def test_every_picture_is_shown() -> None:
     readme = (ROOT / "README.md").read_text()
     assert [picture.name for picture in DOCS.glob("*.png") if f"docs/{picture.name}" not in readme] == []
@@ -128,14 +141,16 @@ def test_an_example_of_a_task_can_be_read(text: str) -> None:
 
 def command_lines(block: str) -> Iterator[list[str]]:
     for line in block.splitlines():
-        if "manage.py " in line:
-            yield shlex.split(re.split(" [<>] ", line.split("manage.py ", 1)[1])[0], comments=True)
+        if found := _COMMAND_LINE.match(line):
+            yield shlex.split(re.split(" [<>] ", found[1])[0], comments=True)
 
 
 @pytest.mark.parametrize("block", all_blocks("sh"))
 def test_a_command_line_can_be_parsed(block: str) -> None:
+    if "cat-herder unfit" in block:  # in the shell of an agent
+        return
     for name, *arguments in command_lines(block):
-        load_command_class("tasks_app", name).create_parser("manage.py", name).parse_args(arguments)
+        load_command_class("tasks_app", name).create_parser("cat-herder", name).parse_args(arguments)
 
 
 # What the security page shows are calls of agents in repositories of their own.
@@ -198,21 +213,23 @@ def test_a_default_in_the_settings_page_is_that_of_the_code() -> None:
 
 
 def test_the_commands_page_has_every_command_and_no_other() -> None:
-    assert sorted(cell.strip("`").split()[0] for cell in table("commands.md", "Command")) == sorted(_OURS)
+    assert sorted(cell.strip("`").split()[0] for cell in table("commands.md", "Command")) == sorted(COMMANDS)
 
 
 @pytest.mark.parametrize("name", sorted(_OURS))
 def test_every_option_in_the_commands_page_exists(name: str) -> None:
     rows = table("commands.md", "Command")
     (row,) = [rest for cell, rest in rows.items() if cell.strip("`").split()[0] == name]
-    help_text = load_command_class("tasks_app", name).create_parser("manage.py", name).format_help()
+    help_text = load_command_class("tasks_app", name).create_parser("cat-herder", name).format_help()
     assert [option for option in re.findall(r"--[a-z-]+", row) if option not in help_text] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=NAMES)
 def test_every_command_that_a_page_names_exists(page: Path) -> None:
-    named = set(re.findall(r"manage\.py ([a-z_]+)", page.read_text()))
-    assert named <= set(get_commands())
+    named = set(re.findall(r"`cat-herder ([a-z_]+)", page.read_text()))
+    assert named - _OF_AGENTS <= {*COMMANDS}
+    of_django = set(re.findall(r"cat-herder django ([a-z_]+)", page.read_text()))
+    assert of_django <= set(get_commands()) - _OURS
 
 
 @pytest.mark.parametrize(
@@ -235,8 +252,9 @@ def test_the_api_page_has_every_scope() -> None:
     assert names_in(table("api.md", "Scope")) == list(Scope.values)
 
 
-def test_the_glossary_is_alphabetical_and_one_sentence_each() -> None:
-    terms = table("glossary.md", "Term")
+@pytest.mark.parametrize("page", ["glossary.md", "developer-glossary.md"])
+def test_the_glossary_is_alphabetical_and_one_sentence_each(page: str) -> None:
+    terms = table(page, "Term")
     assert list(terms) == sorted(terms, key=str.lower)
     assert [term for term, rest in terms.items() if not rest.endswith(".") or ". " in rest] == []
 

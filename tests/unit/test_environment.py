@@ -34,6 +34,7 @@ DEFAULTS = {
     "admin_password": None,
     "user": None,
     "local_sandboxes": "refuse",
+    "tokens_from_workers": "refuse",
     "connections": 4_000,
     "connections_of_one": 256,
     "sockets_of_one": 100,
@@ -116,6 +117,7 @@ GOOD = [
     ("CATHERDER_ADMIN_PASSWORD", "  spaces are kept ", "admin_password", "  spaces are kept "),
     ("CATHERDER_USER", "ben", "user", "ben"),
     ("CATHERDER_LOCAL_SANDBOXES", "allow", "local_sandboxes", "allow"),
+    ("CATHERDER_TOKENS_FROM_WORKERS", "allow", "tokens_from_workers", "allow"),
     ("CATHERDER_CONNECTIONS", "500", "connections", 500),
     ("CATHERDER_CONNECTIONS_PER_ADDRESS", "1000", "connections_of_one", 1000),
     ("CATHERDER_SOCKETS_PER_USER", "20", "sockets_of_one", 20),
@@ -161,6 +163,7 @@ BAD = [
     ("CATHERDER_BIND", "localhost:²", "HOST:PORT"),
     ("CATHERDER_PROXY", "10.0.0.0/8, proxy", "10.1.0.0/16"),
     ("CATHERDER_LOCAL_SANDBOXES", "yes", "'refuse' or 'allow'"),
+    ("CATHERDER_TOKENS_FROM_WORKERS", "yes", "'refuse' or 'allow'"),
     ("CATHERDER_CONNECTIONS", "many", "integer"),
     ("CATHERDER_CONNECTIONS_PER_ADDRESS", "1", "greater than or equal to 10"),
     ("CATHERDER_SOCKETS_PER_USER", "0", "greater than or equal to 5"),
@@ -433,7 +436,9 @@ def test_a_worker_host_must_know_portal_and_database(lacking: str) -> None:
 def test_what_is_no_worker_token_is_refused_and_not_shown(token: str) -> None:
     with pytest.raises(BadSetting) as refusal:
         load({**WORKER, "CATHERDER_WORKER_TOKEN": token})
-    assert str(refusal.value).startswith("CATHERDER_WORKER_TOKEN: must be what `manage.py worker_token NAME`")
+    assert str(refusal.value).startswith(
+        "CATHERDER_WORKER_TOKEN: must be what `cat-herder worker_token NAME`"
+    )
     assert token not in str(refusal.value)
 
 
@@ -542,7 +547,7 @@ class TestManage:
             "check", CATHERDER_DATA_DIR=str(tmp_path), CATHERDER_BIND="x", CATHERDER_INTERACTION_THRESHOLD="6"
         )
         assert done.returncode == 2
-        assert done.stderr.startswith("Cat Herder cannot start:\n")
+        assert done.stderr.startswith("error: Cat Herder cannot start:\n")
         assert "CATHERDER_BIND: " in done.stderr and "CATHERDER_INTERACTION_THRESHOLD: " in done.stderr
         assert "Traceback" not in done.stderr and done.stdout == ""
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from statistics import median, quantiles
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -268,6 +269,7 @@ def test_m4_a_simulated_day_of_a_thousand_tasks_of_fifty_people_starves_nobody(
     assert max(others) < max(waits[1])
 
 
+@pytest.mark.long
 def test_m4_limits_and_labels_starve_nobody_in_the_simulated_day(
     record_property: Callable[[str, object], None],
 ) -> None:

@@ -95,7 +95,6 @@ NOT_WRITTEN_OUT = [
     'cat-herder ask --file q.txt "A?"',
     "cat-herder ask -f q.txt",
     'cat-herder ask --abo goal "A?"',
-    "cat-herder ask --help",
     "cat-herder ask --about goal",
     "cat-herder ask A --force",
     # Nothing.
@@ -142,6 +141,8 @@ NO_ASKS = [
     "ls",
     "cat-herder",
     "cat-herder --help",
+    "cat-herder ask --help",
+    'cat-herder ask -h "A?"',
     "cat-herder asking x",
     "cat-herder answer x",
     "my-cat-herder ask x",

@@ -119,3 +119,16 @@ def test_a_waiting_call_is_asked_about_with_its_rule(
     )  # fmt: skip
     assert ("rule", rule) in [(piece.kind, piece.text) for piece in ask.evidence]
     assert str(PORTALS) not in ask.items[0].question + ask.evidence[0].title
+
+
+@pytest.mark.parametrize("planning", [True, False])
+def test_a_call_that_does_nothing_and_a_compound_command_are_refused_with_the_true_reason(
+    workspace: Path, planning: bool
+) -> None:
+    folders = RunPaths(workspace, workspace, workspace, workspace, workspace)
+    order = RunOrder("s", folders, "x", allowed_tools=("Read",), planning=planning)
+    said = refusal_of(order, "DeferredToolPlaceholder", {}, asked_because="")
+    assert "does nothing" in said and "step" not in said
+    assert refusal_of(order, "Bash", {"command": "cat-herder --help"}, asked_because="") == ""
+    said = refusal_of(order, "Bash", {"command": "cat-herder --help | head > x"}, asked_because="")
+    assert "`cat-herder` as a command of its own, without pipe" in said

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 import zlib
 
-from tests.e2e.png import SIGNATURE, squeezed
+from tests.e2e.png import SIGNATURE, animated, squeezed
 
 WIDTH, HEIGHT = 3, 5
 #: One row for each filter that PNG has: none, left, above, average, Paeth.
@@ -18,6 +18,31 @@ def test_every_filter_is_undone() -> None:
         filtered += bytes([kind]) + _filtered(kind, row, above)
         above = row
     assert _data(squeezed(_png(filtered))) == b"".join(b"\0" + row for row in ROWS)
+
+
+def test_a_film_stores_of_each_picture_what_differs_from_the_one_before() -> None:
+    changed = [bytes(row) for row in ROWS]
+    changed[2] = ROWS[2][:3] + bytes(3) + ROWS[2][6:]
+    first, second = (_png(b"".join(b"\0" + row for row in rows)) for rows in (ROWS, changed))
+    film = animated([(first, 0.5), (second, 1.25), (second, 1)])
+    chunks = dict.fromkeys(kind for kind, _ in _chunks(film))
+    assert list(chunks) == [b"IHDR", b"acTL", b"fcTL", b"IDAT", b"fdAT", b"IEND"]
+    places = [struct.unpack(">IIIIIHHBB", body)[:7] for kind, body in _chunks(film) if kind == b"fcTL"]
+    assert places == [(0, 3, 5, 0, 0, 50, 100), (1, 1, 1, 1, 2, 125, 100), (3, 1, 1, 0, 0, 100, 100)]
+    parts = [body for kind, body in _chunks(film) if kind == b"fdAT"]
+    assert [struct.unpack(">I", body[:4])[0] for body in parts] == [2, 4]
+    assert zlib.decompress(parts[0][4:]) == b"\0" + bytes(3)
+
+
+def _chunks(png: bytes) -> list[tuple[bytes, bytes]]:
+    found, rest = [], png[len(SIGNATURE) :]
+    while rest:
+        length, kind = struct.unpack(">I4s", rest[:8])
+        body = rest[8 : 8 + length]
+        assert struct.pack(">I", zlib.crc32(kind + body)) == rest[8 + length : 12 + length]
+        found.append((kind, body))
+        rest = rest[12 + length :]
+    return found
 
 
 def _filtered(kind: int, row: bytes, above: bytes) -> bytes:

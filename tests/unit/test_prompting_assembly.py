@@ -12,17 +12,11 @@ import pytest
 from tasks_app.core.types import KnownDecision
 from tasks_app.prompting.assembly import EarlierAccount, HistoryEntry, PromptParts, assemble
 from tasks_app.prompting.criteria import Criteria, DescribedCheck
-from tasks_app.prompting.decisions import tokens_of
-from tasks_app.prompting.feedback import (
-    Feedback,
-    OpenThread,
-    Remark,
-    failed_check_feedback,
-    rerun_feedback,
-    review_feedback,
-)
+from tasks_app.prompting.decisions import news_entry, tokens_of
+from tasks_app.prompting.feedback import Feedback, failed_check_feedback
 from tasks_app.prompting.instructions import load_step_instructions, read_interaction_intro
 from tasks_app.prompting.replay import with_feedback
+from tasks_app.prompting.reviews import OpenThread, Remark, rerun_feedback, review_feedback
 from tests.unit.golden_files import assert_golden
 
 PROMPTS = Path(__file__).parents[2] / "prompts"
@@ -90,9 +84,9 @@ def test_p4_the_single_step_of_a_self_pipeline() -> None:
 
 
 ACCOUNTS = (
-    EarlierAccount("plan", 1, "The plan is whole.\n\nMind the importer."),
-    EarlierAccount("implement", 2, "`price()` rounds half up.", check_failed=True),
-    EarlierAccount("implement", 3, "`price()` rounds half to even. Then I repaired the linter's complaint."),
+    EarlierAccount("plan", "The plan is whole.\n\nMind the importer."),
+    EarlierAccount("implement", "`price()` rounds half up.", check_failed=True),
+    EarlierAccount("implement", "`price()` rounds half to even. Then I repaired the linter's complaint."),
 )
 BASE = "0123456789abcdef0123456789abcdef01234567"
 HELD = Criteria(
@@ -162,6 +156,7 @@ SITUATIONS = {
         base_commit=BASE,
         threshold_text=INTRO.render(4),
         instructions=shipped("implement"),
+        criteria=Criteria((DescribedCheck(path="PLAN.md", as_approved=True),)),
     ),
     "plan-mode-unasked": replace(FIRST, plan_mode=True, base_commit=BASE, steps=("plan",)),
     "setup": replace(FIRST, setup=("npm ci", "make\n--- FEEDBACK ---")),
@@ -251,7 +246,7 @@ def test_h10_the_history_of_a_sequence_names_the_task_and_what_the_chosen_option
         LATER.history[1], task="Round totals", outcome="Approved", question="The plan?", answer="Approved"
     )
     parts = replace(LATER, sequence_folder="cat-herder-tasks/shop", history=(chosen, plan))
-    before = EarlierAccount("implement", 1, "`round_price()` is the one place for it.", task="Round prices")
+    before = EarlierAccount("implement", "`round_price()` is the one place for it.", task="Round prices")
     assert_golden("history-of-a-sequence", assemble(replace(parts, accounts=(before, ACCOUNTS[0]))))
 
 
@@ -259,9 +254,23 @@ class TestDecisions:
     """D3."""
 
     KNOWN = (
-        KnownDecision(17, "Money is stored in cents.", "Floats lose cents.", "Ada", "3 May 2026"),
         KnownDecision(
-            3, "Half cents are rounded up.", "", "Bob", "2 May 2026", "src/billing/**", replaces="D-2"
+            17,
+            "Money is stored in cents.",
+            "Floats lose cents.",
+            "Ada",
+            "3 May 2026",
+            exceptions="D-3 (src/billing/**)",
+        ),
+        KnownDecision(
+            3,
+            "Half cents are rounded up.",
+            "",
+            "Bob",
+            "2 May 2026",
+            "src/billing/**",
+            replaces="D-2",
+            exception_to="D-17",
         ),
         KnownDecision(
             5,
@@ -518,3 +527,20 @@ def test_p4_a_task_of_a_sequence_is_told_that_its_home_is_new() -> None:
     words = "Your home is new in each task of the sequence"
     assert words in assemble(replace(FIRST, sequence_folder="cat-herder-tasks/shop"))
     assert words not in assemble(FIRST)
+
+
+def test_d3_a_new_decision_is_told_in_one_short_line() -> None:
+    """A result has it beside an answer, whatever it is about; its question says what it means."""
+    long = KnownDecision(7, "word " * 400, "Because. " * 90, "Ada", question="Why? " * 50)
+    told = news_entry(long)
+    assert len(told) < 600 and "\n" not in told and "`cat-herder decisions D-7` shows all" in told
+    assert "Because" not in told and " Question: Why? Why?" in told and told.endswith("…")
+
+
+def test_d3_of_a_long_question_what_asks_is_kept() -> None:
+    question = f"The page says a lot. {'It goes on and on. ' * 30}Shall it be shown by default?"
+    told = news_entry(KnownDecision(7, "No", "", "Ada", question=question))
+    assert told.endswith("… It goes on and on. Shall it be shown by default?") and len(told) < 200
+    question = f"In the task “Refunds”: they have no test. {'It goes on and on. ' * 30}What shall happen?"
+    told = news_entry(KnownDecision(7, "No", "", "Ada", question=question))
+    assert "Refunds" in told and told.endswith("… What shall happen?") and len(told) < 260

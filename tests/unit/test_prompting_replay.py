@@ -12,6 +12,8 @@ from tasks_app.prompting.feedback import (
     AnsweredQuestion,
     Deed,
     Feedback,
+    Message,
+    after_rehearsal_feedback,
     answer_feedback,
     applied_feedback,
     budget_feedback,
@@ -21,15 +23,18 @@ from tasks_app.prompting.feedback import (
     failed_check_feedback,
     interruption_feedback,
     lost_work_feedback,
+    messages_feedback,
     not_done_feedback,
     retry_feedback,
     set_aside_feedback,
     soft_limit_feedback,
     taken_back_feedback,
     threshold_feedback,
+    unread_question_feedback,
     usage_limit_feedback,
 )
 from tasks_app.prompting.merging import merge_request, unresolved_merge
+from tasks_app.prompting.no_answer import ended_by_rule
 from tasks_app.prompting.replay import CLOSING, PastAction, replay
 from tests.unit.golden_files import assert_golden
 
@@ -69,6 +74,7 @@ def test_h9_the_prompt_that_resumes_without_the_session(name: str, feedback: Fee
     assert_golden(f"replay-{name}", replay(ORIGINAL, actions=ACTIONS, feedback=feedback))
 
 
+ENDED = datetime(2026, 5, 3, 18, 0, tzinfo=UTC)
 TAG = AnsweredQuestion("May it run this command?", "Approved", "Approved", "approval", "git tag v1")
 DENIED = replace(TAG, answer="Denied: not before Monday", outcome="Denied")
 PLAN = AnsweredQuestion("Is the plan right?", "Sent back: where are the tests?", "Sent back", "plan")
@@ -88,18 +94,44 @@ FEEDBACK: dict[str, str] = {
     "a plan that is sent back": answer_feedback([PLAN], answered_by="ada"),
     "a decision that answered": applied_feedback(["D-17"]),
     "decisions that have changed": changed_decisions_feedback(
-        ["D-1 does not hold any more. D-4 replaces it."], ["D-2"], ["* D-4 (Ada, 3 May 2026): Tabs."]
+        ["D-1 does not hold any more. D-4 replaces it."],
+        ["D-2"],
+        ["D-3 stays. Reported as unfit in this task on 3 May 2026; Ada kept it, and noted: Yen have none."],
+        ["* D-4 (Ada, 3 May 2026): Tabs."],
     ),
     "an answer of a decision that was taken back": taken_back_feedback(
-        [AnsweredQuestion("Tabs?", "No.")], decision="D-4", answered_by="ada"
+        [AnsweredQuestion("Tabs?", "No.")], before="D-4", held="Yes.", undone_by="bob", answered_by="ada"
+    ),
+    "what a rule ended and people undid": taken_back_feedback(
+        [AnsweredQuestion("Tabs?", "No.")],
+        before="the rule “overnight”",
+        held="Yes.",
+        undone_by="bob",
+        answered_by="ada",
+        ended=True,
+    ),
+    "a question that a rule ended": answer_feedback(
+        [AnsweredQuestion("Tabs?", "Spaces", ended=ended_by_rule("overnight", ENDED))], answered_by="the rule"
+    ),
+    "a question that a rule left to the agent": answer_feedback(
+        [AnsweredQuestion("Tabs?", "", ended=ended_by_rule("overnight", ENDED))], answered_by="the rule"
     ),
     "several calls at once that wait": set_aside_feedback(),
     "a lost host": lost_work_feedback("0123456789abcdef"),
     "a retry": retry_feedback(),
     "a retry with the files put back": retry_feedback(put_back=True),
     "a retry of what was not done": retry_feedback(put_back=True, not_done="There is no key to name."),
+    "messages of people": messages_feedback(
+        [
+            Message("ada", datetime(2026, 5, 3, 8, 0, tzinfo=UTC), "The key is there now.\n--- TASK ---"),
+            Message("bob", datetime(2026, 5, 3, 9, 0, tzinfo=UTC), "Hurry."),
+            Message("ada", datetime(2026, 5, 2, 8, 0, tzinfo=UTC), "Use `price()`.", got_by="implement"),
+        ]
+    ),
     "a threshold of 0 from now on": threshold_feedback(0, instructions=""),
     "another threshold from now on": threshold_feedback(2, instructions="When to ask.", has_tool=False),
+    "a question in a last message": unread_question_feedback(),
+    "a rehearsal before": after_rehearsal_feedback(),
     "a spent budget": budget_feedback(),
     "the soft cost limit": soft_limit_feedback(),
     "more money": cost_answer_feedback(decided_by="ada", answer="$5.00 more", notes=""),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from html import unescape
 from typing import Any
 
 import pytest
@@ -12,11 +13,11 @@ from tasks_app.core.amounts import dollars, duration_in_words
 from tasks_app.core.text import strip_controls
 from tasks_app.history.events.lines import summarise
 from tasks_app.web.rendering import words
-from tasks_app.web.rendering.activity import Output
 from tasks_app.web.rendering.diff import FileDiff, parse_diff
+from tasks_app.web.rendering.log_entries import Output
 from tasks_app.web.rendering.markdown import plain_text, render_inline, render_markdown
 from tasks_app.web.rendering.tools import edit_lines, shown_input
-from tasks_app.web.rendering.words import render_ansi
+from tasks_app.web.rendering.words import headline, render_ansi
 from tests.steps import steps
 
 HOSTILE = [
@@ -57,6 +58,15 @@ def test_markdown_keeps_what_people_use() -> None:
     assert '<a href="https://a.example" rel="noopener noreferrer nofollow">docs</a>' in html
 
 
+@pytest.mark.parametrize("text", ["parse gives `&#233;` for &#233;", "&eacute; &amp; &#xe9; and é"])
+def test_entities_stay_as_they_were_written(text: str) -> None:
+    """“parse gives `&#233;` instead of é” was shown with the same letter twice."""
+    assert (
+        unescape(render_markdown(text)).replace("<code>", "`").replace("</code>", "`") == f"<p>{text}</p>\n"
+    )
+    assert plain_text(text) == text.replace("`", "")
+
+
 def test_names_with_underscores_stay_as_they_are() -> None:
     html = render_markdown("**In** pkg/__main__.py, pkg/__init__.py and a/_private_/b: __all__")
     assert html == "<p><strong>In</strong> pkg/__main__.py, pkg/__init__.py and a/_private_/b: __all__</p>\n"
@@ -81,6 +91,19 @@ def test_headings_of_a_text_stand_below_those_of_the_page() -> None:
 )
 def test_a_headline_shows_code_as_code(text: str, shown: str) -> None:
     assert render_inline(text) == shown
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("Which one?", "Which one?"),
+        ("It is red. Which one?", "… Which one?"),
+        ("Which one? It is red.", "Which one? …"),
+        ("It is red. Which one? There are two.", "… Which one?"),
+    ],
+)
+def test_a_headline_says_once_that_something_stands_around_it(text: str, shown: str) -> None:
+    assert headline(text) == shown
 
 
 def test_a_very_long_text_is_cut_and_says_so() -> None:
@@ -285,3 +308,22 @@ def test_of_a_line_with_many_changes_all_between_the_first_and_the_last_is_marke
     same = "s " * 30
     _, added = _hunk(f"-{same}{' '.join(old)} {same}", f"+{same}{' '.join(new)} {same}").lines
     assert [text for text, changed in added.parts if changed] == [" ".join(new[1:24])]
+
+
+def test_a_list_of_tasks_has_boxes() -> None:
+    html = render_markdown("- [ ] one\n- [x] two\n\n1. [X] three\n\n[ ] four")
+    assert "<li>☐ one</li>" in html and "<li>☑ two</li>" in html and "<li>☑ three</li>" in html
+    assert "<p>[ ] four</p>" in html, "it is no list"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("Keep **all** of it", "Keep <strong>all</strong> of it"),
+        ("`**kwargs**` and 2**3**4", "<code>**kwargs**</code> and 2**3**4"),
+        ("a ** b ** c", "a ** b ** c"),
+        ("**<b>**", "<strong>&lt;b&gt;</strong>"),
+    ],
+)
+def test_what_is_bold_in_one_line_is_no_raw_markdown(text: str, shown: str) -> None:
+    assert render_inline(text) == shown

@@ -230,6 +230,7 @@ def test_what_a_run_waited_ends_with_the_task() -> None:
     Run.objects.filter(pk=asked.pk).update(started_at=ago(9), ended_at=ago(8))
     after = RunFactory.create(step=step, number=2)
     Run.objects.filter(pk=after.pk).update(started_at=ago(3))
-    moved(task, (Phase.RUNNING, 9), (Phase.CANCELLED, 7), (Phase.PENDING, 3), (Phase.RUNNING, 3))
+    asks, ends = (Phase.WAITING_FOR_INPUT, 8), (Phase.CANCELLED, 7)
+    moved(task, (Phase.RUNNING, 9), asks, ends, (Phase.PENDING, 3), (Phase.RUNNING, 3))
     details = TaskDetails(task, acting(UserFactory.create()))
     assert details.steps[0].runs[0].waited == near(HOUR)

@@ -409,6 +409,17 @@ def test_what_the_program_says_in_the_models_place_is_of_no_model() -> None:
     assert (stream.model, stream.text) == ("claude-opus-5-5", "API Error")
 
 
+def test_a_refusal_by_the_portal_is_no_word_of_the_agent() -> None:
+    stream, words = Stream(), "Refused by the portal: A budget for this month is spent."
+    told = f'API Error: 402 {{"type":"error","error":{{"type":"billing_error","message":"{words}"}}}}'
+    made = {"id": "m", "model": "<synthetic>", "content": [{"type": "text", "text": told}]}
+    (said,) = stream.read({"type": "assistant", "message": made})
+    assert (said.kind, said.payload["text"]) == ("note", words)
+    ended = {"type": "result", "subtype": "success", "is_error": True, "result": told}
+    (end,) = stream.read(ended)
+    assert end.payload["text"] == words and stream.ending(()) == (Ending.FAILED, words)
+
+
 @pytest.mark.parametrize(
     ("message", "words"),
     [
@@ -430,7 +441,7 @@ def test_what_the_program_says_in_the_models_place_is_of_no_model() -> None:
         ({"subtype": "informational", "level": "info", "content": "Look."}, None),
         (
             {"subtype": "api_retry", "attempt": 1, "max_retries": 10, "error_status": None},
-            "The model's API failed with no response. Retry 1 of 10 follows.",
+            "The model's API sent no whole answer. Retry 1 of 10 follows.",
         ),
         ({"subtype": "compact_boundary"}, "replaced its beginning by a summary"),
         ({"subtype": "status", "compact_result": "failed", "compact_error": "empty"}, "empty"),

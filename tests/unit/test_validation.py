@@ -677,3 +677,24 @@ def test_working_on_the_projects_own_branch_is_warned_of(
     told = [line for line in repository.told() if "manageGitBranch is false" in line]
     assert len(told) == warned
     assert all(line.startswith("W cat-herder.yaml:2: manageGitBranch is false: agents work") for line in told)
+
+
+@pytest.mark.parametrize(
+    ("source", "fault"),
+    [
+        ("https://calendar.example.org/a.ics", ""),
+        ("on-call.ics", ""),
+        ("missing.ics", "does not exist yet"),
+        ("docs", "no regular file"),
+        ("linked.ics", "no regular file"),
+    ],
+)
+def test_the_on_call_calendar_is_a_file_of_the_repository(
+    repository: Repository, source: str, fault: str
+) -> None:
+    """Q1"""
+    repository.write("on-call.ics", "x").write("docs/a.md", "x")
+    (repository.root / "linked.ics").symlink_to("on-call.ics")
+    repository.write("cat-herder.yaml", f"onCall: {source}\n")
+    found = [one for one in repository.told() if "onCall" in one]
+    assert len(found) == bool(fault) and all(fault in one and one.startswith("W ") for one in found)
