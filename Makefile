@@ -25,7 +25,7 @@ help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 up: needs-git $(VENV)/.installed ## install what is needed, start the portal and print its address
-	@exec $(PY) manage.py up $(ARGS)
+	@exec $(VENV)/bin/cat-herder up $(ARGS)
 
 needs-git:
 	@command -v git >/dev/null || { echo "Cat Herder needs git and finds none. On Debian and Ubuntu: apt install git" >&2; exit 1; }
@@ -44,7 +44,7 @@ test: $(VENV)/.installed-dev ## the tests that this machine can run in some minu
 	$(call RING,test,1,$(WORKERS))
 
 test-long: $(VENV)/.installed-dev ## what takes longer: crash points, worker hosts, proxies, packages, the rest on PostgreSQL
-	$(call RING,long,$(CORES),$(CORES))
+	$(call RING,long,$(CORES),$(WORKERS))
 
 # Services that need neither git nor a process. What needs one is left to `make test`.
 FAST = tests/unit $(patsubst %,tests/integration/test_%.py,services_tasks audit verdicts events_logs \
@@ -131,7 +131,7 @@ if [ -e $(VENV)/.unfinished ] || ! $(PY) -c "$$right" 2>/dev/null || ! $(PY) -m 
 fi
 touch $(VENV)/.unfinished
 echo "Installing what $$1 lists. The agent program alone has 170 MB: the first time this takes a minute or more."
-$(PY) -m pip install --disable-pip-version-check --no-input --quiet --require-hashes -r "$$1"
+$(PY) -m pip install --disable-pip-version-check --no-input --require-hashes -r "$$1"
 $(PY) -m pip install --disable-pip-version-check --no-input --quiet --no-deps --no-build-isolation -e .
 rm $(VENV)/.unfinished
 endef
