@@ -17,7 +17,7 @@ from tasks_app.cli.terminal import Screen
 from tasks_app.core.amounts import duration_in_words
 from tasks_app.history.events.lines import summarise
 from tasks_app.history.events.reading import Events
-from tasks_app.models import Channel, Event, EventKind, Reason, Setup, SetupCache, SetupOutcome, Task, through
+from tasks_app.models import Channel, Event, EventKind, Setup, SetupCache, SetupOutcome, Task, through
 from tasks_app.services.usage import statistics
 from tasks_app.web.rendering import words
 from tasks_app.web.rendering.log_entries import event_summary
@@ -136,7 +136,7 @@ class EventPrinter:
             name = f"{self._step_prefix}{event.run.step.name}"
             self.step = f"{name} ({position})"
             if event.run.number > 1:
-                position += f", run {event.run.number} {Reason(event.run.reason).label}"
+                position += f", run {event.run.number} {event.run.reason_label}"
             self._screen.say()
             self._screen.say(f"{name} ({position})", style="bold")
         self.last_action = event_summary(event) or self.last_action

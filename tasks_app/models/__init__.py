@@ -65,6 +65,7 @@ from tasks_app.models.run import (
     Setup,
     SetupCache,
     SetupOutcome,
+    prefetch_answerers,
 )
 from tasks_app.models.rung import Rung, RungOutcome, by_urgency, climbed, deadline_of, next_rung
 from tasks_app.models.sent_span import SentSpan

@@ -20,7 +20,7 @@ class Reason(models.TextChoices):
     """Why a run was started."""
 
     FIRST = "first", "first run"
-    ANSWER = "answer", "resumed with your answer"
+    ANSWER = "answer", "resumed with an answer"
     #: A rule ended the question, because nobody had answered.
     NO_ANSWER = "no_answer", "resumed without an answer"
     #: Of runs from before the two below it; and if the approval was taken back meanwhile.
@@ -162,6 +162,21 @@ class Run(models.Model):
         )
 
     @property
+    def reason_label(self) -> str:
+        """Why it was started, as people read it. Names who answered, if that is known."""
+        if self.reason != Reason.ANSWER:
+            return str(self.get_reason_display())
+        settled = sorted(self.answers_handed_in.all(), key=lambda question: question.number)
+        names = list(dict.fromkeys(filter(None, (question.answerer for question in settled))))
+        if not names:
+            return str(Reason.ANSWER.label)
+        if all(question.is_dismissed for question in settled):
+            return f"resumed after {' and '.join(names)} skipped the question"
+        if len(names) == 1:
+            return f"resumed with {names[0]}’s answer"
+        return f"resumed with the answers of {' and '.join(names)}"
+
+    @property
     def seconds(self) -> float:
         """The seconds from the start of the agent's process to its end or now."""
         return ((self.ended_at or timezone.now()) - self.started_at).total_seconds()
@@ -187,6 +202,13 @@ class Run(models.Model):
         if last is None:
             return 0
         return last + 1
+
+
+def prefetch_answerers(runs: Iterable[Run]) -> None:
+    """Fetch with few queries what the `reason_label` of these runs names."""
+    after_answers = [run for run in runs if run.reason == Reason.ANSWER]
+    names = ("answers_handed_in__answered_by", "answers_handed_in__applied")
+    models.prefetch_related_objects(after_answers, *names)
 
 
 class EventKind(models.TextChoices):

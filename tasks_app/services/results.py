@@ -49,7 +49,7 @@ class LastMessage:
         """Return which run it was, whether its check failed, and whether the step was done again since."""
         failed = ", check failed" if self.check_failed else ""
         replaced = ", replaced by a later attempt" if self.is_replaced else ""
-        return f"run {self.run.number}, {self.run.get_reason_display()}{failed}{replaced}"
+        return f"run {self.run.number}, {self.run.reason_label}{failed}{replaced}"
 
     @property
     def is_replaced(self) -> bool:

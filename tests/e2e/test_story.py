@@ -222,7 +222,7 @@ def test_several_questions_are_answered_on_one_card_with_the_keyboard(
     in_own_words(items.nth(2), '"; rm -rf / @/etc/passwd /clear\n☃')
     page.keyboard.press("Control+Enter")
     expect(card).to_contain_text("Answered by admin")
-    expect(page.locator(".run-start", has_text="run 2, resumed with your answer")).to_be_visible()
+    expect(page.locator(".run-start", has_text="run 2, resumed with admin’s answer")).to_be_visible()
     expect(page.locator(".task-bar")).not_to_contain_text("running")
     told = tool_results(portal, task)
     assert any('"; rm -rf / @/etc/passwd /clear\n☃' in text for text in told)

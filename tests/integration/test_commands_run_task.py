@@ -110,7 +110,7 @@ def test_a_task_is_done_with_an_answer_at_the_prompt(plain: tuple[Installation, 
     terminal.expect("The answer is empty. Type a number, or your own answer.\n> ")
     terminal.type("2\n")
     terminal.expect("Answered by Ann in the terminal: Go on")
-    terminal.expect("do (1 of 1, run 2 resumed with your answer)")
+    terminal.expect("do (1 of 1, run 2 resumed with Ann’s answer)")
     assert terminal.end() == 0
     assert "Rehearsed: Ask once" in terminal.seen
     assert "http://127.0.0.1:8000/tasks/1/" in terminal.seen

@@ -166,7 +166,7 @@ def test_each_run_has_a_header_and_a_footer_with_its_facts(step: Step) -> None:
         "Cost:       $0.01\n",
     ):
         assert fact in text
-    assert text.index("Run:        1, first run") < text.index("Run:        2, resumed with your answer")
+    assert text.index("Run:        1, first run") < text.index("Run:        2, resumed with an answer")
     assert "Ended:      not yet\n" in text
 
 

@@ -554,7 +554,7 @@ def test_where_a_run_begins_the_log_says_so_once(browser: Client) -> None:
     assert "run-start" not in quiet.text
     say(again, (EventKind.TEXT, {"text": "on"}), (EventKind.UNKNOWN, {"type": "odd"}))
     part = browser.get(log_of(task), {"after": last.pk + 1}, headers=HTMX).text
-    assert part.count('class="run-start"') == 1 and "run 2, resumed with your answer" in part
+    assert part.count('class="run-start"') == 1 and "run 2, resumed with an answer" in part
 
 
 @pytest.mark.parametrize("query", ["after=x", "before=-1", "after=", "after=9999999999999999999999"])

@@ -94,7 +94,7 @@ def test_h5_a_plan_and_an_approval_are_called_by_their_kind(
     task = words(page(reader, "task", question.task_id))
     assert line in task and task.count(f"{name} {question.pk} ") == 1, "in the log"
     assert "7001" not in task, "`answer` and the addresses of questions take their ids"
-    assert ("resumed with your answer" in task) == ("asked and stopped" in task) == (name == "Question")
+    assert ("resumed with an answer" in task) == ("asked and stopped" in task) == (name == "Question")
     assert f"{name} Go?" in words(page(reader, "tasks")) or name == "Question"
     assert re.search(rf"{name} +Go\?", words(page(reader, "notices"))), "its name is said once"
     told = message_of(Delivery(transition=Notice.objects.get().transition, event_type="question"))

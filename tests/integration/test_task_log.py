@@ -11,6 +11,7 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
+from django.utils import timezone
 
 from tasks_app.history.events.blocks import NewEvent, append
 from tasks_app.history.events.logs import LogKind, render_log
@@ -20,7 +21,14 @@ from tasks_app.services.review_threads import AgentReply, store_agent_replies
 from tasks_app.web.rendering.log_entries import event_summary
 from tasks_app.web.tasks.log import PAGE
 from tests.browser import signed_in
-from tests.factories import ReviewFactory, RunFactory, TaskFactory, ThreadFactory, UserFactory
+from tests.factories import (
+    QuestionFactory,
+    ReviewFactory,
+    RunFactory,
+    TaskFactory,
+    ThreadFactory,
+    UserFactory,
+)
 from tests.markup import tidy
 
 pytestmark = pytest.mark.django_db
@@ -119,7 +127,7 @@ def test_a_link_leads_to_a_run(browser: Client) -> None:
     (first, *_) = lines(again, *range(1000, 1150))
     text = part(browser, run.step.task, run=again.pk)
     assert facts(text)["target"] == f"event-{first}"
-    assert "run 2, resumed with your answer" in text and 1000 in shown(text)
+    assert "run 2, resumed with an answer" in text and 1000 in shown(text)
     stranger = RunFactory.create()
     address = reverse("task_log", args=[run.step.task_id])
     assert browser.get(address, {"run": stranger.pk}, headers=HTMX).status_code == 404
@@ -482,7 +490,32 @@ def test_a_run_that_begins_with_the_result_of_an_earlier_call_has_its_heading(br
     say(run, (EventKind.TOOL_USE, call))
     again = RunFactory.create(step=run.step, number=2, reason="answer")
     (answered,) = say(again, (EventKind.TOOL_RESULT, result))
-    assert tidy(part(browser, task)).count("run 2, resumed with your answer</li>") == 1
+    assert tidy(part(browser, task)).count("run 2, resumed with an answer</li>") == 1
     lines(again, 1)
-    assert tidy(part(browser, task)).count("run 2, resumed with your answer</li>") == 1
+    assert tidy(part(browser, task)).count("run 2, resumed with an answer</li>") == 1
     assert "run-start" not in part(browser, task, after=answered)
+
+
+@pytest.mark.parametrize(
+    ("state", "names", "label"),
+    [
+        ("answered", ["ann"], "resumed with ann’s answer"),
+        ("answered", ["ann", "bob", "ann"], "resumed with the answers of ann and bob"),
+        ("dismissed", ["ann"], "resumed after ann skipped the question"),
+        ("answered", [], "resumed with an answer"),
+    ],
+)
+def test_q2_all_who_look_read_who_answered(browser: Client, state: str, names: list[str], label: str) -> None:
+    run = RunFactory.create()
+    again = RunFactory.create(step=run.step, number=2, reason="answer")
+    people = {name: UserFactory.create(username=name) for name in dict.fromkeys(names)}
+    for number, name in enumerate(names, 1):
+        QuestionFactory.create(
+            task=run.step.task, run=run, number=number, state=state, answered_at=timezone.now(),
+            answered_by=people[name], handed_in=again,
+        )  # fmt: skip
+    lines(run, 1)
+    lines(again, 2)
+    assert f"run 2, {label}" in part(browser, run.step.task)
+    assert label in browser.get(reverse("task", args=[run.step.task_id])).text
+    assert f"Run:        2, {label}\n" in "".join(render_log(run.step, LogKind.OUTPUT))

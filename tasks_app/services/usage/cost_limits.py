@@ -310,7 +310,7 @@ def _question_text(task: Task, step: Step, spent: float) -> str:
         )
     return (
         f"{reached}\n\n{done} of {task.steps.count()} steps done; step “{step.name}” {begun}. "
-        "The task waits for your answer and spends nothing until then."
+        "The task waits for the answer and spends nothing until then."
     )
 
 

@@ -31,6 +31,7 @@ from tasks_app.models import (
     Task,
     Transition,
     User,
+    prefetch_answerers,
 )
 from tasks_app.permissions import Principal
 from tasks_app.prompting.feedback import NOT_DONE
@@ -347,6 +348,7 @@ def _tail(report: Mapping[str, Any]) -> str:
 def _step_details(task: Task, steps: list[Step], current: Step | None) -> list[StepDetails]:
     asked = Prefetch("runs__questions", Question.objects.of_agents().only("run", "kind"))
     prefetch_related_objects(steps, "runs", asked)
+    prefetch_answerers([run for step in steps for run in step.runs.all()])
     metrics = statistics.of_steps(steps)
     retryable = task.phase in RETRYABLE and not has_successor(task)
     pauses = pauses_of(task)
@@ -384,7 +386,7 @@ def _note_on_pass(step: Step) -> str:
 
 
 def _run_details(step: Step, run: Run, after: Run | None, pauses: list[Pause]) -> RunDetails:
-    reason, ending, waits_for = run.get_reason_display(), run.get_outcome_display(), ""
+    reason, ending, waits_for = run.reason_label, run.get_outcome_display(), ""
     if run.outcome == Outcome.ASKED:
         kind = _kind_asked(run)
         ending, waits_for = ending_of(run, kind), _ASKED.get(kind, "")

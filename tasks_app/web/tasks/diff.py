@@ -18,7 +18,7 @@ from tasks_app.core.errors import WorkspaceError
 from tasks_app.core.text import in_one_line
 from tasks_app.git import TEXT_BYTES, blob_contents, blob_sizes
 from tasks_app.history.events.logs import LogKind, render_log, render_setup_log
-from tasks_app.models import Task
+from tasks_app.models import Task, prefetch_answerers
 from tasks_app.services.difference import has_separate_runs
 from tasks_app.services.exports import download, download_difference, download_patch, record_download
 from tasks_app.services.results import checks_of
@@ -105,6 +105,8 @@ def _is_split(request: HttpRequest) -> bool:
 
 def _page_context(request: HttpRequest, compared: Comparison) -> dict[str, Any]:
     task = compared.task
+    runs = list(compared.step.runs.exclude(head_commit="")) if compared.step else []
+    prefetch_answerers(runs)
     return {
         "task": task,
         "compared": compared,
@@ -113,7 +115,7 @@ def _page_context(request: HttpRequest, compared: Comparison) -> dict[str, Any]:
         "since": compared.since,
         "of_sequence": compared.of_sequence,
         "steps": task.steps.exclude(head_commit=""),
-        "runs": compared.step.runs.exclude(head_commit="") if compared.step else [],
+        "runs": runs,
         "has_separate_runs": compared.step is not None and has_separate_runs(compared.step),
         "last_review": own_last_review(request, task),
         "may_comment": may_act(request, task.project) and compared.takes_threads,

@@ -19,7 +19,7 @@ from tasks_app.history.deeds import deeds_of, rows_of_deeds
 from tasks_app.history.events.blocks import FAILURES, Selection
 from tasks_app.history.events.calls import calls_and_results_at_end, outcomes_of_waiting_calls
 from tasks_app.history.events.reading import Events, events_with, last_event_with, may_be_compacted
-from tasks_app.models import Event, EventBlock, EventKind, Outcome, Reason, Run, Task
+from tasks_app.models import Event, EventBlock, EventKind, Outcome, Reason, Run, Task, prefetch_answerers
 from tasks_app.web.access import is_htmx, number_from, render_part_or_page, task_or_404
 from tasks_app.web.rendering.log_entries import (
     UNSEEN,
@@ -228,6 +228,7 @@ class Log:
             known += calls_and_results_at_end(self._all, [events[-1].run_id])
         decisions = outcomes_of_waiting_calls(self._task.pk, known)
         entries = entries_of(events, last_run=last_run, earlier_calls=calls, decisions=decisions)
+        prefetch_answerers([entry.run for entry in entries if entry.starts_run or entry is entries[0]])
         remarks = self._remarks(since=since)
         for entry in entries:
             while remarks and remarks[0].at <= entry.at:
