@@ -201,13 +201,18 @@ def test_q6_a_period_without_questions_says_so(viewer: User, project: Project) -
 def test_q6_the_csv_has_the_same_numbers(viewer: User, project: Project) -> None:
     asked(project, 10, UserFactory.create(username="ann"))
     asked(project, None)
+    asked(project, 600, state="unanswered", ended_by_rule="overnight", answered_via="rule", answered_by=None)
     text = text_of(signed_in(viewer).get(f"/usage/answer-times.csv?{URL}"))
     rows = list(csv.DictReader(text.lstrip("\ufeff").splitlines()))
     ten = {"median_seconds": "600.0", "p90_seconds": "600.0"}
-    assert rows[0] == {"by": "all", "name": "", "answered": "1", "open": "1", **ten}
+    assert rows[0] == {"by": "all", "name": "", "answered": "1", "open": "1", "unanswered": "1", **ten}
+    ten["unanswered"] = "0"
     assert {"by": "person", "name": "ann", "answered": "1", "open": "0", **ten} in rows
-    nobody = {"by": "person", "name": "", "answered": "0", "open": "1"}
-    assert {**nobody, "median_seconds": "", "p90_seconds": ""} in rows
+    none = {"median_seconds": "", "p90_seconds": ""}
+    assert {"by": "person", "name": "", "answered": "0", "open": "1", "unanswered": "0", **none} in rows
+    assert {
+        "by": "rule", "name": "overnight", "answered": "0", "open": "0", "unanswered": "1", **none
+    } == rows[-1]  # fmt: skip
     assert {"by": "rung", "name": "at_once", "answered": "1", "open": "1", **ten} in rows
     entry = AuditEntry.objects.filter(action=Action.EXPORTED).latest("pk")
     assert (entry.actor, entry.subject) == (viewer, "answer times")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -19,7 +19,7 @@ from tasks_app.services.usage.usage import Period, in_visible_projects
 
 #: So many of the newest questions are looked at: medians of days cannot be added up.
 MOST_QUESTIONS = 1_000
-COLUMNS = ["by", "name", "answered", "open", "median_seconds", "p90_seconds"]
+COLUMNS = ["by", "name", "answered", "open", "unanswered", "median_seconds", "p90_seconds"]
 
 
 class Stage(StrEnum):
@@ -55,19 +55,23 @@ class AnswerTimes:
     """Questions of a period that people answered, decided or skipped, or that still wait for them.
 
     If `is_cut`, only the newest are looked at. `nobody_asked` counts those that were put to all because no
-    rule named anybody; `ended_by_rule` is the number of those that nobody answered, which are in nothing else
-    here. A question counts for each `people` who were asked, also if it was handed over later;
+    rule named anybody; `rules` counts those that nobody answered by the rule that ended them, and they are in
+    nothing else here. A question counts for each `people` who were asked, also if it was handed over later;
     "" stands for nobody in particular. `stages` have the names of `Stage`.
     """
 
     total: Waits = field(default_factory=Waits)
     nobody_asked: int = 0
-    ended_by_rule: int = 0
+    rules: Mapping[str, int] = field(default_factory=dict)
     is_cut: bool = False
     kinds: Sequence[Waits] = ()
     steps: Sequence[Waits] = ()
     people: Sequence[Waits] = ()
     stages: Sequence[Waits] = ()
+
+    @property
+    def ended_by_rule(self) -> int:
+        return sum(self.rules.values())
 
     @property
     def parts(self) -> Mapping[str, Sequence[Waits]]:
@@ -84,13 +88,13 @@ def answer_times(principal: Principal, period: Period, project: str) -> AnswerTi
     asked_then = Question.objects.filter(looked_at, **period.conditions("asked_at"))
     visible = in_visible_projects(asked_then, principal, project, "task__project__in")
     newest = visible.order_by("-asked_at", "-pk").values_list(
-        "pk", "kind", "step__name", "asked_at", "answered_at", "state"
+        "pk", "kind", "step__name", "asked_at", "answered_at", "ended_by_rule"
     )
     found = list(newest[: MOST_QUESTIONS + 1])
     rows = [
         (pk, kind, step, (answered_at - asked_at).total_seconds() if answered_at else None)
-        for pk, kind, step, asked_at, answered_at, state in found[:MOST_QUESTIONS]
-        if state != QuestionState.UNANSWERED
+        for pk, kind, step, asked_at, answered_at, rule in found[:MOST_QUESTIONS]
+        if not rule
     ]
     ids = [pk for pk, *_ in rows]
     people: dict[int, set[str]] = defaultdict(set)
@@ -112,7 +116,7 @@ def answer_times(principal: Principal, period: Period, project: str) -> AnswerTi
     return AnswerTimes(
         _waits("", [took for *_, took in rows]),
         len(by_person[""]),
-        sum(state == QuestionState.UNANSWERED for *_, state in found[:MOST_QUESTIONS]),
+        Counter(rule for *_, rule in found[:MOST_QUESTIONS] if rule),
         len(found) > MOST_QUESTIONS,
         [_waits(kind, by_kind[kind]) for kind in QuestionKind.values if by_kind[kind]],
         _most_first(by_step),
@@ -132,11 +136,21 @@ def _most_first(groups: Mapping[str, _Times]) -> list[Waits]:
 
 
 def answer_time_rows(times: AnswerTimes) -> Iterator[dict[str, Any]]:
-    """Yield the times as rows of a CSV, first those of all questions."""
+    """Yield the times as rows of a CSV: of all questions, of each part, and of each rule that ended some."""
     for by, part in {"all": [times.total], **times.parts}.items():
         for one in part:
             yield {
                 "by": by, "name": one.name, "answered": one.answered, "open": one.open,
+                "unanswered": times.ended_by_rule if by == "all" else 0,
                 "median_seconds": round(one.seconds.median, 1) if one.seconds else "",
                 "p90_seconds": round(one.seconds.p90, 1) if one.seconds else "",
             }  # fmt: skip
+    for rule, unanswered in sorted(times.rules.items()):
+        figures = {
+            "answered": 0,
+            "open": 0,
+            "unanswered": unanswered,
+            "median_seconds": "",
+            "p90_seconds": "",
+        }
+        yield {"by": "rule", "name": rule, **figures}
