@@ -13,9 +13,10 @@ from django.db.migrations.state import ProjectState
 class MakeTables(Operation):
     """Make the tables of all new models as the last of these operations leaves them.
 
-    For a migration that begins with nothing. Django builds the classes of all related models again after
-    each operation, here some thousands of them, which takes most of the time of a first start; this builds
-    them once. Fields, indexes and constraints that are added to the new models come with their tables.
+    Django builds the classes of all related models again after each operation, here some thousands of them,
+    which takes most of the time of a first start; this builds them once. Fields, indexes and constraints that
+    are added to the new models come with their tables. Of models that exist before, it takes operations that
+    leave the database as it is: other choices.
     """
 
     reversible = False

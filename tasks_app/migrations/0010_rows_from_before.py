@@ -1,9 +1,11 @@
 """Search finds what agents and people wrote of approvals and plans, not the words of the portal around it.
 
 What is asked of them, and their options, are words of the portal; calls and plans are in the evidence, too.
+Questions that are open by now stay with all who may answer.
 """
 
 from django.db import migrations
+from django.db.models import F
 
 OF_PORTAL = "new.kind IN ('approval', 'plan')"
 
@@ -53,7 +55,12 @@ def index_again(apps, editor):
             cursor.execute(statement)
 
 
-class Migration(migrations.Migration):
-    dependencies = [("tasks_app", "0017_answers_over_mcp")]
+def ask_everybody(apps, editor):
+    questions = apps.get_model("tasks_app", "Question").objects.using(editor.connection.alias)
+    questions.filter(state="open", routed_at=None).update(routed_at=F("asked_at"))
 
-    operations = [migrations.RunPython(index_again)]
+
+class Migration(migrations.Migration):
+    dependencies = [("tasks_app", "0009_asked_people_and_rules")]
+
+    operations = [migrations.RunPython(index_again), migrations.RunPython(ask_everybody)]
