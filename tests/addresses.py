@@ -41,7 +41,7 @@ FOR_MEMBERS = {
     *("review_send", "thread_add", "thread_reply", "thread_resolve"),
     *("question_answer", "question_dismiss", "question_decide", "question_undo"),
     *("sequence_start", "sequence_cancel", "sequence_resume", "sequence_publish", "sequence_merge"),
-    "project_fetch",
+    *("project_fetch", "project_calendar"),
     *("decision_confirm", "decision_keep", "decision_retire", "decision_restore"),
     "decision_export",
 }

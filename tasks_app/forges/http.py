@@ -82,19 +82,22 @@ class _Answers:
 _answers = _Answers()
 
 
-def session(listed: Iterable[Network]) -> requests.Session:
-    """Return a session that reaches the internet and the listed networks, and sends no other credentials."""
+def session(listed: Iterable[Network], *, seconds: float | None = None) -> requests.Session:
+    """Return a session that reaches the internet and the listed networks, and sends no other credentials.
+
+    `seconds` for each request as a whole; by default TOTAL_SECONDS.
+    """
     made = requests.Session()
-    guard(made, listed)
+    guard(made, listed, seconds=seconds)
     return made
 
 
-def guard(made: requests.Session, listed: Iterable[Network]) -> None:
+def guard(made: requests.Session, listed: Iterable[Network], *, seconds: float | None = None) -> None:
     """Let the session connect to allowed IP addresses only, without proxies and `.netrc`."""
     made.trust_env = False
     made.max_redirects = 0  # a redirect could take the token to another host
     for scheme in ("https://", "http://"):
-        made.mount(scheme, GuardedAdapter(tuple(listed)))
+        made.mount(scheme, GuardedAdapter(tuple(listed), seconds))
 
 
 class _Sockets:
@@ -103,7 +106,8 @@ class _Sockets:
     They are duplicates: while TLS is agreed on, the connection's own socket belongs to the TLS library.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, seconds: float | None = None) -> None:
+        self._seconds = seconds
         self._lock = threading.Lock()
         self._open: set[socket.socket] = set()
         self._ended: list[socket.socket] = []
@@ -139,14 +143,15 @@ class _Sockets:
 
     @contextmanager
     def limited(self) -> Iterator[None]:
-        """Shut them down after TOTAL_SECONDS, and raise AnswerTooSlow then, also if an answer seems whole."""
+        """Shut them down after the seconds, and raise AnswerTooSlow then, also if an answer seems whole."""
         expired = self._time_is_over = threading.Event()
+        seconds = self._seconds or TOTAL_SECONDS
 
         def expire() -> None:
             expired.set()
             self.shut_down()
 
-        timer = threading.Timer(TOTAL_SECONDS, expire)
+        timer = threading.Timer(seconds, expire)
         timer.daemon = True
         timer.start()
         self._is_requesting = True
@@ -160,7 +165,7 @@ class _Sockets:
             self._is_requesting = False
             self._close_ended()
         if expired.is_set():
-            raise AnswerTooSlow(f"it did not finish its answer within {TOTAL_SECONDS:.0f} seconds.")
+            raise AnswerTooSlow(f"it did not finish its answer within {seconds:.0f} seconds.")
 
 
 class GuardedAdapter(HTTPAdapter):
@@ -169,9 +174,9 @@ class GuardedAdapter(HTTPAdapter):
     For one thread at a time: what exceeds the time limit takes all connections of the session along.
     """
 
-    def __init__(self, listed: tuple[Network, ...]) -> None:
+    def __init__(self, listed: tuple[Network, ...], seconds: float | None = None) -> None:
         self._listed = listed
-        self._sockets = _Sockets()
+        self._sockets = _Sockets(seconds)
         super().__init__(max_retries=0)
 
     def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:

@@ -26,7 +26,7 @@ from tasks_app.forges.http import session, unreachable
 from tasks_app.git.files import committed_bytes
 from tasks_app.history.audit import record
 from tasks_app.models import Action, Calendar, Project, User, paths
-from tasks_app.permissions import Principal, require_unrestricted
+from tasks_app.permissions import Principal, require_actor, require_unrestricted
 from tasks_app.services.projects.settings import overrides_of, repository_settings
 
 #: How far shifts and absences are read ahead: as long they hold if the calendar cannot be read any more.
@@ -34,6 +34,8 @@ SHIFTS_AHEAD = timedelta(days=35)
 ABSENCES_AHEAD = timedelta(days=400)
 #: Absences that have begun are of use.
 _ABSENCES_BACK = timedelta(days=7)
+#: Seconds for the host of a calendar while a person waits for the page.
+READ_NOW_SECONDS = 8.0
 
 
 def due_calendars(now: datetime) -> list[Calendar]:
@@ -44,10 +46,10 @@ def due_calendars(now: datetime) -> list[Calendar]:
     return list(related.order_by(F("checked_at").asc(nulls_first=True), "pk"))
 
 
-def read_due_calendar(calendar: Calendar, now: datetime) -> bool:
-    """Read a calendar and store its events; return False if another worker does. Fetches URLs, runs git.
+def read_due_calendar(calendar: Calendar, now: datetime, *, seconds: float | None = None) -> bool:
+    """Read a calendar and store its events; return False if another process does. Fetches URLs, runs git.
 
-    If that fails, the events stay, and the row says why and since when.
+    If that fails, the events stay, and the row says why and since when. `seconds` bounds the fetch.
     """
     if not Calendar.objects.claim(calendar, now):
         return False
@@ -60,7 +62,7 @@ def read_due_calendar(calendar: Calendar, now: datetime) -> bool:
             _forget(calendar, source)
     if calendar.source:
         try:
-            content = _content_of(calendar)
+            content = _content_of(calendar, seconds)
             store_content(calendar, _events_of(calendar, content, now), now)
         except BadInput as error:
             calendar.fault, calendar.fault_since = error.message[:500], calendar.fault_since or now
@@ -71,6 +73,23 @@ def read_due_calendar(calendar: Calendar, now: datetime) -> bool:
     names = ("source", "events", "zone", "notes", "read_at", "fault", "fault_since")
     held.update(**{name: getattr(calendar, name) for name in names})
     return True
+
+
+def _read_now(calendar: Calendar) -> Calendar:
+    """Read a calendar while a person waits, and return its row. It says what was read, or why not."""
+    read_due_calendar(calendar, timezone.now(), seconds=READ_NOW_SECONDS)
+    calendar.refresh_from_db()
+    return calendar
+
+
+def read_on_call_calendar(project: Project, *, by: Principal) -> Calendar:
+    """Read the project's on-call calendar now. Its source is empty if there is none.
+
+    Raises NotAllowed for viewers.
+    """
+    require_actor(by, project)
+    calendar, _ = Calendar.objects.get_or_create(project=project)
+    return _read_now(calendar)
 
 
 def on_call_source(project: Project) -> str:
@@ -111,11 +130,11 @@ def _absences_of(user: User, content: bytes, now: datetime) -> CalendarContent:
     )
 
 
-def _content_of(calendar: Calendar) -> bytes:
+def _content_of(calendar: Calendar, seconds: float | None) -> bytes:
     if calendar.user:
-        return fetched(decrypt(calendar.encrypted_url, Purpose.CALENDARS))
+        return fetched(decrypt(calendar.encrypted_url, Purpose.CALENDARS), seconds=seconds)
     if "://" in calendar.source:
-        return fetched(calendar.source)
+        return fetched(calendar.source, seconds=seconds)
     assert calendar.project  # noqa: S101 (a constraint of the table)
     repository = paths.repository(calendar.project)
     commit = repository.head(calendar.project.branch)
@@ -125,9 +144,9 @@ def _content_of(calendar: Calendar) -> bytes:
     return content
 
 
-def fetched(url: str) -> bytes:
+def fetched(url: str, *, seconds: float | None = None) -> bytes:
     """Return what a URL answers; only from the internet and listed networks. Raises CatHerderError."""
-    with session(settings.ENVIRONMENT.webhook_allow) as connection:
+    with session(settings.ENVIRONMENT.webhook_allow, seconds=seconds) as connection:
         try:
             answer = connection.get(url, headers={"User-Agent": "Cat-Herder"})
         except requests.TooManyRedirects:
@@ -174,6 +193,14 @@ def use_absence_calendar(principal: Principal, url: str) -> Calendar:
     checked = calendar_url(url)
     host = urlsplit(checked).hostname or ""
     return _replace(principal, host, host, encrypted_url=encrypt(checked, Purpose.CALENDARS))
+
+
+def read_absence_calendar(principal: Principal, calendar: Calendar) -> Calendar:
+    """Read the calendar of the user's absences now. Raises BadInput for a file, or NotAllowed as above."""
+    require_unrestricted(principal, _OWN)
+    if not calendar.encrypted_url:
+        raise BadInput("A file is read once. Upload it again if it has changed.")
+    return _read_now(calendar)
 
 
 def upload_absence_calendar(principal: Principal, name: str, content: bytes) -> Calendar:

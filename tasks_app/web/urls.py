@@ -149,6 +149,7 @@ _projects = [
     ),
     path("projects/<int:project_id>/members/", members.project_members, name="project_members"),
     path("projects/<int:project_id>/asked/", asked.project_asked, name="project_asked"),
+    path("projects/<int:project_id>/calendar/", asked.project_calendar, name="project_calendar"),
     path("projects/<int:project_id>/groups/", members.project_groups, name="project_groups"),
     path(
         "projects/<int:project_id>/members/<int:member_id>/role/",

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from io import BufferedRWPair
 from pathlib import Path
+from time import sleep
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -21,13 +22,14 @@ from cryptography.x509.oid import NameOID
 
 @dataclass
 class Receiver:
-    """Notes each request; answers `status` with `body`."""
+    """Notes each request; answers `status` with `body`, after `delay` seconds."""
 
     status: int = 200
     body: bytes = b""
     posts: list[tuple[str, dict[str, str], bytes]] = field(default_factory=list)
     port: int = 0
     location: str = ""
+    delay: float = 0.0
 
     def address(self, host: str = "127.0.0.1", scheme: str = "http") -> str:
         return f"{scheme}://{host}:{self.port}/hook?a=1"
@@ -48,6 +50,7 @@ def receiving(*, status: int = 200, tls: Path | None = None) -> Iterator[Receive
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
             receiver.posts.append((self.path, dict(self.headers), body))
+            sleep(receiver.delay)
             self.send_response(receiver.status)
             if receiver.location:
                 self.send_header("Location", receiver.location)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from datetime import date, datetime, timedelta
 from ipaddress import ip_network
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from tasks_app.models import AuditEntry, Calendar, User
+from tasks_app.services import calendars
 from tasks_app.services.calendars import due_calendars, read_due_calendar
 from tasks_app.services.questions.ladder import schedules_of
 from tasks_app.services.working_hours import save_working_hours, schedule_of
@@ -89,10 +91,9 @@ def page(user: User) -> str:
 
 
 def test_days_off_of_a_calendar_join_those_entered(user: User, host: Receiver, first: date) -> None:
-    """Q4: read by the worker; its URL and the titles of its events are kept from everybody."""
-    assert post(user, url=url(host)) == 302 and days_off(user) == [] and host.posts == []
+    """Q4: its URL and the titles of its events are kept from everybody."""
     host.body = calendar(first)
-    read()
+    assert post(user, url=url(host)) == 302 and len(host.posts) == 1
     last = first + timedelta(days=2)
     assert days_off(user) == [(first, last)]
     shown = page(user)
@@ -112,10 +113,9 @@ def test_days_off_of_a_calendar_join_those_entered(user: User, host: Receiver, f
 
 def test_a_calendar_that_cannot_be_read_any_more_still_holds(user: User, host: Receiver, first: date) -> None:
     """Q4: the page says why and since when."""
-    post(user, url=url(host))
     host.body = calendar(first)
+    post(user, url=url(host))
     now = timezone.now()
-    read(now)
     host.status = 404
     read(now + timedelta(minutes=20))
     assert days_off(user) and "data-calendar-fault" in page(user) and "404" in page(user)
@@ -157,11 +157,48 @@ def test_what_is_no_calendar_is_refused(user: User, given: dict[str, Any]) -> No
     assert not Calendar.objects.exists()
 
 
-def test_who_left_is_not_read(user: User) -> None:
+def test_a_calendar_that_cannot_be_read_is_named_when_it_is_saved(user: User, host: Receiver) -> None:
+    """Q4: not after up to 15 minutes."""
+    host.status = 404
+    browser = signed_in(user)
+    given = {"form": "calendar", "url": url(host)}
+    shown = browser.post(reverse("me_working_hours"), given, follow=True).text
+    assert "The calendar was not read. Its host answered 404." in shown and "data-calendar-fault" in shown
+
+
+def test_a_calendar_is_read_now_on_demand(user: User, host: Receiver, first: date) -> None:
+    """Q4: on the page and through the API; of a file it says that it is read once."""
+    host.status = 404
+    post(user, url=url(host))
+    host.status, host.body = 200, calendar(first)
+    assert ">Read now<" in page(user) and days_off(user) == []
+    assert post(user, read="yes") == 302 and days_off(user) != []
+    host.status = 500
+    script = Script(user)
+    answer = script.send("post", "/me/absence-calendar/read", {})
+    assert "500" in answer.json()["fault"] and answer.json()["absences"]
+    post(user, file=SimpleUploadedFile("absences.ics", calendar(first)))
+    assert ">Read now<" not in page(user)
+    assert script.send("post", "/me/absence-calendar/read", {}).status_code == 400
+
+
+def test_a_host_that_hangs_delays_the_page_for_seconds_only(
+    user: User, host: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Q4"""
-    post(user, url="https://x.example/a.ics")
+    monkeypatch.setattr(calendars, "READ_NOW_SECONDS", 0.3)
+    host.delay = 3.0
+    began = monotonic()
+    assert post(user, url=url(host)) == 302 and monotonic() - began < 2
+    assert "did not finish" in Calendar.objects.get().fault
+
+
+def test_who_left_is_not_read(user: User, host: Receiver) -> None:
+    """Q4"""
+    post(user, url=url(host))
+    assert due_calendars(timezone.now() + timedelta(hours=1))
     User.objects.update(is_active=False)
-    assert due_calendars(timezone.now()) == []
+    assert due_calendars(timezone.now() + timedelta(hours=1)) == []
 
 
 def test_the_api_has_it(user: User, first: date) -> None:

@@ -85,6 +85,7 @@ LINES = {
     "change_absence_calendar": Line(
         Scope.MANAGE, {"url": "https://calendar.example.org/a.ics"}, outsider=200, restricted=403
     ),
+    "read_absence_calendar": Line(Scope.MANAGE, viewer=404, member=404),
     "remove_absence_calendar": Line(Scope.MANAGE, viewer=404, member=404),
     "list_targets": Line(),
     "add_target": manages(HOOK, maintainer=201),

@@ -213,6 +213,35 @@ def test_another_calendar_is_read_at_once_and_the_former_forgotten(runner: Runne
     assert (row().source, row().events, row().read_at) == ("", [], None)
 
 
+def test_the_settings_say_at_once_that_a_calendar_cannot_be_read(runner: Runner, host: Receiver) -> None:
+    """Q1: not only the preview, and not after up to 15 minutes."""
+    project = runner.project()
+    host.status = 404
+    browser, settings_page = signed_in(runner.user), reverse("project_settings", args=[project.pk])
+    shown = browser.post(settings_page, {"on_call": url(host)}, follow=True).text
+    assert "The calendar was not read. Its host answered 404." in shown and "data-calendar-fault" in shown
+    browser.post(settings_page, {"on_call": url(host), "threshold": "2"})
+    assert len(host.posts) == 1, "it is read when it changes"
+    host.status, host.body = 200, calendar("bob")
+    for back in ("settings", ""):
+        address = reverse("project_calendar", args=[project.pk])
+        shown = browser.post(address, {"back": back}, follow=True).text
+        assert "The calendar was read." in shown and "data-calendar-fault" not in shown
+        assert ("Who is asked</h1>" in shown) == (back == "")
+    viewer = signed_in(member(project, "viewer", Role.VIEWER))
+    assert viewer.post(address).status_code == 403
+    assert "Read now" not in viewer.get(reverse("project_asked", args=[project.pk])).text
+    assert "Read now" not in viewer.get(settings_page).text
+
+
+def test_a_project_without_a_calendar_has_none_to_read(runner: Runner) -> None:
+    """Q1"""
+    project = runner.project()
+    address = reverse("project_calendar", args=[project.pk])
+    shown = signed_in(runner.user).post(address, follow=True).text
+    assert "The project has no on-call calendar." in shown
+
+
 def test_a_calendar_whose_clock_was_set_back_is_due(runner: Runner) -> None:
     """Q1"""
     runner.project()

@@ -10,7 +10,7 @@ from typing import Any
 from django import forms
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import redirect, render
+from django.shortcuts import get_object_or_404, redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods
 
@@ -19,9 +19,10 @@ from tasks_app.core.calendars import MOST_BYTES
 from tasks_app.core.errors import BadInput
 from tasks_app.core.time_zones import time_zone_names
 from tasks_app.core.working_hours import Absence, absences_from
-from tasks_app.models import User
+from tasks_app.models import Calendar, User
 from tasks_app.services.calendars import (
     absence_calendar_of,
+    read_absence_calendar,
     remove_absence_calendar,
     upload_absence_calendar,
     use_absence_calendar,
@@ -33,6 +34,7 @@ from tasks_app.services.working_hours import (
     schedule_of,
 )
 from tasks_app.web.access import TimeInput, current_user, principal_of
+from tasks_app.web.calendars import tell_reading
 
 #: Absences of a calendar that the page lists.
 SHOWN_ABSENCES = 10
@@ -150,12 +152,19 @@ def _render(
 
 
 def _change_calendar(request: HttpRequest) -> HttpResponse:
-    """Store or remove the calendar of the user's absences."""
+    """Store, read or remove the calendar of the user's absences."""
     form = CalendarForm(request.POST, request.FILES)
     principal = principal_of(request)
     if "remove" in request.POST:
         remove_absence_calendar(principal)
         messages.success(request, "Calendar removed.")
+        return redirect("me_working_hours")
+    if "read" in request.POST:
+        calendar = get_object_or_404(Calendar, user=principal.user)
+        try:
+            tell_reading(request, read_absence_calendar(principal, calendar))
+        except BadInput as error:
+            messages.error(request, error.message)
         return redirect("me_working_hours")
     if form.is_valid():
         url, file = form.cleaned_data["url"].strip(), form.cleaned_data["file"]
@@ -165,11 +174,11 @@ def _change_calendar(request: HttpRequest) -> HttpResponse:
             if file:
                 upload_absence_calendar(principal, file.name, file.read(MOST_BYTES + 1))
             else:
-                use_absence_calendar(principal, url)
+                tell_reading(request, read_absence_calendar(principal, use_absence_calendar(principal, url)))
         except BadInput as error:
             form.add_error("file" if file and not url else "url", error.message)
         else:
-            messages.success(request, "Saved." if file else "Saved. It is read within a minute.")
+            messages.success(request, "Saved.")
             return redirect("me_working_hours")
     user = current_user(request)
     present = [vars(one) for one in entered_absences(user)]

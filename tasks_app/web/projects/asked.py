@@ -6,16 +6,17 @@ from typing import Any
 
 from django import forms
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import render
+from django.shortcuts import redirect, render
 from django.utils import timezone
-from django.views.decorators.http import require_GET
+from django.views.decorators.http import require_GET, require_POST
 
 from tasks_app.config.routing import Asking
 from tasks_app.core.errors import CatHerderError
 from tasks_app.models import AskedBy, Calendar, Project, QuestionKind, User, paths
-from tasks_app.services.calendars import on_call_now, shifts_of_nobody
+from tasks_app.services.calendars import on_call_now, read_on_call_calendar, shifts_of_nobody
 from tasks_app.services.questions.routing import MOST_SHIFTS, directory_of, people_asked
-from tasks_app.web.access import current_user, project_or_404
+from tasks_app.web.access import current_user, may_act, principal_of, project_or_404
+from tasks_app.web.calendars import tell_reading
 
 
 class QuestionForm(forms.Form):
@@ -42,7 +43,7 @@ def _calendar(project: Project) -> dict[str, Any]:
 def project_asked(request: HttpRequest, project_id: int) -> HttpResponse:
     project = project_or_404(request, project_id)
     form = QuestionForm(request.GET if request.GET else None)
-    context = {"project": project, "form": form, **_calendar(project)}
+    context = {"project": project, "form": form, "may_act": may_act(request, project), **_calendar(project)}
     if form.is_valid():
         given = form.cleaned_data
         question = Asking(
@@ -62,3 +63,12 @@ def project_asked(request: HttpRequest, project_id: int) -> HttpResponse:
             context["found"] = [(users[one.person.id], one) for one in found]
             context["is_default"] = {one.asked_by for one in found} <= {AskedBy.STARTER}
     return render(request, "projects/asked.html", context)
+
+
+@require_POST
+def project_calendar(request: HttpRequest, project_id: int) -> HttpResponse:
+    """Read the on-call calendar now, for the settings (`back=settings`) or the preview."""
+    project = project_or_404(request, project_id)
+    tell_reading(request, read_on_call_calendar(project, by=principal_of(request)))
+    back = "project_settings" if request.POST.get("back") == "settings" else "project_asked"
+    return redirect(back, project.pk)

@@ -20,8 +20,9 @@ from tasks_app.config.pipeline import ProjectConfig, load_project_config
 from tasks_app.config.project_settings import SETTINGS, Overrides
 from tasks_app.config.setting import Choices, Setting, ask_rules, value_in_words
 from tasks_app.core.errors import BadInput, CatHerderError, NotAllowed
-from tasks_app.models import Action, AuditEntry, Project, QuestionState, paths
+from tasks_app.models import Action, AuditEntry, Calendar, Project, QuestionState, paths
 from tasks_app.permissions import may_maintain
+from tasks_app.services.calendars import read_on_call_calendar
 from tasks_app.services.projects.projects import change_source, remove_project
 from tasks_app.services.projects.settings import (
     CONFIG_FILE,
@@ -34,6 +35,7 @@ from tasks_app.services.projects.settings import (
 )
 from tasks_app.services.questions.routing import names_of_nobody
 from tasks_app.web.access import principal_of, project_or_404
+from tasks_app.web.calendars import tell_reading
 from tasks_app.web.projects.at_head import at_head
 
 #: The choice that leaves a setting to cat-herder.yaml.
@@ -257,9 +259,9 @@ def _post_settings(request: HttpRequest, project: Project) -> HttpResponse:
     if head.file_config is None:
         return _render_page(request, project, status=409)
     form = ProjectSettingsForm(request.POST, config=head.file_config)
-    reset = request.POST.get("reset", "")
+    reset, before = request.POST.get("reset", ""), overrides_of(project)
     if reset in SETTINGS:
-        overrides = overrides_of(project).model_copy(update={reset: SETTINGS[reset].kind.unset})
+        overrides = before.model_copy(update={reset: SETTINGS[reset].kind.unset})
     elif form.is_valid():
         overrides = form.overrides()
     else:
@@ -285,6 +287,10 @@ def _post_settings(request: HttpRequest, project: Project) -> HttpResponse:
             request,
             f"{SETTINGS['ask'].label}: {', '.join(unknown)} means nobody who may answer in {project}.",
         )
+    if overrides.on_call != before.on_call:
+        calendar = read_on_call_calendar(project, by=principal_of(request))
+        if calendar.source:
+            tell_reading(request, calendar)
     return redirect("project_settings", project.pk)
 
 
@@ -315,6 +321,7 @@ def _render_page(request: HttpRequest, project: Project, *, status: int = 200, *
         "project": project,
         "may_change": _may_change(request, project),
         "may_move": _may_move(request),
+        "calendar": Calendar.objects.filter(project=project).exclude(source="").first(),
         "source_form": SourceForm(initial={"source": project.source}),
         "branch_form": BranchForm(initial={"branch": project.branch}, branches=_branches(project)),
         "changes": [Change(one.at, one.actor_name, _what(one.detail)) for one in entries[:_CHANGES]],
