@@ -11,6 +11,7 @@ from typing import Any
 from tasks_app.agent.gate.hook import only_asks
 from tasks_app.agent.port import CallPermission
 from tasks_app.core.types import Ask
+from tasks_app.prompting.escaping import escaped_line
 from tasks_app.prompting.no_answer import DECIDE_YOURSELF, taken_by_rule
 from tasks_app.sandbox import UNCHANGED, Placement
 
@@ -38,6 +39,7 @@ class GivenAnswer:
     """A human's answer to one ask: `answers` maps each item's question to the text.
 
     `ended` says that a rule ended the ask without an answer; `answers` are then what the agent recommended.
+    `by` settled it; `person` is the name of the user who answered, empty if that is not known or nobody did.
     """
 
     ask: Ask
@@ -45,6 +47,7 @@ class GivenAnswer:
     notes: str = ""
     name: str = "answer"
     by: str = "a human"
+    person: str = ""
     dismissed: bool = False
     ended: str = ""
     approved: bool = False
@@ -61,6 +64,13 @@ class GivenAnswer:
             return self.answers
         dismissal = f"[No answer: {self.by} dismissed this question. {DECIDE_YOURSELF}]"
         return {item.question: dismissal for item in self.ask.items}
+
+    @property
+    def who_answered(self) -> str:
+        """The portal's note on who answered a question; empty if that is not known, or nobody answered."""
+        if not self.person or self.dismissed or self.ended:
+            return ""
+        return f"[From the portal: {escaped_line(self.person)} answered.]"
 
 
 _NO_NOTES = "(none)"
@@ -130,8 +140,9 @@ def permission_for(
 
     The session does not hold the `others`, which were asked in the same message: of two asks it keeps only
     the last. So their answers are added, and below them the portal's own `note`; with `AskUserQuestion` the
-    note stands beside the result, where it does not pass for words of the human. Answers that are too long
-    for a tool result are written to `folder`.
+    note stands beside the result, where it does not pass for words of the human, and so does who answered. A
+    command prints the answer alone: it may be read by a program. Answers that are too long for a tool result
+    are written to `folder`.
     """
     extra = _additions(others, note)
     if given.ask.kind != "clarification":
@@ -145,7 +156,7 @@ def permission_for(
         if len(given.texts) == 1:
             text = next(iter(given.texts.values()))
         if notes:
-            text += f"\n\nNotes from the human: {notes}"
+            text += f"\n\nNotes from {escaped_line(given.person) or 'the human'}: {notes}"
         text += extra
         text = _inline_or_file(text, folder=folder, name=given.name)
         return _printing_permission(given, text, folder)
@@ -167,7 +178,8 @@ def permission_for(
         if text
     }:
         updated["annotations"] = annotations
-    context = _inline_or_file(note, folder=folder, name=f"{given.name}-portal")
+    beside_result = "\n\n".join(filter(None, [given.who_answered, note]))
+    context = _inline_or_file(beside_result, folder=folder, name=f"{given.name}-portal")
     return CallPermission(True, updated, context=context)
 
 
@@ -214,7 +226,7 @@ def _additions(others: Sequence[GivenAnswer], note: str) -> str:
 
 
 def _addition(other: GivenAnswer, question: str, answer: str) -> str:
-    said = "" if other.dismissed or other.ended else "The human answered: "
+    said = "" if other.dismissed or other.ended else f"{escaped_line(other.person) or 'The human'} answered: "
     text = f"\n\nYou also asked: “{question}” {said}{answer}"
     # What the chosen option means: the session does not hold the question any more.
     options = [option for item in other.ask.items if item.question == question for option in item.options]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -163,6 +164,21 @@ class TestAnswersToTheTool:
         }
         assert permission.context == "[From the portal: go.]"
 
+    def test_who_answered_stands_beside_the_result(self, tmp_path: Path) -> None:
+        """Beside it: the result is the answer, to the letter."""
+        given = replace(answered(asked(item("A?")), "Red"), person="Mia")
+        lost = replace(answered(commanded('cat-herder ask "How many?"'), "Three"), person="Bob")
+        note = "[From the portal: go.]"
+        permission = permission_for(given, [lost], folder=AnswersFolder(tmp_path), note=note)
+        assert permission.context == "[From the portal: Mia answered.]\n\n[From the portal: go.]"
+        assert permission.updated_input and permission.updated_input["answers"] == {"A?": "Red"}
+        assert "“How many?” Bob answered: Three" in str(permission.updated_input["annotations"])
+
+    @pytest.mark.parametrize("facts", [{"person": ""}, {"dismissed": True}, {"ended": "No answer."}])
+    def test_nobody_is_named_who_did_not_answer(self, facts: dict[str, Any], tmp_path: Path) -> None:
+        given = replace(answered(asked(item("A?")), "Red"), **{"person": "Mia", **facts})
+        assert permission_for(given, (), folder=AnswersFolder(tmp_path)).context == ""
+
     @pytest.mark.parametrize(("notes", "end"), [("", ".]"), ("Tell Ann.", " and remarks: Tell Ann.]")])
     def test_an_approval_names_its_call(self, notes: str, end: str, tmp_path: Path) -> None:
         """Of two calls “approved this” does not say which, and without a remark nothing said it."""
@@ -251,6 +267,13 @@ class TestAnswersToTheCommand:
     def test_notes_are_printed_as_well(self, tmp_path: Path) -> None:
         said = printed(answered(commanded(), "Red", notes="Mind the contrast."), folder=tmp_path)
         assert said == "Red\n\nNotes from the human: Mind the contrast.\n"
+
+    @pytest.mark.parametrize(("notes", "said"), [("", "Red\n"), ("Soon.", "Red\n\nNotes from Mia: Soon.\n")])
+    def test_notes_name_who_wrote_them_and_an_answer_alone_does_not(
+        self, notes: str, said: str, tmp_path: Path
+    ) -> None:
+        given = replace(answered(commanded(), "Red", notes=notes), person="Mia")
+        assert printed(given, folder=tmp_path) == said
 
     def test_two_questions_of_one_command_are_distinguished(self, tmp_path: Path) -> None:
         ask = commanded('cat-herder ask "A?"; cat-herder ask "B?"')

@@ -84,6 +84,7 @@ def _given_answer(question: Question) -> GivenAnswer:
         question.notes,
         name=f"question-{question.number}",
         by=answered_by(question),
+        person=question.answered_by.shown_name if question.answered_by else "",
         dismissed=question.is_dismissed,
         ended=ended_in_words(question),
         approved=question.verdict == Verdict.APPROVED,
