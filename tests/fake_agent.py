@@ -92,6 +92,8 @@ class _FakeRun:
             "project_key": project_key_for_directory(self._workspace),
             "session_id": order.session_id,
         }
+        #: What the session's transcript holds: read once, as the real agent does.
+        self._entries: list[dict[str, Any]] = []
         self._turns = 0
         self._answer = ""
         self._planning = order.planning
@@ -107,9 +109,10 @@ class _FakeRun:
         return self._conclude("")
 
     def _play(self) -> None:
-        transcript = self._stored_transcript()
+        transcript = self._stored_transcript() if self._order.resume else {}
         if self._order.resume and not transcript:
             raise _RunEnded("No conversation found with this session id.")
+        self._entries = list(transcript.get("", []))
         self._emit({"type": "system", "subtype": "init", "model": MODEL})
         if self._order.prompt is None:
             self._resume_deferred_call(transcript)
@@ -125,9 +128,8 @@ class _FakeRun:
 
     def _remaining_acts(self) -> Iterator[tuple[int, Act]]:
         """Yield the acts that the transcript does not hold yet, without asks if nobody may be asked."""
-        entries = self._stored_transcript().get("", [])
-        done = {entry["act"] for entry in entries if "act" in entry}
-        prompt = next(str(e["message"]["content"]) for e in entries if e.get("type") == "user")
+        done = {entry["act"] for entry in self._entries if "act" in entry}
+        prompt = next(str(e["message"]["content"]) for e in self._entries if e.get("type") == "user")
         acts = [act for act in self._script(prompt) if self._has_tools_for(act)]
         for number, act in enumerate(acts):
             if f"msg_{number}" not in done:
@@ -280,8 +282,7 @@ class _FakeRun:
         api_error_status: int | None = None,
         subtype: str = "success",
     ) -> None:
-        entries = self._stored_transcript().get("", [])
-        turns_of_session = len({e["act"] for e in entries if "message" in e and "act" in e})
+        turns_of_session = len({e["act"] for e in self._entries if "message" in e and "act" in e})
         self._emit(
             {
                 "type": "result",
@@ -303,7 +304,9 @@ class _FakeRun:
         self._recorder.record(self._stream.read(json.loads(json.dumps(message))))
 
     def _store(self, entry: dict[str, Any]) -> None:
-        self._recorder.append_transcript(self._key, [{**entry, "uuid": str(uuid.uuid4())}])
+        stored = {**entry, "uuid": str(uuid.uuid4())}
+        self._recorder.append_transcript(self._key, [stored])
+        self._entries.append(stored)
 
     def _conclude(self, problem: str, exit_code: int = 1) -> RunResult:
         code = exit_code if problem else 0
