@@ -134,6 +134,8 @@ class Events:
         """Yield all events after this id, page by page."""
         while page := self.after(after, PAGE_SIZE):
             yield from page
+            if len(page) < PAGE_SIZE:
+                return
             after = page[-1].pk
 
     def of_run(self, run: Run) -> Iterator[Event]:
