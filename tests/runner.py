@@ -9,11 +9,14 @@ from pathlib import Path
 
 from tasks_app.agent.port import Agent
 from tasks_app.engine.advance import advance
+from tasks_app.engine.prompts.values import step_prompt
+from tasks_app.engine.runs.next_run import NextRun, next_run
 from tasks_app.engine.stopping import StopSignal, never
 from tasks_app.engine.worker_context import WorkerContext
 from tasks_app.git import diff
 from tasks_app.models import Channel, Event, Project, Question, Run, SessionEntry, Step, Task, User, paths
 from tasks_app.sandbox import Sandbox
+from tasks_app.services.decisions.content import decisions_for
 from tasks_app.services.projects.projects import add_project
 from tasks_app.services.questions.answers import Reply, answer_question
 from tasks_app.services.questions.question_outcomes import Answered
@@ -118,6 +121,15 @@ def runs(task: Task) -> list[Run]:
 
 def step(task: Task, name: str = "do") -> Step:
     return task.steps.get(name=name)
+
+
+def prompt_of(step: Step) -> str:
+    return step_prompt(step, decisions_for(step))
+
+
+def run_after(step: Step) -> NextRun:
+    """The run that follows from the end of the last one."""
+    return next_run(step, list(step.current_runs))
 
 
 def results(task: Task) -> list[str]:

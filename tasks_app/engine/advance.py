@@ -146,7 +146,8 @@ def _run_steps(lease: Lease, context: WorkerContext) -> None:
     finished = False
     while not finished:
         for step in task.steps.exclude(phase=Phase.DONE).select_related("task__project"):
-            if not step.current_runs.exists() and end_early_if_due(step, lease, context):
+            finishes = step.task.is_finishing_early and not step.current_runs.exists()
+            if finishes and end_early_if_due(step, lease, context):
                 return
             if leave_to_other_worker(step, lease, context) or not work_on(step, lease, context):
                 return

@@ -103,7 +103,7 @@ class Step(Phased):
     @property
     def is_last(self) -> bool:
         """Whether no step of its task follows."""
-        return not self.task.steps.filter(position__gt=self.position).exists()
+        return all(one.position <= self.position for one in self.task.steps.all())
 
     @property
     def current_runs(self) -> models.QuerySet[Run]:

@@ -100,7 +100,7 @@ def test_a_step_reads_little_twice(runner: Runner) -> None:
 
     statements_of(1)  # fills caches
     few, many = statements_of(1), statements_of(2)
-    assert len(many) - len(few) <= 107, "of one more step whose agent says a sentence"
+    assert len(many) - len(few) <= 75, "of one more step whose agent says a sentence"
 
 
 def test_a_halt_is_one_transaction(runner: Runner) -> None:

@@ -14,7 +14,6 @@ from django.utils import timezone
 from tasks_app.core.phases import Phase
 from tasks_app.core.types import NO_PLAN
 from tasks_app.engine.planning.plan import AS_APPROVED
-from tasks_app.engine.prompts.values import step_prompt
 from tasks_app.engine.runs import judging
 from tasks_app.history.events.reading import Events
 from tasks_app.models import Channel, EventKind, Question, Task, User, paths
@@ -25,7 +24,7 @@ from tests.addresses import text_of
 from tests.fake_agent import FakeAgent
 from tests.fake_script import Act, End, Turn, plan, say, shell, write
 from tests.people import acting
-from tests.runner import TWO_STEPS, Runner, diff_of, file_in, runs, step, step_in
+from tests.runner import TWO_STEPS, Runner, diff_of, file_in, prompt_of, runs, step, step_in
 
 CHECKED = """\
 pipelines:
@@ -227,7 +226,7 @@ def test_what_a_card_says_without_a_plan_is_no_plan(runner: Runner) -> None:
     config = TWO_STEPS.replace("command: plan-task", "command: plan-task\n      planApproval: true")
     task = runner.advance(runner.task({"plan": planned, "implement": PAINTS}, config=config))
     assert approve(runner, task).evidence[0]["text"] == NO_PLAN
-    assert step(task, "plan").plan == "" and NO_PLAN not in step_prompt(step(task, "implement"))
+    assert step(task, "plan").plan == "" and NO_PLAN not in prompt_of(step(task, "implement"))
 
 
 def test_an_old_plan_that_nobody_replaced_reaches_no_prompt(runner: Runner) -> None:
@@ -411,7 +410,7 @@ def test_a_link_in_the_place_of_the_old_plan_is_removed_and_not_followed(
 
 def test_a_huge_plan_is_cut_in_the_prompt_and_says_so(runner: Runner) -> None:
     task = runner.advance(runner.task(planning("x" * 150_000), config="publishPlan: true\n" + CHECKED))
-    prompt = step_prompt(step(task, "implement"))
+    prompt = prompt_of(step(task, "implement"))
     assert len(prompt) < 120_000 and "more characters are left out" in prompt
 
 

@@ -11,8 +11,6 @@ from django.utils import timezone
 
 from tasks_app.core.phases import Phase
 from tasks_app.engine.prompts import values
-from tasks_app.engine.prompts.values import step_prompt
-from tasks_app.engine.runs.next_run import next_run
 from tasks_app.git import Repository, committed_text_behind_links
 from tasks_app.models import Channel, Decision, Outcome, Reason, Task, paths
 from tasks_app.prompting.assembly import EarlierAccount, PromptParts, assemble
@@ -28,7 +26,7 @@ from tests.fake_agent import FakeAgent
 from tests.fake_script import Act, Call, End, Turn, ask, plan, say, shell, write
 from tests.integration.git_repository import GitRepository
 from tests.people import acting
-from tests.runner import ONE_STEP, TWO_STEPS, Runner, file_in, runs, step
+from tests.runner import ONE_STEP, TWO_STEPS, Runner, file_in, prompt_of, run_after, runs, step
 
 TESTS_FIRST = """\
 pipelines:
@@ -150,12 +148,12 @@ def test_a_command_that_could_not_be_run_is_no_test_that_passes_already(runner: 
 def test_agents_md_is_read_beside_claude_md_and_a_link_between_them_once(runner: Runner) -> None:
     project = runner.project(**{"AGENTS.md": "Be brief.\n", "CLAUDE.md": "Use tabs.\n"})
     task = runner.advance(runner.task([say("Done.")], project=project))
-    prompt = step_prompt(step(task))
+    prompt = prompt_of(step(task))
     assert "Be brief." in prompt and "Use tabs." in prompt
     place = file_in(task, "CLAUDE.md")
     place.unlink()
     place.symlink_to("AGENTS.md")
-    assert step_prompt(step(task)).count("Be brief.") == 1
+    assert prompt_of(step(task)).count("Be brief.") == 1
 
 
 def test_p4_what_claude_code_would_read_of_the_repository_is_in_the_prompt(runner: Runner) -> None:
@@ -173,7 +171,7 @@ def test_p4_what_claude_code_would_read_of_the_repository_is_in_the_prompt(runne
         },
     )
     task = runner.advance(runner.task([say("Done.")], project=project))
-    prompt = step_prompt(step(task))
+    prompt = prompt_of(step(task))
     assert [
         prompt.count(text) for text in ("Use tabs.", "Short names.", "No abbreviations.", "Be kind.")
     ] == [1] * 4
@@ -190,7 +188,7 @@ def test_p4_what_claude_code_would_read_of_the_repository_is_in_the_prompt(runne
     file_in(task, "linked").mkdir()
     (file_in(task, "linked") / "inside.md").write_text("Behind a link. @out.md @../long.md\n")
     (file_in(task, "linked") / "out.md").symlink_to(secret)
-    prompt = step_prompt(step(task))
+    prompt = prompt_of(step(task))
     assert "Behind a link." in prompt and "secret-of-the-portal" not in prompt
     assert "- long.md: imported by .claude/CLAUDE.md; it is too long to stand here" in prompt
 
@@ -199,7 +197,7 @@ def test_p4_imports_are_relative_to_the_file_that_names_them_and_bounded(runner:
     files = {f"part{number}.md": f"Part {number}. @part{number + 1}.md\n" for number in range(9)}
     files |= {"CLAUDE.md": "@part0.md @long.md\n", "long.md": "x" * 70_000}
     task = runner.advance(runner.task([say("Done.")], project=runner.project(**files)))
-    prompt = step_prompt(step(task))
+    prompt = prompt_of(step(task))
     assert "Part 4." in prompt and "Part 5." not in prompt
     assert "- long.md: imported by CLAUDE.md; it is too long to stand here" in prompt and "xxxx" not in prompt
 
@@ -285,7 +283,7 @@ pipelines:
 def test_p4_a_prompt_says_what_holds_in_its_step_and_nothing_else(runner: Runner) -> None:
     """Setup, network, approvals, plan mode and what the shell runs; each from the rows."""
     task = runner.task([], config=RULED, threshold=4)
-    clarify, planning, implement = (step_prompt(one) for one in task.steps.order_by("position"))
+    clarify, planning, implement = (prompt_of(one) for one in task.steps.order_by("position"))
     for prompt in (clarify, planning, implement):
         assert "made ready by these commands:\n\n    touch made-ready\n" in prompt
         assert "installed dependencies" not in prompt, "they may be there"
@@ -306,7 +304,7 @@ def test_p4_a_prompt_says_what_holds_in_its_step_and_nothing_else(runner: Runner
 def test_p4_a_step_without_a_shell_is_told_so(runner: Runner, threshold: int, has_shell: bool) -> None:
     """Where a person approves what is read, a step gets a shell only if it names one, or to ask with it."""
     config = f"{ONE_STEP}      allowedTools: [Read]\n      askBefore: ['Read(secrets/**)']\n"
-    prompt = step_prompt(step(runner.task([], config=config, threshold=threshold)))
+    prompt = prompt_of(step(runner.task([], config=config, threshold=threshold)))
     assert ("This step has no shell" in prompt) is not has_shell
     assert ("In your shell you may run" in prompt) is has_shell
     assert ("git diff" in prompt) is has_shell
@@ -322,7 +320,7 @@ pipelines:
       - {name: plan, command: plan-task, fileAccess: {allowWrite: [PLAN.md]}}
       - {name: do, command: implement}
 """
-    planning, doing = (step_prompt(one) for one in runner.task([], config=config).steps.order_by("position"))
+    planning, doing = (prompt_of(one) for one in runner.task([], config=config).steps.order_by("position"))
     assert "`Write(setup.py)`" in doing and "`Write` is any tool that writes files" in doing
     assert "setup.py" not in planning and "`Write(src/**)`" in planning
 
@@ -334,8 +332,8 @@ def test_h9_an_agent_that_was_stopped_before_it_did_anything_begins_as_if_it_had
     RunFactory.create(
         step=step(task), task=task, outcome=Outcome.INTERRUPTED, ended_at=timezone.now(), threshold=3
     )
-    planned = next_run(step(task))
-    assert planned.prompt == step_prompt(step(task)) and not planned.resume
+    planned = run_after(step(task))
+    assert planned.prompt == prompt_of(step(task)) and not planned.resume
 
 
 @pytest.mark.parametrize(
@@ -354,16 +352,16 @@ def test_h5_a_run_says_whether_it_follows_an_answer_an_approval_a_denial_or_a_pl
     config = f'askBefore: ["Bash(git push*)"]\n{ONE_STEP}{more}'
     task = runner.advance(runner.task([Turn(calls=(call,)), say("Done.")], config=config))
     decide(task.questions.get(), verdict, by=acting(runner.user), via=Channel.WEB, notes="As you say.")
-    assert next_run(step(task)).reason == reason
+    assert run_after(step(task)).reason == reason
 
 
 def test_p4_a_plan_that_is_approved_is_not_asked_for_again(runner: Runner) -> None:
     task = runner.advance(
         runner.task([Turn(calls=(plan("1. Paint."),))], config=f"{ONE_STEP}      planApproval: true\n")
     )
-    assert "ExitPlanMode" in step_prompt(step(task))
+    assert "ExitPlanMode" in prompt_of(step(task))
     decide(task.questions.get(), "approved", by=acting(runner.user), via=Channel.WEB)
-    assert "ExitPlanMode" not in step_prompt(step(task))
+    assert "ExitPlanMode" not in prompt_of(step(task))
 
 
 def test_p4_tasks_are_offered_to_be_added_only_where_they_may_be_written(runner: Runner) -> None:
@@ -379,7 +377,7 @@ pipelines:
     runner.agent = FakeAgent(lambda prompt: [say("Done.")])
     sequence = create_sequence(project, "tasks", by=acting(runner.user))
     start_sequence(sequence, by=acting(runner.user))
-    first, second = (step_prompt(one) for one in sequence.tasks.get().steps.order_by("position"))
+    first, second = (prompt_of(one) for one in sequence.tasks.get().steps.order_by("position"))
     assert "NN-name.md" not in first and "NN-name.md" in second
 
 
@@ -394,7 +392,7 @@ def test_h10_of_several_answers_the_one_that_does_not_hold_is_named(runner: Runn
     answer_question(first, reply, by=acting(runner.user), via=Channel.WEB)
     revise(first.decisions.get(), DecisionContent("It is b.csv."), by=acting(runner.user))
     said = "The answer to “What file name?” became D-1, which is superseded by D-2 now."
-    assert said in step_prompt(step(task))
+    assert said in prompt_of(step(task))
 
 
 def test_h10_an_answer_that_does_not_hold_any_more_says_so(runner: Runner) -> None:
@@ -406,15 +404,15 @@ def test_h10_an_answer_that_does_not_hold_any_more_says_so(runner: Runner) -> No
     reply = Reply({first.headline: "Half up"}, decision_input=remember)
     answer_question(first, reply, by=acting(runner.user), via=Channel.WEB)
     runner.advance(task)
-    assert "any more" not in step_prompt(step(task)) and "became" not in step_prompt(step(task))
+    assert "any more" not in prompt_of(step(task)) and "became" not in prompt_of(step(task))
     decision = first.decisions.get()
     revise(decision, DecisionContent("Round down."), by=acting(runner.user))
-    assert "It became D-1, which is superseded by D-2 now." in step_prompt(step(task))
+    assert "It became D-1, which is superseded by D-2 now." in prompt_of(step(task))
     retire(project_decision(task), by=acting(runner.user))
     second = task.questions.open().get()
     answer_question(second, Reply({second.headline: "Half to even"}), by=acting(runner.user), via=Channel.WEB)
     runner.advance(task)
-    prompt = step_prompt(step(task))
+    prompt = prompt_of(step(task))
     assert prompt.index("asked again and answered otherwise: 2 holds") < prompt.index("> Half to even")
 
 
@@ -428,7 +426,7 @@ def test_h10_a_call_that_was_approved_and_failed_is_told_as_failed(runner: Runne
     task = runner.advance(runner.task([Turn(calls=(failing,)), say("Done.")], config=config))
     decide(task.questions.get(), "approved", by=acting(runner.user), via=Channel.WEB)
     runner.advance(task)
-    assert "The call was made, and failed." in step_prompt(step(task))
+    assert "The call was made, and failed." in prompt_of(step(task))
 
 
 def test_h10_each_question_of_a_card_is_told_once(runner: Runner) -> None:
@@ -436,6 +434,6 @@ def test_h10_each_question_of_a_card_is_told_once(runner: Runner) -> None:
     task = runner.advance(runner.task([Turn(calls=(ask(ROUNDING, other),)), say("Done.")]))
     runner.answer_all(task, "Half up")
     runner.advance(task)
-    prompt = step_prompt(step(task))
+    prompt = prompt_of(step(task))
     assert prompt.count("How to round?") == prompt.count("Which paint?") == 1
     assert prompt.count("> Half up\n") == 2

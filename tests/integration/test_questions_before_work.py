@@ -8,7 +8,6 @@ import pytest
 
 from tasks_app.core.phases import Phase
 from tasks_app.core.types import Ask, AskItem
-from tasks_app.engine.prompts.values import step_prompt
 from tasks_app.engine.runs.decisions import columns_of_question
 from tasks_app.history.events.blocks import NewEvent, append
 from tasks_app.models import EventKind, Outcome, Run, StepKind, Task
@@ -20,7 +19,7 @@ from tests.factories import RunFactory
 from tests.fake_agent import FakeAgent
 from tests.fake_script import Act, Fail, Hang, Turn, ask, say, shell, write
 from tests.people import acting
-from tests.runner import Runner, diff_of, runs, script, step
+from tests.runner import Runner, diff_of, prompt_of, runs, script, step
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -65,7 +64,7 @@ def test_d8_everything_is_asked_on_one_card_before_the_work(runner: Runner) -> N
     assert (question.recommended_taken, task.questions.count()) == (1, 1)
     assert "+blue" in diff_of(task)
     for name in ("plan", "implement"):
-        prompt = step_prompt(step(task, name))
+        prompt = prompt_of(step(task, name))
         assert "step clarify wrote when it ended:\n> It is for " in prompt
         assert "Who reads it?" in prompt and "Guests (Recommended)" in prompt
         assert "1. clarify\n2. plan\n3. implement" in prompt
@@ -76,7 +75,7 @@ def test_a_pass_without_questions_ends_at_once(runner: Runner) -> None:
     assert (task.phase, task.questions.count()) == (Phase.DONE, 0)
     assert [run.step.name for run in runs(task)] == ["clarify", "plan", "implement"]
     assert runs(task)[0].cost_usd > 0
-    assert "Nothing was unclear." in step_prompt(step(task, "plan"))
+    assert "Nothing was unclear." in prompt_of(step(task, "plan"))
 
 
 def test_its_own_prompt_tells_to_read_and_to_ask_and_no_other_does(runner: Runner) -> None:

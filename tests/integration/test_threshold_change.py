@@ -6,13 +6,12 @@ import pytest
 
 from tasks_app.core.errors import BadInput, NotAllowed
 from tasks_app.core.phases import Phase
-from tasks_app.engine.runs.next_run import next_run
 from tasks_app.models import Action, AuditEntry, Change, ChangeKind, Role, Run, Task
 from tasks_app.services.tasks import change_threshold
 from tests.factories import MembershipFactory, TaskFactory
 from tests.fake_script import Turn, ask, say
 from tests.people import acting
-from tests.runner import Runner, results, runs, step
+from tests.runner import Runner, results, run_after, runs, step
 
 ASKS = [Turn("I ask.", (ask("Red?"),)), say("Painted. {result}")]
 
@@ -80,14 +79,14 @@ def test_an_agent_that_died_before_it_got_the_new_threshold_gets_it_again(runner
     change_threshold(task, 2, by=acting(runner.user))
     runner.answer(task.questions.get(), "Blue")
     task.refresh_from_db()
-    planned = next_run(step(task))
+    planned = run_after(step(task))
     (permission,) = planned.permissions.values()
     assert "threshold is now 2" in permission.context
     run = runs(task)[0]
     type(run).objects.create(
         step=run.step, number=2, reason="answer", session_id=run.session_id, threshold=2, outcome="crashed"
     )
-    (permission,) = next_run(step(task)).permissions.values()
+    (permission,) = run_after(step(task)).permissions.values()
     assert "threshold is now 2" in permission.context
 
 

@@ -146,7 +146,8 @@ def _store_plan(step: Step, plan: str, lease: Lease) -> None:
 
 def plan_before(step: Step) -> Step | None:
     """Return the last step before this one that has a plan: its plan applies to this step."""
-    return step.task.steps.with_plan().filter(position__lt=step.position).last()
+    planned = [one for one in step.task.steps.all() if one.plan and one.position < step.position]
+    return planned[-1] if planned else None
 
 
 def leave_out_plan(step: Step, context: WorkerContext) -> bool:
@@ -158,8 +159,7 @@ def leave_out_plan(step: Step, context: WorkerContext) -> bool:
     task, repository = step.task, paths.repository(step.task.project)
     if not step.is_last:
         return False
-    configs = task.steps.values_list("config", flat=True)
-    if not any(writes_plan(step_from_json(config)) for config in configs):
+    if not any(writes_plan(step_from_json(one.config)) for one in task.steps.all()):
         return False
     if task.publish_plan and task.steps.with_plan().exists():
         return False

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from django.db.models import Q
+from django.db.models import Exists, Q
 
 from tasks_app.agent.port import BUDGET_SPENT
 from tasks_app.agent.tools import was_broken_off
@@ -15,7 +15,7 @@ from tasks_app.core.phases import Phase
 from tasks_app.engine.planning.plan import found_to_differ
 from tasks_app.engine.prompts.review_requests import request_text
 from tasks_app.engine.prompts.values import attempts_left_of, ended_in_words
-from tasks_app.history.events.reading import Events
+from tasks_app.history.events.reading import Events, may_be_compacted
 from tasks_app.models import (
     DecisionEvent,
     DecisionEventKind,
@@ -63,6 +63,8 @@ from tasks_app.services.decisions.content import holding_for, kept_after_report,
 
 #: Why a decision does not hold any more.
 _ENDINGS = (DecisionEventKind.SUPERSEDED, DecisionEventKind.NARROWED, DecisionEventKind.RETIRED)
+#: Questions of the portal itself; their run may be another step's.
+OF_PORTAL = Q(kind=QuestionKind.COST) | Q(reopens__isnull=False)
 #: Changed decisions of which a session is told, the newest ones.
 _MOST_NEW = 50
 
@@ -143,10 +145,11 @@ def has_unread_question(step: Step, last: Run) -> bool:
         return False
     if last.outcome != Outcome.FINISHED or last.checks is not None:
         return False
-    if step.current_runs.filter(reason=Reason.UNREAD_QUESTION).exists():
+    stored = Events(Q(run=last), blocks=may_be_compacted(last.ended_at))
+    end = stored.of_kinds([EventKind.RESULT]).last()
+    if end is None or not asks_something(str(end.payload.get("text", ""))):
         return False
-    end = Events(Q(run=last)).of_kinds([EventKind.RESULT]).last()
-    return end is not None and asks_something(str(end.payload.get("text", "")))
+    return not step.current_runs.filter(reason=Reason.UNREAD_QUESTION).exists()
 
 
 #: How a person stops a task, by the phase that it gets.
@@ -199,12 +202,6 @@ def _check_failure(report: dict[str, object]) -> str:
     if code is None:
         return "it failed"
     return f"it ended with exit code {code}"
-
-
-def cost_answers(step: Step) -> list[Question]:
-    """Return what humans decided at the soft cost limit before this step, and no agent has read."""
-    settled = step.questions.about_costs().settled().filter(delivered_at=None)
-    return list(settled.select_related("answered_by"))
 
 
 def cost_note(granted: Sequence[Question]) -> Feedback:
@@ -333,9 +330,18 @@ def lost_remarks_note(last: Run, transcript: Transcript) -> Feedback:
     return joined(*(lost_remark_feedback(answered_by(one), one.notes) for one in lost))
 
 
-def answers_in_place(step: Step) -> list[Question]:
-    """Return what humans answered in place of decisions before this step, and no agent has read."""
-    settled = step.questions.asked_again().settled().filter(delivered_at=None)
+def has_undelivered_input(step: Step) -> bool:
+    """Return whether reviews, or answers in place of decisions, wait for the step's agent."""
+    answers = step.questions.asked_again().settled().filter(delivered_at=None)
+    return Step.objects.filter(Exists(step.reviews.undelivered()) | Exists(answers), pk=step.pk).exists()
+
+
+def answers_to_portal(step: Step) -> list[Question]:
+    """Return what humans answered to the portal before this step, and no agent has read.
+
+    They decided at the soft cost limit, or answered in place of decisions.
+    """
+    settled = step.questions.settled().filter(OF_PORTAL, delivered_at=None)
     return list(settled.select_related("answered_by", "reopens__applied", "reopens__taken_back_by"))
 
 

@@ -22,7 +22,7 @@ from tasks_app.engine.planning.plan import (
 )
 from tasks_app.git import Repository, committed_text_behind_links, linked_text, paths_named
 from tasks_app.history.events.calls import failed_approvals
-from tasks_app.models import Question, QuestionKind, QuestionState, Step, Task, Verdict, paths
+from tasks_app.models import Decision, Question, QuestionKind, QuestionState, Step, Task, Verdict, paths
 from tasks_app.prompting import SHIPPED_PROMPTS
 from tasks_app.prompting.assembly import EarlierAccount, HistoryEntry, PromptParts, assemble
 from tasks_app.prompting.criteria import Criteria, DescribedCheck
@@ -35,7 +35,7 @@ from tasks_app.prompting.instructions import (
 )
 from tasks_app.prompting.no_answer import ended_by_rule
 from tasks_app.services.decisions.answering import decided_by_answers
-from tasks_app.services.decisions.content import decisions_for, listed_in_prompt
+from tasks_app.services.decisions.content import listed_in_prompt
 from tasks_app.services.difference import base_of
 from tasks_app.services.results import accounts_of
 from tasks_app.services.workers.hosts import network_of
@@ -44,12 +44,11 @@ from tasks_app.services.workers.hosts import network_of
 _SHOWN_OF_QUESTION = 80
 
 
-def step_prompt(step: Step) -> str:
-    """Return the step's prompt as of now, with the current plan and all answers so far."""
+def step_prompt(step: Step, decisions: Sequence[Decision]) -> str:
+    """Return the step's prompt as of now, with the current plan, the decisions and all answers so far."""
     task = step.task
     workspace = paths.workspace(task).path
     planned = plan_before(step)
-    decisions = decisions_for(step)
     listed = listed_in_prompt(decisions, task)
     folder = task.sequence.folder if task.sequence else None
     globs = step_from_json(step.config).allow_write
@@ -59,7 +58,7 @@ def step_prompt(step: Step) -> str:
     return assemble(
         PromptParts(
             step=step.name,
-            steps=tuple(task.steps.values_list("name", flat=True)),
+            steps=tuple(one.name for one in task.steps.all()),
             task=task.body,
             instructions=_instructions(step),
             sequence_folder=folder,

@@ -71,10 +71,11 @@ def store_result(run: Run, result: RunResult, recorder: RunRecorder) -> None:
     # process died early, its last messages may be missing in the session that the next run continues. For
     # such a run `next_run.undelivered` looks into the session instead.
     ended_in_order = result.ending is Ending.FINISHED or bool(result.deferred)
-    if ended_in_order and (result.delivered or (run.prompt and recorder.spoke)):
-        run.answers_handed_in.filter(delivered_at=None).update(delivered_at=timezone.now())
-    if ended_in_order and run.prompt:
-        mark_delivered(run)
+    if ended_in_order and recorder.hands_in:
+        if result.delivered or (run.prompt and recorder.spoke):
+            run.answers_handed_in.filter(delivered_at=None).update(delivered_at=timezone.now())
+        if run.prompt:
+            mark_delivered(run)
     if result.undelivered:
         questions = run.step.questions
         lost = questions.filter(tool_use_id__in=result.undelivered)
@@ -229,10 +230,11 @@ def postpone(lease: Lease, fault: str, *, faults: int | None = None) -> None:
             move(task, Phase.PENDING, reason=fault[:300], epoch=lease.epoch)
 
 
-def note_progress(lease: Lease) -> None:
+def note_progress(task: Task, lease: Lease) -> None:
     """Forget the task's temporary faults: a run ended by itself, so they are over."""
-    rows = Task.objects.held(lease.task_id, epoch=lease.epoch).exclude(faults=0)
-    rows.update(faults=0, fault="", fault_at=None, retry_at=None)
+    if task.faults:  # only the holder of the lease counts them
+        rows = Task.objects.held(task.pk, epoch=lease.epoch)
+        rows.update(faults=0, fault="", fault_at=None, retry_at=None)
 
 
 def may_try_again(step: Step, lease: Lease, failure: str) -> bool:

@@ -112,7 +112,8 @@ def _store_all(run: Run, said: Sequence[Said]) -> None:
         if isinstance(one, NotDone):
             # The folder keeps it until the next run, also after the task has failed for that.
             rows = Run.objects.filter(pk=run.pk, not_done="").exclude(error__startswith=NOT_DONE)
-            rows.update(not_done=one.why)
+            if rows.update(not_done=one.why):
+                run.not_done = one.why
         else:
             _store_unfit(run, one.number, one.why)
 

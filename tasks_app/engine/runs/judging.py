@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 
 from tasks_app.config.pipeline import FileExistsCheck, ShellCheck, StepConfig, step_from_json
@@ -34,7 +34,7 @@ from tasks_app.engine.workspaces.recording import (
 from tasks_app.engine.workspaces.setup import setup_folders, tool_variables
 from tasks_app.history.events.blocks import NewEvent, append_one
 from tasks_app.history.transitions import move
-from tasks_app.models import EventKind, Outcome, QuestionKind, Run, Step, paths
+from tasks_app.models import EventKind, Outcome, QuestionKind, Run, paths
 from tasks_app.prompting.feedback import NOT_DONE
 from tasks_app.services.usage.cost_limits import must_end_early
 from tasks_app.services.workers.hosts import network_of
@@ -78,18 +78,18 @@ def _is_first_other_plan(run: Run) -> bool:
     return found_to_differ(run) and len(failed) == 1 and not any(map(found_to_differ, before))
 
 
-def fail_if_not_done(step: Step, lease: Lease, context: WorkerContext) -> bool:
-    """Fail the step if its agent has said that the task is not done. Return whether it failed.
+def fail_if_not_done(runs: Sequence[Run], lease: Lease, context: WorkerContext) -> bool:
+    """Fail the step of these runs if its agent has said that the task is not done. Return whether it failed.
 
     No check is run: none of them could make the work count. With a question afterwards the agent takes it
     back. A call that waited for an approval is no question: what was said beside it holds when the run that
     got the decision has ended.
     """
-    said = step.current_runs.exclude(not_done="").last()
+    said = next((run for run in reversed(runs) if run.not_done), None)
     if said is None:
         return False
     run = said
-    later = step.current_runs.filter(number__gt=said.number).last()
+    later = None if runs[-1] == said else runs[-1]
     asked = said.questions.of_agents()
     if said.outcome == Outcome.ASKED or asked.exists():
         only_approvals = asked.exists() and not asked.exclude(kind=QuestionKind.APPROVAL).exists()
@@ -106,7 +106,7 @@ def fail_if_not_done(step: Step, lease: Lease, context: WorkerContext) -> bool:
         Run.objects.filter(pk=said.pk).update(not_done="")
         Run.objects.filter(pk=run.pk).update(outcome=Outcome.FAILED, error=why)
         append_one(run, EventKind.ERROR, {"text": why})
-        fail_both(step, task, why, epoch=lease.epoch)
+        fail_both(run.step, task, why, epoch=lease.epoch)
     return True
 
 

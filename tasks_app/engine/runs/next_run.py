@@ -36,9 +36,9 @@ from tasks_app.engine.prompts.review_requests import (
     undelivered_reviews,
 )
 from tasks_app.engine.prompts.run_feedback import (
+    OF_PORTAL,
     answered_by,
-    answers_in_place,
-    cost_answers,
+    answers_to_portal,
     decisions_note,
     early_end_in_force,
     feedback_of,
@@ -53,6 +53,7 @@ from tasks_app.engine.prompts.values import step_prompt, threshold_text
 from tasks_app.engine.runs.run_recorder import DatabaseTranscriptStore
 from tasks_app.history.events.reading import Events, past_actions
 from tasks_app.models import (
+    Decision,
     EventKind,
     Outcome,
     Question,
@@ -72,12 +73,14 @@ from tasks_app.prompting.feedback import (
     threshold_feedback,
 )
 from tasks_app.prompting.replay import replay, with_feedback
+from tasks_app.services.decisions.content import decisions_for
 
 
 @dataclass(frozen=True)
 class NextRun:
     """A run before it starts: with `resume` in the session of an earlier run, otherwise in a new one.
 
+    `decisions` are those that its agent can read, the most specific first.
     `answers` are the ids of the questions whose answers it hands in, `answered` the calls whose results its
     session holds since an earlier run, although the model may not have read them. `reviews` are the ids of
     the reviews that it hands over. `turned_down` maps each call that a human refused to a sentence that says
@@ -90,6 +93,7 @@ class NextRun:
     resume: bool = False
     permissions: dict[str, CallPermission] = field(default_factory=dict)
     cost_before: float = 0.0
+    decisions: Sequence[Decision] = ()
     answers: tuple[int, ...] = ()
     answered: tuple[str, ...] = ()
     reviews: tuple[int, ...] = ()
@@ -106,19 +110,20 @@ _AFTER_VERDICT: dict[str, Reason] = {Verdict.APPROVED: Reason.APPROVED, Verdict.
 _HAS_A_SESSION = (Outcome.ASKED, Outcome.FINISHED, Outcome.LIMIT)
 
 
-def next_run(step: Step) -> NextRun:
-    """Return the step's first run, or the run that follows from the end of the last one."""
-    last = step.current_runs.last()
-    if last is None:
-        return _first_run(step)
-    if any(one != paths.worker_data_dir_id() for one in step.current_runs.values_list("data_dir", flat=True)):
+def next_run(step: Step, runs: Sequence[Run]) -> NextRun:
+    """Return the step's first run, or the run that follows from the end of the last of its current `runs`."""
+    decisions = decisions_for(step)
+    if not runs:
+        return replace(_first_run(step, decisions), decisions=decisions)
+    last = runs[-1]
+    if any(run.data_dir != paths.worker_data_dir_id() for run in runs):
         write_answers_again(step)
     transcript, damage = _stored_session(last)
     if last.outcome == Outcome.UNDELIVERED:
         transcript = {}  # the model does not read what it holds
     open_answers = undelivered(step, last, transcript)
     reviews = undelivered_reviews(step, last, transcript)
-    planned = _following_run(step, last, transcript, open_answers, reviews)
+    planned = _following_run(step, last, transcript, open_answers, reviews, decisions)
     if not planned.resume:
         planned = replace(planned, note=_why_replayed(last, transcript, damage))
     else:
@@ -134,7 +139,10 @@ def next_run(step: Step) -> NextRun:
         for question in open_answers
         if question.is_turned_down
     }
-    return replace(planned, answers=answers, turned_down=turned_down, planning=_is_planning(step, planned))
+    return replace(
+        planned, answers=answers, turned_down=turned_down, planning=_is_planning(step, planned),
+        decisions=decisions,
+    )  # fmt: skip
 
 
 def _is_planning(step: Step, planned: NextRun) -> bool:
@@ -149,11 +157,11 @@ def _is_planning(step: Step, planned: NextRun) -> bool:
     return set(approved) <= set(planned.permissions)
 
 
-def _first_run(step: Step) -> NextRun:
+def _first_run(step: Step, decisions: Sequence[Decision]) -> NextRun:
     """Return a run in a new session. After a retry its prompt says that there was an earlier attempt."""
     planning = step_from_json(step.config).plan_approval
-    prompt, session = step_prompt(step), str(uuid.uuid4())
-    granted = [*cost_answers(step), *answers_in_place(step)]
+    prompt, session = step_prompt(step, decisions), str(uuid.uuid4())
+    granted = answers_to_portal(step)
     answers = tuple(question.pk for question in granted)
     if step.first_run == 1:
         if notes := joined(portal_notes(granted), messages_note(step)):
@@ -188,6 +196,7 @@ def _following_run(
     transcript: Transcript,
     open_answers: Sequence[Question],
     reviews: Sequence[Review],
+    decisions: Sequence[Decision],
 ) -> NextRun:
     granted = [question for question in open_answers if question.is_about_cost or question.reopens_id]
     open_answers = [question for question in open_answers if question not in granted]
@@ -213,7 +222,7 @@ def _following_run(
         granted_note = portal_notes(granted)
         later, lost_work = later_steps_text(step, resumed=False), _lost_work_note(step, last)
         feedback = joined(feedback, later, lost_work, granted_note, messages_note(step))
-        prompt = replay(step_prompt(step), actions=actions, feedback=feedback)  # H9
+        prompt = replay(step_prompt(step, decisions), actions=actions, feedback=feedback)  # H9
         return NextRun(reason, str(uuid.uuid4()), prompt, reviews=_ids(reviews))
     session = str(last.session_id)
     reported = last.cost_usd if last.reported_cost_usd is None else last.reported_cost_usd
@@ -291,8 +300,10 @@ def _lost_work_note(step: Step, last: Run) -> str:
 
 def halting_tools(run: Run) -> HaltingTools:
     """Return the tools for halting that the run's session began with; see `HaltingTools`."""
-    runs = run.step.runs.filter(session_id=run.session_id, threshold__isnull=False)
-    began_with = runs.order_by("number").values_list("threshold", flat=True).first()
+    began_with = run.threshold
+    if run.resumed:
+        runs = run.step.runs.filter(session_id=run.session_id, threshold__isnull=False)
+        began_with = runs.order_by("number").values_list("threshold", flat=True).first()
     threshold = run.step.task.threshold if began_with is None else began_with
     return HaltingTools(ask=threshold > 0, plan=step_from_json(run.step.config).plan_approval)
 
@@ -317,8 +328,7 @@ def undelivered(step: Step, last: Run, transcript: Transcript) -> list[Question]
     A worker may have died just after it handed an answer over. Then the session holds the answer, as a result
     or in its prompt, and it must not be handed over again.
     """
-    of_portal = Q(kind=QuestionKind.COST) | Q(reopens__isnull=False)  # their run may be another step's
-    counts = Q(run__number__gte=step.first_run) | of_portal
+    counts = Q(run__number__gte=step.first_run) | OF_PORTAL
     settled = step.questions.settled().filter(counts, delivered_at=None)
     waiting = list(
         settled.select_related("answered_by", "applied", "reopens__applied", "reopens__taken_back_by", "run")

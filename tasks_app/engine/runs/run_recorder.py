@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -107,9 +107,13 @@ class RunRecorder(DatabaseTranscriptStore):
         stop_signal: StopSignal,
         timeout: float,
         turned_down: Mapping[str, str] | None = None,
+        hands_in: bool = True,
+        is_new: bool = False,
         halt: Callable[[RunRecorder, RunResult], None] | None = None,
     ) -> None:
         """`turned_down` maps calls that a human refused to a sentence that says who refused them.
+
+        `hands_in`: whether the run may hand in answers or reviews. A new run has no events yet.
 
         `halt` stores what a run asks. Without it, the caller does so when the run has ended.
         """
@@ -117,7 +121,9 @@ class RunRecorder(DatabaseTranscriptStore):
         self._run = run
         self._stop_signal = stop_signal
         self._turned_down = turned_down or {}
-        self._seq = run.next_seq()
+        self.hands_in = hands_in
+        if is_new:
+            self._seq = 0
         self._deadline = time.monotonic() + timeout
         self._halt = halt
         self.spoke = False
@@ -125,6 +131,11 @@ class RunRecorder(DatabaseTranscriptStore):
         self.has_asked = False
         #: They store what programs of the sandbox leave for the portal during the run.
         self.collectors: list[SpoolCollector[Any]] = []
+
+    @cached_property
+    def _seq(self) -> int:
+        """The number of the next event."""
+        return self._run.next_seq()
 
     def record(self, events: Sequence[AgentEvent]) -> None:
         self.spoke = self.spoke or any(event.kind in {"text", "thinking", "tool_use"} for event in events)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from django.conf import settings
-from django.db.models import Count, Q
+from django.db.models import Count, Q, prefetch_related_objects
 from django.utils import timezone
 
 from tasks_app.agent.leftover_processes import Claim, kill_earlier_processes
@@ -24,7 +25,7 @@ from tasks_app.engine.planning.plan import (
     turns_of,
     without_failure_of_pass,
 )
-from tasks_app.engine.prompts.run_feedback import answers_in_place, has_unread_question
+from tasks_app.engine.prompts.run_feedback import has_undelivered_input, has_unread_question
 from tasks_app.engine.runs.conclude import (
     complete_halt,
     fail,
@@ -52,10 +53,10 @@ from tasks_app.history.events.blocks import NewEvent
 from tasks_app.history.transitions import last_cancellation, move
 from tasks_app.models import EventKind, Outcome, QuestionKind, Run, Step, paths
 from tasks_app.services.decisions.applying import apply_decisions
-from tasks_app.services.decisions.content import decisions_for, known_decision
+from tasks_app.services.decisions.content import known_decision
 from tasks_app.services.usage.cost_limits import dollars_for_run, must_end_early, with_limits
 from tasks_app.services.wait_sentences import SHORTEST_WAIT, reset_words
-from tasks_app.services.workers.hosts import network_of
+from tasks_app.services.workers.hosts import network_of, runs_in_workspace
 
 #: Advice to people after such an end.
 WAYS_OUT = {
@@ -71,6 +72,7 @@ SET_ASIDE = 5
 def work_on(step: Step, lease: Lease, context: WorkerContext) -> bool:
     """Advance the step as far as possible now. Return whether it is done."""
     with lease.fenced() as task:
+        step.task = task  # an earlier step may have changed it since this step was loaded
         if step.phase == Phase.PENDING:
             if task.phase != Phase.RUNNING:  # cancelled meanwhile, which leaves pending steps as they are
                 raise IllegalMove(f"Task “{task}”", task.phase, Phase.RUNNING)
@@ -79,33 +81,36 @@ def work_on(step: Step, lease: Lease, context: WorkerContext) -> bool:
         return skip_clarifying(step, lease)
     # Processes of earlier holders must not change the workspace while it is recorded and checked.
     kill_earlier_processes(paths.workspace(step.task).path, lease.as_claim)
-    prepare_workspace(step, lease, context)
+    last = runs_in_workspace(step.task).last()
+    prepare_workspace(step, last, lease, context)
     begin_plan(step, lease)
-    if last := last_run_of(step.task):  # its worker may have died before it had read what the run left
+    if last and last.step.task_id != step.task_id:
+        last = last_run_of(step.task)
+    if last:  # its worker may have died before it had read what the run left
         reply_collector(last, lease).collect()
         said_collector(last, lease).collect()
     while True:
-        last = step.current_runs.last()
-        if last is not None and fail_if_not_done(step, lease, context):
+        runs = list(step.current_runs.defer("prompt"))
+        if runs and fail_if_not_done(runs, lease, context):
             return False
-        if last is not None and last.outcome == Outcome.FINISHED:
-            # A review or a new answer goes to the agent before its work is judged.
-            has_input = step.reviews.undelivered().exists() or answers_in_place(step)
-            if not has_input and has_unread_question(step, last):
-                record_work(last, lease, context)
-            elif not has_input and (verdict := judge(last, lease, context)) is not None:
+        # A review or a new answer goes to the agent before its work is judged.
+        if runs and runs[-1].outcome == Outcome.FINISHED and not has_undelivered_input(step):
+            if has_unread_question(step, runs[-1]):
+                record_work(runs[-1], lease, context)
+            elif (verdict := judge(runs[-1], lease, context)) is not None:
                 return verdict
-        if not _run_agent(step, lease, context):
+        if not _run_agent(step, runs, lease, context):
             return False
 
 
-def _run_agent(step: Step, lease: Lease, context: WorkerContext) -> bool:
-    """Run the agent once. Return whether the step goes on at once afterwards."""
+def _run_agent(step: Step, runs: Sequence[Run], lease: Lease, context: WorkerContext) -> bool:
+    """Run the agent once, after `runs`. Return whether the step goes on at once afterwards."""
     step.task = with_limits(step.task_id)  # somebody may have changed them during the last run
+    prefetch_related_objects([step.task], "steps")
     if any(stops(step, lease, context) for stops in GATES):
         return False
-    planned = next_run(step)
-    run = _open_run(step, planned, lease, context)
+    planned = next_run(step, runs)
+    run = _open_run(step, planned, lease, context, number=runs[-1].number + 1 if runs else step.first_run)
     with log_context(context_of_run(run)):
         return _run_opened(run, planned, lease, context)
 
@@ -115,6 +120,7 @@ def _run_opened(run: Run, planned: NextRun, lease: Lease, context: WorkerContext
     timeout = timeout_of(run.step)
     recorder = RunRecorder(
         lease, run, stop_signal=context.stop_signal, timeout=timeout, turned_down=planned.turned_down,
+        hands_in=bool(planned.answers or planned.reviews), is_new=True,
         halt=lambda recorder, result: halt(lease, run, result, recorder),
     )  # fmt: skip
     if planned.note:
@@ -134,12 +140,12 @@ def _run_opened(run: Run, planned: NextRun, lease: Lease, context: WorkerContext
     return _conclude(run, result, lease, recorder, context)
 
 
-def _open_run(step: Step, planned: NextRun, lease: Lease, context: WorkerContext) -> Run:
+def _open_run(step: Step, planned: NextRun, lease: Lease, context: WorkerContext, *, number: int) -> Run:
     """Store the run that begins."""
     with lease.locked():
         run = Run.objects.create(
             step=step,
-            number=step.runs.count() + 1,
+            number=number,
             reason=planned.reason,
             prompt=planned.prompt or "",
             session_id=planned.session_id,
@@ -195,7 +201,7 @@ def _order_for(run: Run, planned: NextRun, timeout: float) -> RunOrder:
         timeout=timeout,
         network=network_of(run.step),
         threads=task.threads.numbers(),
-        decisions=tuple(map(known_decision, decisions_for(run.step))),
+        decisions=tuple(map(known_decision, planned.decisions)),
         claim=Claim(task.pk, run.lease_epoch),
         variables=tool_variables(task),
         traceparent=context_of_run(run).traceparent,
@@ -218,11 +224,11 @@ def _conclude(
         if result.ending is Ending.FINISHED and (unknown := note_followed(run, result.text)):
             recorder.write(NewEvent(EventKind.NOTE, {"text": unknown}))
     crash_point("result-stored")
-    if _said_not_done(run):
+    if run.not_done:
         return True
     if result.ending is Ending.KILLED:
         return _retry_killed(run, result, lease, context)
-    note_progress(lease)
+    note_progress(run.step.task, lease)
     if result.ending is Ending.LIMIT:
         _wait_for_reset_or_fail(run, result, lease)
         return False
@@ -242,11 +248,6 @@ def _conclude(
     if result.ending in {Ending.UNDELIVERED, Ending.BUDGET}:
         return True
     return not fail_at_cost_limit(run.step, lease, context) and may_try_again(run.step, lease, error)
-
-
-def _said_not_done(run: Run) -> bool:
-    """Return whether the agent said so during the run. Then it does not run again."""
-    return Run.objects.filter(pk=run.pk).exclude(not_done="").exists()
 
 
 def _store_halt(run: Run, result: RunResult, lease: Lease, recorder: RunRecorder) -> None:
@@ -318,7 +319,7 @@ def _conclude_stopped(
     if result.asks:
         return False
     if stopped.reason is StopReason.TIMEOUT:
-        goes_on = _said_not_done(run) or run.step.is_clarifying
+        goes_on = bool(run.not_done) or run.step.is_clarifying
         return goes_on or may_try_again(run.step, lease, run.error)
     if stopped.reason is StopReason.INTERRUPTED:
         pause(lease, run.step, Phase.INTERRUPTED, "stopped by hand")

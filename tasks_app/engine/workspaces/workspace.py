@@ -38,19 +38,19 @@ from tasks_app.services.workers.hosts import runs_in_workspace
 logger = logging.getLogger(__name__)
 
 
-def prepare_workspace(step: Step, lease: Lease, context: WorkerContext) -> None:
-    """Make the folders and the clone if they are missing, and store which commit the step starts from."""
+def prepare_workspace(step: Step, last: Run | None, lease: Lease, context: WorkerContext) -> None:
+    """Make the folders and the clone if they are missing, and store which commit the step starts from.
+
+    `last` is the last run in the workspace.
+    """
     task = step.task
     toolchains_of(task)  # raises if this worker lacks one: nothing was spent yet
     for folder in (paths.home(task), paths.check_home(task), paths.answers_dir(task)):
         folder.mkdir(parents=True, exist_ok=True)
-    last = runs_in_workspace(task).last()
     if last is not None and last.data_dir != paths.worker_data_dir_id():
         # Another host has made the last run; the task goes on from the recorded commit.
         lease.phase()  # a worker that was suspended for long must not remove its successor's workspace
         paths.remove_folder(paths.workspace(task).path)
-    # An earlier step may have put the files back and worked on them since this step was loaded.
-    task.refresh_from_db(fields=["reset_to", "head_commit", "merged_commit"])
     if task.reset_to:
         _put_files_back(step, lease, context)
     restore_lost_work(step, lease, context)
@@ -65,7 +65,7 @@ def prepare_workspace(step: Step, lease: Lease, context: WorkerContext) -> None:
         with lease.fenced() as current:
             step.base_commit = last_recorded(current)
             if not is_new:
-                step.base_commit = _left_by_last_run(current) or step.base_commit
+                step.base_commit = _left_by_last_run(current, last) or step.base_commit
             step.base_ignored = ignored
             step.save(update_fields=["base_commit", "base_ignored"])
 
@@ -152,9 +152,10 @@ def _snapshot_before(step: Step, lease: Lease, context: WorkerContext) -> Snapsh
         return None
 
 
-def _left_by_last_run(task: Task) -> str:
-    """Return the commit that the last run in the workspace, and its checks, left behind."""
-    last = runs_in_workspace(task).exclude(head_commit="").order_by("-pk").first()
+def _left_by_last_run(task: Task, last: Run | None) -> str:
+    """Return the commit that the last recorded run in the workspace, and its checks, left behind."""
+    if last is None or not last.head_commit:
+        last = runs_in_workspace(task).exclude(head_commit="").order_by("-pk").first()
     if last is None or last.head_commit != task.head_commit:  # the files were put back since
         return ""
     return last.checked_commit or last.head_commit

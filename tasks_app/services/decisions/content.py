@@ -109,6 +109,8 @@ def listed_in_prompt(decisions: Sequence[Decision], task: Task) -> list[KnownDec
 
     A decision that is too long is left out, and the next ones are tried.
     """
+    if not decisions:
+        return []
     listed, left, kept = [], PROMPT_TOKENS, kept_after_report(task)
     for decision in decisions:
         known = replace(known_decision(decision), kept=kept.get(decision, ""))
