@@ -41,7 +41,7 @@ def leave_out_git(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(steps, "prepare_workspace", _folders_only)
 
 
-def _folders_only(step: Any, lease: object, context: object) -> None:
+def _folders_only(step: Any, last: object, lease: object, context: object) -> None:
     for folder in (paths.workspace(step.task).path, paths.home(step.task)):
         folder.mkdir(parents=True, exist_ok=True)
 
