@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-import pytest
+import re
+from collections import Counter
 
-from tasks_app.models import AuditEntry, Decision, Question, QuestionKind, Task
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from tasks_app.history.events.blocks import NewEvent, append
+from tasks_app.models import AuditEntry, Decision, EventKind, Question, QuestionKind, Task
 from tasks_app.services.questions.earlier_answers import question_key
 from tests.api import PROBLEM, Script
 from tests.factories import (
@@ -49,6 +55,19 @@ def test_an_empty_answer_is_400(body: object, question: Question, ann: Script) -
     answer = ann.post(address(question), body)
     assert (answer.status_code, answer["Content-Type"]) == (400, PROBLEM)
     assert Question.objects.get().is_open
+
+
+def test_an_answer_reads_nothing_twice(question: Question, ann: Script) -> None:
+    append(question.run, [NewEvent(EventKind.TEXT, {"text": "I ask."})], seq=0)
+    ann.get("/tasks")  # the first use of a token is written down
+    with CaptureQueriesContext(connection) as captured:
+        assert ann.post(address(question), {"answer": "Half up"}).status_code == 200
+    said = [query["sql"] for query in captured.captured_queries]
+    reads = Counter(re.findall(r'^SELECT .*? FROM "tasks_app_(\w+)"', "\n".join(said), re.MULTILINE))
+    assert reads == {
+        "apitoken": 1, "question": 2, "project": 1, "decision": 1, "task": 1, "event": 1, "asked": 1,
+    }  # fmt: skip
+    assert len(said) <= 19, "14 of them are the transaction"
 
 
 def test_the_same_answer_again_changes_nothing_and_another_is_409(question: Question, ann: Script) -> None:

@@ -188,9 +188,10 @@ def answer_question(question: Question, reply: Reply, *, by: Principal, via: Cha
     prepared = prepare(question, reply.answers, reply.decision_input)
     with transaction.atomic():
         answered = store_outcome(question, outcome, action=Action.ANSWERED, by=by, via=via)
-        if not answered.repeated:
-            store_with_answer(question, prepared, by=by.user)
-    return answered
+        if answered.repeated:
+            return answered
+        store_with_answer(question, prepared, by=by.user)
+    return replace(answered, changes_decisions=any(one.content or one.stances for one in prepared))
 
 
 def dismiss_question(question: Question, *, by: Principal, via: Channel, notes: str = "") -> Answered:

@@ -42,12 +42,14 @@ class Answered:
     """A question with its outcome.
 
     `repeated`: the same user had sent the same before; nothing changed. `approved_too`: the ids of the equal
-    calls that were approved with it.
+    calls that were approved with it. `changes_decisions`: whether the answer may have made or changed
+    decisions.
     """
 
     question: Question
     repeated: bool = False
     approved_too: tuple[int, ...] = ()
+    changes_decisions: bool = True
 
 
 def store_outcome(

@@ -133,7 +133,8 @@ def _protected_response(request: HttpRequest, question_id: int, act: Act) -> Htt
         card = card_of(request, question, typed=entered, message=message, place=place)
         return show(request, card, status=status)
     card = card_of(
-        request, done.question, may_act=True, repeated=done.repeated, approved_too=done.approved_too
+        request, done.question, may_act=True, repeated=done.repeated, approved_too=done.approved_too,
+        changes_decisions=done.changes_decisions,
     )  # fmt: skip
     return show(request, card)
 

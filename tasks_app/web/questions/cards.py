@@ -197,6 +197,8 @@ class Card:
     not_undone: str = ""
     #: Equal calls that were approved with it just now.
     approved_too: tuple[int, ...] = ()
+    #: Whether its answer may have made or changed decisions.
+    changes_decisions: bool = True
     shows_earlier_answers: bool = True
     find_related_decisions: Callable[[], dict[int, list[RelatedDecision]]] = dict
     count_open: Callable[[], dict[int, int]] = dict
@@ -268,6 +270,8 @@ class Card:
 
         Looked up when it is rendered.
         """
+        if not self.changes_decisions:
+            return {}
         return decided_by_answers([self.question]).get(self.question.pk, {})
 
     @cached_property
