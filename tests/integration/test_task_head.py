@@ -11,7 +11,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from tasks_app.core.phases import Phase
-from tasks_app.models import Project, Publication, Role, Task, User
+from tasks_app.models import Asked, AskedBy, Project, Publication, Role, Task, User
 from tasks_app.services.publishing.settings import target_of
 from tests.browser import signed_in
 from tests.factories import (
@@ -46,6 +46,19 @@ def primary(page: str) -> list[str]:
 
 def finished(**values: Any) -> Task:
     return TaskFactory.create(phase=Phase.DONE, base_commit="a" * 40, head_commit="b" * 40, **values)
+
+
+def test_what_is_asked_of_another_person_does_not_need_your_answer() -> None:
+    """The list of tasks puts it among those that wait for others, too."""
+    question = QuestionFactory.create()
+    owner, other = UserFactory.create(is_superuser=True), UserFactory.create(is_superuser=True)
+    for user in (owner, other):
+        assert "needs your answer" in head_of(signed_in(user), question.task)
+    Asked.objects.create(
+        question=question, user=owner, asked_by=AskedBy.OWNER, why="owns it", at=timezone.now()
+    )
+    assert "needs your answer" in head_of(signed_in(owner), question.task)
+    assert "waiting for others" in head_of(signed_in(other), question.task)
 
 
 def test_each_tab_is_a_page_with_the_same_head(browser: Client) -> None:
