@@ -15,10 +15,13 @@ from typing import Any
 from django.conf import settings
 from django.utils import timezone
 
+from tasks_app.core.ladder import RungAction
 from tasks_app.core.phases import ENDED, Phase
 from tasks_app.core.types import ALLOW_COMMAND, REVIEW_PLAN
 from tasks_app.history.events.blocks import NewEvent, append
 from tasks_app.models import (
+    Asked,
+    AskedBy,
     EventKind,
     EventType,
     Membership,
@@ -32,6 +35,8 @@ from tasks_app.models import (
     ReviewVerdict,
     Role,
     Run,
+    Rung,
+    RungOutcome,
     Step,
     Task,
     Transition,
@@ -61,7 +66,8 @@ _STEP_TAKES = timedelta(minutes=6)
 class DemoTask:
     """A task of the demo. `step` counts the finished steps, `minutes` since its last event.
 
-    `dollars` are those of all its runs; `did` is what the agent reported at the end of a done task.
+    `dollars` are those of all its runs; `did` is what the agent reported at the end of a done task. `asked`
+    is the user name of who is asked, how that was found and why; without it, all who may answer are asked.
     """
 
     project: str
@@ -73,6 +79,7 @@ class DemoTask:
     failure: str = ""
     approved: bool = False
     questions: tuple[dict[str, Any], ...] = ()
+    asked: tuple[str, AskedBy, str] | None = None
     says: str = ""
     did: str = ""
     queued: bool = True
@@ -137,13 +144,13 @@ _NO_ADDRESS = "`make test` failed with exit code 2.\nFAILED tests/test_invoice.p
 
 TASKS = (
     DemoTask("billing", "Round prices the way the cashier does", Phase.WAITING_FOR_INPUT, 34, 1, 0.42,
-             questions=(_ROUND,)),
+             questions=(_ROUND,), asked=("ben", AskedBy.OWNER, "owns billing/prices.py by CODEOWNERS")),
     DemoTask("importer", "Keep the exchange rates in one place", Phase.WAITING_FOR_INPUT, 12, 0, 0.18,
              questions=(_REVIEW,)),
     DemoTask("website", "Move the newsletter to double opt-in", Phase.WAITING_FOR_INPUT, 3, 1, 0.77,
              questions=(_MIGRATE, _MIGRATE, _MIGRATE)),
     DemoTask("website", "Delete unused images from the bucket", Phase.WAITING_FOR_INPUT, 95, 1, 0.31,
-             questions=(_REMOVE,)),
+             questions=(_REMOVE,), asked=("chloe", AskedBy.ON_CALL, "on call until tomorrow")),
     DemoTask("billing", "Show the tax on every receipt", Phase.DONE, 50, 3, 1.12,
              did="Each receipt now has a line with its tax; a receipt without a tax has none."),
     DemoTask("importer", "Skip empty rows of bank statements", Phase.DONE, 140, 3, 0.64, approved=True,
@@ -290,10 +297,25 @@ def _make_step(task: Task, demo: DemoTask, position: int, name: str) -> None:
     append(run, list(_events(demo, name, phase, began)), seq=run.next_seq())
     if phase == Phase.WAITING_FOR_INPUT:
         for number, asked in enumerate(demo.questions, start=1):
-            Question.objects.create(
+            at = began + _STEP_TAKES
+            question = Question.objects.create(
                 task=task, step=step, run=run, number=number, way="call", tool_use_id=f"call-{number}",
-                asked_at=began + _STEP_TAKES, **asked,
+                asked_at=at, routed_at=at, **asked,
             )  # fmt: skip
+            if demo.asked:
+                _ask(question, *demo.asked)
+
+
+def _ask(question: Question, username: str, asked_by: AskedBy, why: str) -> None:
+    """Put the question to a person, with a ladder: it asks everybody in an hour."""
+    at, soon = question.asked_at, timezone.now() + timedelta(hours=1)
+    Asked.objects.create(
+        question=question, user=User.objects.get(username=username), asked_by=asked_by, why=why, at=at
+    )
+    Rung.objects.create(
+        question=question, position=0, action=RungAction.ASK, due=at, done_at=at, outcome=RungOutcome.DONE
+    )
+    Rung.objects.create(question=question, position=1, action=RungAction.EVERYBODY, due=soon)
 
 
 _SAID = {

@@ -6,9 +6,10 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.urls import reverse
 
+from tasks_app.core.ladder import RungAction
 from tasks_app.core.phases import Phase, allowed
 from tasks_app.management.demo import PROJECTS, TASKS, fill
-from tasks_app.models import Project, Task, Transition
+from tasks_app.models import Project, Question, Task, Transition
 from tasks_app.services.usage.statistics import of_steps, of_task
 from tests.browser import signed_in
 from tests.factories import ProjectFactory, UserFactory
@@ -29,6 +30,15 @@ def test_it_has_three_projects_and_tasks_in_every_phase() -> None:
     assert "all checks passed" in client.get(reverse("task", args=[done.pk])).text
     assert "Notifications, 1 unread" in client.get(reverse("tasks")).text
     assert "NOTES.md" in client.get(reverse("task_diff", args=[done.pk])).text
+
+
+def test_cards_say_who_is_asked_and_what_comes_next() -> None:
+    admin = UserFactory.create(is_superuser=True)
+    fill(admin)
+    question = Question.objects.get(asked__user__username="ben")
+    card = signed_in(admin).get(reverse("question", args=[question.pk])).text
+    assert "Ben Okafor" in card and "CODEOWNERS" in card
+    assert question.rungs.get(done_at=None).action == RungAction.EVERYBODY
 
 
 def test_waiting_does_not_count_as_work() -> None:

@@ -34,7 +34,8 @@ class Command(PlainCommand):
                 fill(User.objects.filter(is_superuser=True).order_by("pk")[0])
             except CatHerderError as error:
                 raise CommandError(str(error), returncode=2) from None
-            if admin and admin.password:
-                self.stdout.write(f"Log in as “{admin.username}” with the password  {admin.password}")
+            if admin:
+                password = admin.password or "of CATHERDER_ADMIN_PASSWORD"
+                self.stdout.write(f"Log in as “{admin.username}” with the password  {password}")
         # Without a worker: nothing may take the tasks, which have no workspaces.
         call_command("up", no_sample=True, no_worker=True)
