@@ -25,6 +25,7 @@ from tasks_app.api.base import (
 )
 from tasks_app.api.idempotency import once
 from tasks_app.api.publishing import WITHOUT_OPTIONS, Publish
+from tasks_app.config.task_file import NamesToAsk
 from tasks_app.core.phases import Phase
 from tasks_app.models import Scope, Task
 from tasks_app.models.phased import shown_in
@@ -57,6 +58,12 @@ class NewSequence(Input):
     )
     pipeline: Annotated[Storable, Field(min_length=1, max_length=100)] | None = Field(
         None, description="For all its tasks; default: the setting of each task."
+    )
+    ask: NamesToAsk = Field(
+        (),
+        description="Whom the questions of all its tasks are put to: user names, e-mail addresses, groups of "
+        "members; default: those in the front matter of each task, else whom the project names.",
+        examples=[["ann", "payments"]],
     )
     start: Flag = Field(False, description="Start the first task at once.")
 
@@ -115,6 +122,7 @@ def create_sequence(request: HttpRequest, body: NewSequence) -> Status[SequenceD
         by=principal,
         threshold=body.threshold,
         pipeline=body.pipeline,
+        ask=body.ask,
         start=body.start,
     )
     return Status(201, _detail(request, sequence.pk))

@@ -149,13 +149,19 @@ def find_task_or_sequence(text: str, *, principal: Principal) -> Task | Sequence
 
 
 def find_unfinished_sequence(
-    project: Project, *, folder: str, threshold: int | None, pipeline: str | None, also_ended: bool
+    project: Project,
+    *,
+    folder: str,
+    threshold: int | None,
+    pipeline: str | None,
+    ask: tuple[str, ...] = (),
+    also_ended: bool,
 ) -> Sequence | None:
     """Return the folder's newest sequence if it has not ended; with `also_ended`, if it is not done.
 
-    If a threshold or pipeline is given, the sequence must have the same.
+    If a threshold, a pipeline or names to ask are given, the sequence must have the same.
     """
-    wanted = {"threshold": threshold, "pipeline": pipeline}
+    wanted = {"threshold": threshold, "pipeline": pipeline, "ask": list(ask) or None}
     given = {name: value for name, value in wanted.items() if value is not None}
     newest = project.sequences.select_related("project").filter(folder=folder, **given).first()
     over = {Phase.DONE} if also_ended else ENDED

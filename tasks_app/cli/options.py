@@ -14,6 +14,7 @@ from django.core.management.base import CommandParser
 from tasks_app.cli.lookup import find_project
 from tasks_app.config.project_settings import SETTINGS
 from tasks_app.config.setting import Setting
+from tasks_app.config.task_file import names_to_ask
 from tasks_app.config.threshold import threshold_from_text
 from tasks_app.core.errors import BadInput
 from tasks_app.models import CredentialKind, Project, Question
@@ -33,6 +34,11 @@ def add_creation_arguments(parser: CommandParser, *, what: str, source: str) -> 
     parser.add_argument("--project", metavar="NAME", help=f"the project; needed with {source.upper()}")
     parser.add_argument("--threshold", metavar="N", help=f"{SETTINGS['threshold'].help} For a new {what}.")
     parser.add_argument("--pipeline", metavar="NAME", help=f"the pipeline to run through; for a new {what}")
+    parser.add_argument(
+        "--ask", metavar="NAME", action="append", default=[],
+        help="whom its questions are put to, instead of those in the front matter: a user name, an e-mail "
+        f"address or a group; can be repeated. For a new {what}",
+    )  # fmt: skip
     parser.add_argument(
         "--new", action="store_true", help=f"make a new {what} even if an earlier one has not ended"
     )
@@ -101,11 +107,12 @@ def chosen_project(options: dict[str, Any], principal: Principal) -> Project | N
 
 
 def creation_options(options: dict[str, Any]) -> dict[str, Any]:
-    """Return `threshold` and `pipeline` of a new task or sequence. Raises BadInput."""
+    """Return `threshold`, `pipeline` and `ask` of a new task or sequence. Raises BadInput."""
     threshold = options["threshold"]
     return {
         "threshold": None if threshold is None else threshold_from_text(threshold, where="--threshold"),
         "pipeline": options["pipeline"],
+        "ask": names_to_ask(options["ask"], where="--ask"),
     }
 
 

@@ -29,6 +29,10 @@ class Sequence(Phased):
     threshold = models.PositiveSmallIntegerField(
         null=True, blank=True, help_text="For all tasks; else each its own."
     )
+    ask: models.JSONField[list[str], list[str]] = models.JSONField(
+        default=list, blank=True, db_default=models.Value([], models.JSONField()),
+        help_text="The people and groups whom the questions of all tasks are put to; else each its own.",
+    )  # fmt: skip
     base_commit = models.CharField(max_length=64, blank=True)
     head_commit = models.CharField(max_length=64, blank=True)
     folder_key = models.CharField(

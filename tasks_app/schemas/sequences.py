@@ -27,6 +27,9 @@ class SequenceOut(HasTimes, HasMetrics):
         description="What it does or waits for: the phase of the task at hand.",
     )
     failure: str = Field(description="Why it failed; else empty.")
+    ask: list[str] = Field(
+        description="Whom the questions of all its tasks are put to; empty: each task or the project decides."
+    )
     branch: str = Field(description="The branch that all its tasks work on.")
     commit: str = Field(
         validation_alias="head_commit", description="The newest commit of its work; empty before the first."

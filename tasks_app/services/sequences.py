@@ -28,6 +28,7 @@ from tasks_app.history.transitions import move_between_tasks
 from tasks_app.models import Action, Change, ChangeKind, Project, Sequence, StepKind, Task, User, paths
 from tasks_app.permissions import Principal, require_actor
 from tasks_app.services.difference import merged_into_sequence
+from tasks_app.services.questions.routing import require_people
 from tasks_app.services.tasks import (
     TaskPlan,
     cancel_task,
@@ -85,16 +86,20 @@ def create_sequence(
     by: Principal,
     threshold: int | None = None,
     pipeline: str | None = None,
+    ask: tuple[str, ...] = (),
     form_key: str = "",
     start: bool = False,
 ) -> Sequence:
     """Create a sequence from a folder of task files, with its first task, and start it if `start` is true.
 
-    A form that is sent again, with the same `form_key` and folder, gets the sequence that it created before.
+    `ask` names whom the questions of all its tasks are put to, instead of those in the tasks' front matter. A
+    form that is sent again, with the same `form_key` and folder, gets the sequence that it created before.
 
-    Raises BadInput for a folder that is missing or has no task file, or whose first task is faulty.
+    Raises BadInput for names that mean nobody who may answer, and for a folder that is missing or has no task
+    file, or whose first task is faulty.
     """
     require_actor(by, project)
+    require_people(project, ask)
     path = PurePosixPath(folder.strip())
     if path.is_absolute() or ".." in path.parts or not path.name:
         raise BadInput(f"{folder!r} is not a folder within the repository", where="sequence")
@@ -111,12 +116,12 @@ def create_sequence(
         )
     text = committed_text(paths.repository(project), commit=base, path=f"{folder}/{names[0]}") or ""
     where = f"{folder}/{names[0]}"
-    plan = plan_task(project, text, base=base, where=where, threshold=threshold, pipeline=pipeline)
+    plan = plan_task(project, text, base=base, where=where, threshold=threshold, pipeline=pipeline, ask=ask)
     for candidate in free_names(project, path.name):
         try:
             return _store_sequence(
                 project, folder, names[0], plan, by=by, slug=candidate,
-                threshold=threshold, pipeline=pipeline, form_key=form_key, start=start,
+                threshold=threshold, pipeline=pipeline, ask=ask, form_key=form_key, start=start,
             )  # fmt: skip
         except IntegrityError:
             if made := _created_before(project, folder, by=by.user, form_key=form_key):
@@ -132,13 +137,14 @@ def _created_before(project: Project, folder: str, *, by: User, form_key: str) -
 
 def _store_sequence(
     project: Project, folder: str, file: str, plan: TaskPlan, *, by: Principal, slug: str,
-    threshold: int | None, pipeline: str | None, form_key: str, start: bool,
+    threshold: int | None, pipeline: str | None, ask: tuple[str, ...], form_key: str, start: bool,
 ) -> Sequence:  # fmt: skip
     branch = branch_name(slug)  # asks git, and so not in the transaction
     with transaction.atomic():
         sequence = Sequence.objects.create(
             project=project, slug=slug, folder=folder, branch=branch, pipeline=pipeline or "",
-            threshold=threshold, base_commit=plan.base_commit, created_by=by.user, form_key=form_key,
+            threshold=threshold, ask=list(ask), base_commit=plan.base_commit, created_by=by.user,
+            form_key=form_key,
         )  # fmt: skip
         record(Action.SEQUENCE_CREATED, by=by.user, project=project, subject=folder)
         _add_task(sequence, file, plan)
@@ -252,7 +258,7 @@ def _planned(sequence: Sequence, file: str, surplus: str = "") -> NextTask:
         text = _text_now(sequence, file)
         plan = plan_task(
             sequence.project, text, base=sequence.base_commit, where=where,
-            threshold=sequence.threshold, pipeline=sequence.pipeline or None,
+            threshold=sequence.threshold, pipeline=sequence.pipeline or None, ask=tuple(sequence.ask),
         )  # fmt: skip
         if _is_as_begun(sequence, file, text):  # a person started the sequence with this file
             return NextTask(file, plan)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tasks_app.models import AuditEntry, Project, Role, Task, User
+from tasks_app.models import AuditEntry, Project, Role, Sequence, Task, User
 from tasks_app.services.projects.projects import add_project
 from tests.addresses import text_of
 from tests.api import PROBLEM, Script
@@ -121,6 +121,18 @@ def test_a_task_may_say_whom_its_questions_are_put_to(ann: Script) -> None:
         made = ann.post("/tasks", body).json()
         assert made["ask"] == ann.get(f"/tasks/{made['task']}").json()["ask"] == expected
         assert Task.objects.get(pk=made["task"]).ask == expected
+
+
+def test_a_sequence_may_say_whom_the_questions_of_its_tasks_are_put_to(ann: Script) -> None:
+    """Q1"""
+    body = {"project": "shop", "folder": "todo"}
+    assert ann.post("/sequences", body).json()["ask"] == []
+    made = ann.post("/sequences", {**body, "ask": ["ann"]}).json()
+    assert made["ask"] == ann.get(f"/sequences/{made['sequence']}").json()["ask"] == ["ann"]
+    assert [task["ask"] for task in made["tasks"]] == [["ann"]]
+    for names in (["nobody"], ["a\nb"]):
+        assert ann.post("/sequences", {**body, "ask": names}).status_code == 400
+    assert Sequence.objects.count() == 2
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from django.conf import settings
+from django.urls import reverse
 
 from tasks_app.core.phases import Phase
 from tasks_app.models import Project, Sequence, Task, User
@@ -16,6 +17,7 @@ from tasks_app.services.projects.projects import add_project
 from tasks_app.services.sequences import create_sequence
 from tasks_app.services.tasks import create_task
 from tests import fake_agent, fake_script
+from tests.browser import signed_in
 from tests.factories import MembershipFactory, UserFactory
 from tests.installation import PLAIN_CONFIG, Installation
 from tests.integration.conftest import FakeAgents, Manage
@@ -178,6 +180,22 @@ def test_threshold_and_pipeline_hold_for_all_tasks(
     assert set(Task.objects.values_list("threshold", flat=True)) == {0}
 
 
+def test_q1_whom_it_asks_holds_for_all_tasks(
+    manage: Manage, project: Project, agents: FakeAgents, ann: User
+) -> None:
+    """Q1: also for a task that an agent wrote, instead of what its front matter says."""
+    text = f"---\nask: [bob]\n---\n{text_of('new')}"
+    agents.acts["first"] = [
+        fake_script.Turn(calls=(fake_script.write(f"{FOLDER}/05-new.md", text),)),
+        fake_script.say("Done."),
+    ]
+    code, out, _ = manage(*RUN, "--ask", "ann", "--json")
+    assert (code, json.loads(out)["ask"]) == (0, ["ann"])
+    assert [task.ask for task in Task.objects.all()] == [["ann"]] * 3
+    page = signed_in(ann).get(reverse("sequence", args=[json.loads(out)["sequence"]]))
+    assert "<dt>Asks</dt><dd>ann</dd>" in page.text
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [
@@ -186,6 +204,11 @@ def test_threshold_and_pipeline_hold_for_all_tasks(
         ([FOLDER], "Name the project of the folder"),
         ([FOLDER, "--project", "shop", "--threshold", "9"], "--threshold: the threshold must be"),
         ([FOLDER, "--project", "shop", "--pipeline", "x"], "there is no pipeline"),
+        (
+            [FOLDER, "--project", "shop", "--ask", "nobody"],
+            '"nobody" is neither a user who may answer in shop',
+        ),
+        (["1", "--ask", "ann"], "--ask is for a new sequence"),
         ([FOLDER, "--project", "shop", "--continue"], "There is no sequence to resume"),
         ([FOLDER, "--project", "shop", "--continue", "--new"], "exclude each other"),
         (["7"], "There is no sequence 7"),

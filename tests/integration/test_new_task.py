@@ -136,6 +136,16 @@ def test_a_missing_file_is_reported(project: Project, path: str) -> None:
     assert page.status_code == 200 and "There is no Markdown file" in page.text
 
 
+def test_q1_a_folder_says_whom_all_its_tasks_ask(project: Project) -> None:
+    client = browser_of(project)
+    MembershipFactory.create(project=project, user__username="bob")
+    refused = post(client, project, kind="folder", folder="tasks/walls", ask="bob, nobody")
+    assert refused.status_code == 400 and "is neither a user who may answer" in refused.text
+    assert not Sequence.objects.exists()
+    assert post(client, project, kind="folder", folder="tasks/walls", ask="bob").status_code == 302
+    assert (Sequence.objects.get().ask, Task.objects.get().ask) == (["bob"], ["bob"])
+
+
 def test_files_and_folders_are_found_by_their_names(project: Project) -> None:
     client = browser_of(project)
     everything = client.get(FILES_PART, {"project": project.pk}).text

@@ -47,6 +47,7 @@ exit codes: 0 done, 1 failed or cancelled, 2 wrong usage, 3 waiting for an answe
 
 examples:
   cat-herder run_sequence tasks/new-prices --project shop
+  cat-herder run_sequence tasks/new-prices --project shop --ask ann --ask payments
   cat-herder run_sequence tasks/new-prices --project shop --continue
   cat-herder run_sequence 3                            resume sequence 3
   cat-herder run_sequence tasks/new-prices --project shop --no-input --json > result.json"""

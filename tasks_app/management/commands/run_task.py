@@ -19,7 +19,7 @@ from tasks_app.cli.options import (
 )
 from tasks_app.cli.task_session import run_task_locally
 from tasks_app.cli.terminal import Screen
-from tasks_app.config.task_file import names_to_ask, read_task_file
+from tasks_app.config.task_file import read_task_file
 from tasks_app.core.amounts import dollars, duration_in_words
 from tasks_app.core.errors import BadInput
 from tasks_app.models import Project, Task
@@ -57,11 +57,6 @@ examples:
             "repository), or the id of a task. An unfinished task of the file is resumed",
         )
         add_creation_arguments(parser, what="task", source="path")
-        parser.add_argument(
-            "--ask", metavar="NAME", action="append", default=[],
-            help="whom its questions are put to, instead of those in the file: a user name, an e-mail "
-            "address or a group; can be repeated. For a new task",
-        )  # fmt: skip
         add_terminal_arguments(parser)
         add_user_argument(parser)
 
@@ -88,7 +83,7 @@ examples:
     ) -> Task:
         path = resolve_path(options["task"], project)
         text, _ = read_task_file(path)
-        like = {**creation_options(options), "ask": names_to_ask(options["ask"], where="--ask")}
+        like = creation_options(options)
         earlier = None
         if not options["new"]:
             earlier = find_unfinished_task(project, slug=path.stem, text=text, **like)

@@ -362,6 +362,7 @@ def _create(request: HttpRequest, form: NewTaskForm) -> Task | Sequence | None:
                 given["project"],
                 given["folder"],
                 by=principal,
+                ask=tuple(given["ask"]),
                 form_key=given["form_key"],
                 start=start,
                 **wanted,
