@@ -16,21 +16,24 @@ Period = tuple[datetime, datetime]
 
 @dataclass(frozen=True)
 class Hours:
-    """The working hours of a weekday, by local clocks. `end` 00:00 is the end of the day."""
+    """The working hours that begin on a weekday, by local clocks.
+
+    If `end` is not later than `begin`, it is on the next day; 00:00 is the end of the day. From 00:00 to
+    00:00 is a whole day. Other times that are equal are refused: they could mean nothing.
+    """
 
     begin: time
     end: time
 
     def __post_init__(self) -> None:
-        if self.end != time(0) and self.begin >= self.end:
-            raise ValueError("working hours end after they begin")
+        if self.begin == self.end != time(0):
+            raise ValueError("working hours do not begin and end at the same time")
 
     def on(self, day: date, zone: ZoneInfo) -> Period:
-        """Return begin and end in UTC on a local day."""
+        """Return begin and end in UTC of the hours that begin on a local day."""
         begin = _moment(day, self.begin, zone, fold=0)
-        midnight = self.end == time(0)
-        end = _moment(day + timedelta(days=midnight), self.end, zone, fold=int(not midnight))
-        return begin, end
+        last = day + timedelta(days=self.end <= self.begin)
+        return begin, _moment(last, self.end, zone, fold=int(self.end != time(0)))
 
 
 @dataclass(frozen=True)
@@ -49,7 +52,10 @@ USUAL_WEEK: tuple[Hours | None, ...] = (*[_NINE_TO_SIX] * 5, None, None)
 
 @dataclass(frozen=True)
 class Schedule:
-    """When somebody works: the hours of each weekday from Monday on, in a time zone, except absences."""
+    """When somebody works: the hours of each weekday from Monday on, in a time zone, except absences.
+
+    A day off takes the hours away that begin on it, not the rest of a night that began on the day before.
+    """
 
     zone: ZoneInfo
     week: Sequence[Hours | None] = USUAL_WEEK
@@ -60,8 +66,13 @@ class Schedule:
             raise ValueError("a week has seven days, and work on one of them")
 
     def absence_at(self, moment: datetime) -> Absence | None:
-        """Return the absence that covers the local day."""
-        return self._absence_on(moment.astimezone(self.zone).date())
+        """Return the absence that covers the local day; of a night, the day on which it began."""
+        day = moment.astimezone(self.zone).date()
+        before = day - timedelta(days=1)
+        hours = self.week[before.weekday()]
+        if hours and moment < hours.on(before, self.zone)[1]:
+            day = before
+        return self._absence_on(day)
 
     def _absence_on(self, day: date) -> Absence | None:
         return next((one for one in self.absences if one.first <= day <= one.last), None)

@@ -47,10 +47,12 @@ class SentBack(BaseModel):
 
 
 class HoursOfDay(SentBack):
-    """When you work on a day of the week."""
+    """When you work on a day of the week. Hours of a night belong to the day on which they begin."""
 
     begin: Clock = Field(description="From when.")
-    end: Clock = Field(description="Until when; 00:00 is the end of the day.")
+    end: Clock = Field(
+        description="Until when, on the next day if not later than `begin`; 00:00 is the end of the day."
+    )
 
 
 class AbsenceOut(SentBack):

@@ -104,4 +104,6 @@ def _checked_hours(number: int, day: tuple[time, time] | None) -> Hours | None:
     try:
         return Hours(*day) if day else None
     except ValueError:
-        raise BadInput("Working hours end after they begin.", where=f"week.{number}") from None
+        raise BadInput(
+            "Working hours cannot begin and end at the same time.", where=f"week.{number}"
+        ) from None

@@ -83,7 +83,7 @@ def test_the_page_saves_hours_days_off_and_the_zone(user: User) -> None:
     [
         {},
         {"begin-0": "10:00"},
-        {"begin-0": "10:00", "end-0": "09:00"},
+        {"begin-0": "10:00", "end-0": "10:00"},
         {"begin-0": "x", "end-0": "09:00"},
         {"begin-0": "9:00", "end-0": "10:00", "time_zone": "Mars/Crater"},
         {
@@ -118,11 +118,23 @@ def test_the_api_returns_and_replaces_them(user: User) -> None:
     assert schedule(user).week[2] is None
 
 
+def test_a_night_is_saved_on_the_page_and_in_the_api(user: User) -> None:
+    """Q4."""
+    client, night = signed_in(user), {"begin-0": "22:00", "end-0": "06:00"}
+    assert client.post(reverse("me_working_hours"), form(**night)).status_code == 302
+    assert schedule(user).week[0] == Hours(time(22), time(6))
+    page = client.get(reverse("me_working_hours")).text
+    assert 'value="22:00"' in page and 'value="06:00"' in page
+    week = [None, {"begin": "23:30", "end": "05:00"}, *[None] * 5]
+    assert Script(user).send("put", "/me/working-hours", {**OWN, "week": week}).json()["week"] == week
+    assert schedule(user).week[1] == Hours(time(23, 30), time(5))
+
+
 @pytest.mark.parametrize(
     ("given", "where"),
     [
         ({"week": [None] * 7}, "body.week"),
-        ({"week": [{"begin": "10:00", "end": "09:00"}, *[None] * 6]}, "body.week.0"),
+        ({"week": [{"begin": "10:00", "end": "10:00"}, *[None] * 6]}, "body.week.0"),
         ({"time_zone": "Mars/Crater"}, "body.time_zone"),
         ({"absences": [{"first": "2026-12-24", "last": "2026-12-01"}]}, "body.absences.0"),
         ({"absences": [{"first": "2026-12-24", "last": "2029-12-01"}]}, "body.absences.0"),

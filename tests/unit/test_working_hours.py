@@ -21,8 +21,8 @@ from tasks_app.core.working_hours import (
     working_until,
 )
 
-BERLIN, NEW_YORK, LORD_HOWE, TOKYO = map(
-    ZoneInfo, ("Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Asia/Tokyo")
+BERLIN, NEW_YORK, LORD_HOWE, TOKYO, SANTIAGO = map(
+    ZoneInfo, ("Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Asia/Tokyo", "America/Santiago")
 )
 MINUTE = timedelta(minutes=1)
 
@@ -40,6 +40,12 @@ def minutes_of(zone: ZoneInfo, day: date) -> list[tuple[datetime, time]]:
     return [(minute, here.time()) for minute, here in shown if here.date() == day]
 
 
+def _minutes_before(end: time, minutes: list[tuple[datetime, time]]) -> int:
+    """How many minutes of a day pass until the clock shows its end for the last time."""
+    before = [n for n, (_, clock) in enumerate(minutes) if end == time(0) or clock < end]
+    return max(before, default=-1) + 1
+
+
 def model_minutes(schedule: Schedule, first: date, days: int) -> set[datetime]:
     """Every minute of work of these days, found by looking at the local clock in each minute."""
     found: set[datetime] = set()
@@ -49,9 +55,13 @@ def model_minutes(schedule: Schedule, first: date, days: int) -> set[datetime]:
         if hours is None or any(one.first <= day <= one.last for one in schedule.absences):
             continue
         minutes = minutes_of(schedule.zone, day)
+        is_night = time(0) != hours.end <= hours.begin
         begins = next((n for n, (_, clock) in enumerate(minutes) if clock >= hours.begin), len(minutes))
-        before = [n for n, (_, clock) in enumerate(minutes) if hours.end == time(0) or clock < hours.end]
-        found.update(minute for minute, _ in minutes[begins : max(before, default=-1) + 1])
+        ends = len(minutes) if is_night else _minutes_before(hours.end, minutes)
+        found.update(minute for minute, _ in minutes[begins:ends])
+        if is_night:
+            rest = minutes_of(schedule.zone, day + timedelta(days=1))
+            found.update(minute for minute, _ in rest[: _minutes_before(hours.end, rest)])
     return found
 
 
@@ -65,7 +75,7 @@ clocks = st.builds(time, st.integers(0, 23), st.sampled_from([0, 15, 30]))
 hours = st.one_of(
     st.none(),
     st.tuples(clocks, clocks)
-    .filter(lambda one: one[0] < one[1] or one[1] == time(0))
+    .filter(lambda one: one[0] != one[1] or one[1] == time(0))
     .map(lambda one: Hours(*one)),
 )
 #: Around both days of daylight saving, a leap day, and a turn of the year.
@@ -107,6 +117,36 @@ def test_working_time_passes_as_if_each_minute_were_looked_at(
         assert found > start + timedelta(days=8)
     else:
         assert found == expected
+
+
+#: The Sundays on which clocks are set forward and back: in Berlin and New York by an hour in the night, on
+#: Lord Howe Island by half an hour, in Santiago at midnight.
+CHANGES = [
+    (BERLIN, date(2026, 3, 29)), (BERLIN, date(2026, 10, 25)),
+    (NEW_YORK, date(2026, 3, 8)), (NEW_YORK, date(2026, 11, 1)),
+    (LORD_HOWE, date(2026, 10, 4)), (LORD_HOWE, date(2026, 4, 5)),
+    (SANTIAGO, date(2026, 9, 6)), (SANTIAGO, date(2026, 4, 5)),
+]  # fmt: skip
+
+
+@settings(deadline=None, max_examples=80)
+@given(
+    change=st.sampled_from(CHANGES),
+    begin=st.builds(time, st.integers(18, 23), st.sampled_from([0, 15, 30])),
+    end=st.builds(time, st.integers(0, 9), st.sampled_from([15, 30, 45])),
+    ahead=st.integers(0, 36 * 60),
+    minutes=st.integers(1, 900),
+)
+def test_nights_over_changes_of_clocks_pass_as_if_each_minute_were_looked_at(
+    change: tuple[ZoneInfo, date], begin: time, end: time, ahead: int, minutes: int
+) -> None:
+    """Q4: hours over midnight, in both directions."""
+    zone, sunday = change
+    person = Schedule(zone, [Hours(begin, end)] * 7)
+    start = datetime.combine(sunday, time(6), tzinfo=UTC) - ahead * MINUTE
+    assert working_until(start, minutes * MINUTE, [person]) == model_until(start, minutes, [person], days=6)
+    works = [minute for minute in model_minutes(person, start.date(), 6) if minute >= start]
+    assert next_working(start, person) == min(works)
 
 
 @settings(deadline=None, max_examples=40)
@@ -168,12 +208,58 @@ def test_hours_in_which_two_work_count_once() -> None:
     assert working_until(morning, timedelta(hours=10), [early, late]) == local(BERLIN, 2026, 11, 27, 16)
 
 
-def test_a_week_without_work_and_hours_that_end_before_they_begin_are_refused() -> None:
+@pytest.mark.parametrize(
+    ("saturday", "hours_worked"), [((2026, 3, 28), 7), ((2026, 10, 24), 9), ((2026, 11, 28), 8)]
+)
+def test_a_night_over_daylight_saving_has_its_own_length(
+    saturday: tuple[int, int, int], hours_worked: int
+) -> None:
+    """Q4: from 22:00 to 06:00 clocks are set forward, set back, or left alone."""
+    person = Schedule(BERLIN, [None] * 5 + [Hours(time(22), time(6)), None])
+    evening = datetime(*saturday, 20, tzinfo=BERLIN)
+    assert next_working(evening, person) == datetime(*saturday, 22, tzinfo=BERLIN)
+    end = datetime(*saturday, 6, tzinfo=BERLIN) + timedelta(days=1)
+    assert working_until(evening, timedelta(hours=hours_worked), [person]) == end
+    assert working_until(evening, timedelta(hours=hours_worked) + MINUTE, [person]) > end + timedelta(days=6)
+
+
+@pytest.mark.parametrize(
+    ("end", "last_minute"),
+    [(time(2, 30), datetime(2026, 3, 29, 1, tzinfo=UTC)), (time(3), datetime(2026, 3, 29, 1, tzinfo=UTC))],
+)
+def test_a_night_that_ends_in_the_skipped_hour_ends_when_clocks_are_set_forward(
+    end: time, last_minute: datetime
+) -> None:
+    """Q4: at 02:00 the clocks of Berlin show 03:00."""
+    person = Schedule(BERLIN, [None] * 5 + [Hours(time(22), end), None])
+    assert working_until(local(BERLIN, 2026, 3, 28, 20), timedelta(hours=4), [person]) == last_minute
+
+
+def test_a_night_belongs_to_the_day_on_which_it_begins() -> None:
+    """Q4: a day off on Tuesday takes the night to Wednesday away, not the rest of Monday's."""
+    off = Absence(date(2026, 12, 1), date(2026, 12, 1), "holiday")
+    person = Schedule(BERLIN, [Hours(time(22), time(6))] * 7, [off])
+    tuesday, wednesday = local(BERLIN, 2026, 12, 1, 2), local(BERLIN, 2026, 12, 2, 2)
+    assert next_working(tuesday, person) == tuesday and person.absence_at(tuesday) is None
+    assert next_working(wednesday, person) == local(BERLIN, 2026, 12, 2, 22)
+    assert person.absence_at(wednesday) == off and person.absence_at(local(BERLIN, 2026, 12, 2, 12)) is None
+    event = {"begin": "2026-12-01T20:00:00+00:00", "end": "2026-12-02T06:00:00+00:00"}
+    assert absences_from([event], BERLIN, person.week) == [Absence(off.first, off.last)]
+
+
+def test_hours_that_overlap_those_of_the_night_before_count_once() -> None:
+    """Q4"""
+    person = Schedule(BERLIN, [Hours(time(22), time(10)), Hours(time(8), time(12)), *[None] * 5])
+    monday = local(BERLIN, 2026, 11, 30, 12)
+    assert working_until(monday, timedelta(hours=14), [person]) == local(BERLIN, 2026, 12, 1, 12)
+
+
+def test_a_week_without_work_and_hours_without_a_length_are_refused() -> None:
     """Q4: otherwise no rung would ever be due."""
     with pytest.raises(ValueError, match="week"):
         Schedule(BERLIN, [None] * 7)
     with pytest.raises(ValueError, match="hours"):
-        Hours(time(18), time(9))
+        Hours(time(18), time(18))
     assert USUAL_WEEK[4] == Hours(time(9), time(18)) and USUAL_WEEK[5] is None
 
 
