@@ -25,7 +25,7 @@ from tasks_app.models import Question, Sequence, Step, Task, User, climbed, next
 from tasks_app.services.questions.approvals import shell_folder, together
 from tasks_app.services.search import TextPart
 from tasks_app.services.working_hours import schedule_of
-from tasks_app.web.access import actable_projects
+from tasks_app.web.access import actable_projects, waits_for_others
 from tasks_app.web.questions.cards import Card
 from tasks_app.web.rendering import words
 from tasks_app.web.rendering.markdown import render_inline, render_markdown
@@ -129,13 +129,14 @@ def answered_through(payload: Mapping[str, Any]) -> str:
 
 @register.simple_tag(takes_context=True)
 def phase_label(context: Context, thing: Task | Step | Sequence, number: int = 1) -> str:
-    """Return the label of the phase. Only users who may answer see “needs your answer”.
+    """Return the label of the phase. Only those who may answer and are asked see “needs your answer”.
 
     `number`: of how many tasks it is said.
     """
     if thing.phase == Phase.WAITING_FOR_INPUT:
-        project_id = thing.task.project_id if isinstance(thing, Step) else thing.project_id
-        if project_id in actable_projects(context["request"]):
+        request, whole = context["request"], thing.task if isinstance(thing, Step) else thing
+        may_answer = whole.project_id in actable_projects(request)
+        if may_answer and (number > 1 or not waits_for_others(request, whole)):
             return "needs your answer" if number == 1 else "need your answer"
     return thing.phase_display.label
 

@@ -18,6 +18,7 @@ from django.shortcuts import render
 from tasks_app import permissions
 from tasks_app.core.errors import CatHerderError, NotAllowed
 from tasks_app.models import Project, Question, Sequence, Step, Task, User
+from tasks_app.models import waits_for_others as asked_of_others
 from tasks_app.permissions import Principal
 
 
@@ -53,6 +54,16 @@ def visible_projects(request: HttpRequest) -> list[VisibleProject]:
 def actable_projects(request: HttpRequest) -> frozenset[int]:
     """Return the ids of the projects in which the user may create tasks and answer."""
     return frozenset(project.id for project in visible_projects(request) if project.may_act)
+
+
+def waits_for_others(request: HttpRequest, thing: Task | Sequence) -> bool:
+    """Return whether its open questions are all asked of others by name; one query per request."""
+    if not hasattr(request, "_waiting_for_others"):
+        waiting = Task.objects.filter(asked_of_others(current_user(request))).order_by()
+        rows = list(waiting.values_list("pk", "sequence"))
+        found = {(Task, pk) for pk, _ in rows} | {(Sequence, pk) for _, pk in rows}
+        request._waiting_for_others = found  # type: ignore[attr-defined]
+    return (type(thing), thing.pk) in request._waiting_for_others  # type: ignore[attr-defined]
 
 
 def may_act(request: HttpRequest, project: Project) -> bool:

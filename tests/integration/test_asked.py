@@ -385,6 +385,19 @@ def test_q6_counts_and_the_list_of_tasks_follow(question: Question) -> None:
             assert ("task-group-others" in page) is not needed
 
 
+def test_q6_only_who_is_asked_reads_that_their_answer_is_needed(question: Question) -> None:
+    ann, bob = member(question, "ann"), member(question, "bob")
+    for asked in (False, True):
+        if asked:
+            asked_of_user(question, bob)
+        for user, needed in ((bob, True), (ann, not asked)):
+            for address in (reverse("task", args=[question.task_id]), reverse("tasks_all")):
+                page = tidy(signed_in(user).get(address).text)
+                badge = "needs your answer" if needed else "waiting for input"
+                assert f"{badge}</span>" in page, (user, asked, address)
+                assert ("needs your answer</" in page) is needed, (user, asked, address)
+
+
 def test_q6_the_terminal_lists_what_is_asked_of_me(question: Question, manage: Manage) -> None:
     ann, bob = member(question, "ann"), member(question, "bob")
     asked_of_user(question, bob)
