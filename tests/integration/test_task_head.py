@@ -58,7 +58,7 @@ def test_what_is_asked_of_another_person_does_not_need_your_answer() -> None:
         question=question, user=owner, asked_by=AskedBy.OWNER, why="owns it", at=timezone.now()
     )
     assert "needs your answer" in head_of(signed_in(owner), question.task)
-    assert "waiting for others" in head_of(signed_in(other), question.task)
+    assert "waiting for input" in head_of(signed_in(other), question.task)
 
 
 def test_each_tab_is_a_page_with_the_same_head(browser: Client) -> None:

@@ -11,7 +11,7 @@ from django.http import HttpRequest
 from django.urls import reverse
 
 from tasks_app.core.phases import Phase
-from tasks_app.models import AskedBy, Question, Review, Task
+from tasks_app.models import Question, Review, Task
 from tasks_app.services.reviews import approvals_of
 from tasks_app.web.access import may_act, number_from, principal_of
 from tasks_app.web.publishing import PublishingDetails, publishing_details
@@ -88,18 +88,6 @@ class Head:
     @property
     def mode(self) -> Mode:
         return mode_of(self.task, self.questions)
-
-    @property
-    def waits_for_others(self) -> bool:
-        """Whether all open questions are asked of others by name, as the list of tasks has it."""
-        viewer = self.details.viewer.user.pk
-        for question in self.questions:
-            rows = question.asked_now
-            if all(one.asked_by == AskedBy.OPINION for one in rows) or any(
-                one.user_id == viewer for one in rows
-            ):
-                return False
-        return bool(self.questions)
 
     @property
     def tabs(self) -> list[tuple[Tab, str]]:
