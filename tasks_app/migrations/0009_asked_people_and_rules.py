@@ -236,6 +236,11 @@ class Migration(migrations.Migration):
             field=models.BooleanField(blank=True, editable=False, help_text='Whether a script played the model; empty in rows from before this was stored.', null=True),
         ),
         migrations.AddField(
+            model_name='sequence',
+            name='ask',
+            field=models.JSONField(blank=True, db_default=models.Value([], models.JSONField()), default=list, help_text='The people and groups whom the questions of all tasks are put to; else each its own.'),
+        ),
+        migrations.AddField(
             model_name='task',
             name='ask',
             field=models.JSONField(blank=True, db_default=models.Value([], models.JSONField()), default=list, help_text='The people and groups whom its questions are put to, by its own choice.'),
