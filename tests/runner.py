@@ -59,7 +59,7 @@ class Runner:
     def project(self, config: str = ONE_STEP, **files: str) -> Project:
         source = self.folder / f"source-{Project.objects.count()}"
         GitRepository.make(source, **{"cat-herder.yaml": config, **files})
-        return add_project(f"project-{Project.objects.count()}", str(source), by=self.user)
+        return add_project(f"repository-{Project.objects.count()}", str(source), by=self.user)
 
     def task(
         self,
