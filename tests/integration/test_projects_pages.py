@@ -318,7 +318,8 @@ def test_the_overview_asks_the_database_as_often_with_many_tasks(runner: Runner)
     project = runner.project()
     client = member(project)
     TaskFactory.create(project=project)
-    TaskFactory.create(project=project, phase=Phase.RUNNING)
+    for phase in (Phase.RUNNING, Phase.WAITING_FOR_INPUT):
+        TaskFactory.create(project=project, phase=phase)
     overview(project, client)
     with CaptureQueriesContext(connection) as few:
         overview(project, client)

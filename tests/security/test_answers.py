@@ -50,6 +50,11 @@ def waiting(runner: Runner) -> tuple[Task, Question]:
     return task, task.questions.get()
 
 
+def heard(text: str) -> str:
+    """What the agent reads: the tool's own result with the answer, and who gave it."""
+    return f'The user answered: "First?"="{text}". Go on from there.\n\n[From the portal: ann answered.]'
+
+
 def reply(runner: Runner, question: Question, text: str, via: Channel) -> Callable[[], Any]:
     return lambda: answer_question(
         Question.objects.get(pk=question.pk),
@@ -70,7 +75,7 @@ def test_of_answers_through_three_channels_at_once_one_counts(runner: Runner) ->
     assert question.answer_text == winner
     assert Event.objects.filter(run__step__task=task, kind="answer").count() == 1
     runner.advance(task)
-    assert results(task) == [f'The user answered: "First?"="{winner}". Go on from there.']
+    assert results(task) == [heard(winner)]
 
 
 @pytest.mark.parametrize("round_", range(5))
@@ -94,7 +99,7 @@ def test_an_answer_at_the_moment_of_a_cancel_is_kept_or_refused(round_: int, run
         assert question.answer_text == "Yes"
         resume_task(task, by=acting(runner.user))
     runner.advance(task)
-    assert results(task) == ['The user answered: "First?"="Yes". Go on from there.']
+    assert results(task) == [heard("Yes")]
 
 
 def test_of_two_resumptions_at_once_one_succeeds(runner: Runner) -> None:
@@ -131,7 +136,7 @@ def test_the_card_of_a_cancelled_task_counts_once_it_is_open_again(runner: Runne
     resume_task(task, by=acting(runner.user))
     assert browser.post(where, typed).status_code == 200
     runner.advance(task)
-    assert results(task) == ['The user answered: "First?"="Late". Go on from there.']
+    assert results(task) == [heard("Late")]
 
 
 def test_an_answer_names_the_questions_that_it_answers(runner: Runner) -> None:
