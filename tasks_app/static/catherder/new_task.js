@@ -69,7 +69,14 @@
 
   const { drafts } = window.catherder;
   const draftKey = () => `new-task:${form.elements.project.value}`;
-  const currentDraft = () => ({ text: text.value, folder: form.elements.folder.value, kind: isFolder() ? "folder" : "task", key: form.elements.form_key.value, at: new Date().toISOString() });
+  const currentDraft = () => ({
+    text: text.value,
+    folder: form.elements.folder.value,
+    ask: form.elements.ask.value, // of a folder; that of a task stands in its text
+    kind: isFolder() ? "folder" : "task",
+    key: form.elements.form_key.value,
+    at: new Date().toISOString(),
+  });
   const isBlank = (draft) => !draft || !(draft.text || draft.folder || "").trim();
   let offered = null; // an earlier draft, which is kept as `previous` of the current one until somebody decides
 
@@ -91,6 +98,7 @@
   function restore(draft) {
     text.value = draft.text || "";
     form.elements.folder.value = draft.folder || "";
+    form.elements.ask.value = draft.ask || "";
     for (const radio of fieldsOf("kind")) radio.checked = radio.value === draft.kind;
     updateFieldsFromText();
     offered = draft.previous || null;
@@ -103,8 +111,9 @@
     let draft = readDraft();
     while (draft && form.dataset.sent.split(" ").includes(draft.key)) draft = draft.previous;
     if (isBlank(draft)) { deleteDraft(); return; }
-    if (draft.text === text.value && draft.folder === form.elements.folder.value) return;
-    if (form.dataset.filled === undefined && isBlank(currentDraft())) restore(draft);
+    const current = currentDraft();
+    if (["text", "folder", "ask"].every((name) => (draft[name] || "") === current[name])) return;
+    if (form.dataset.filled === undefined && isBlank(current)) restore(draft);
     else offered = draft;
     if (offered) showNote(`There is a draft from ${savedAt(offered)}.`, true);
     else showNote(`Your draft from ${savedAt(draft)} was restored.`, false);
@@ -115,7 +124,7 @@
     if (!chosen) return;
     if (chosen === "restore") restore(offered);
     else {
-      if (!offered) { text.value = ""; form.elements.folder.value = ""; updateFieldsFromText(); }
+      if (!offered) { text.value = form.elements.folder.value = form.elements.ask.value = ""; updateFieldsFromText(); }
       offered = offered?.previous || null;
       saveDraft();
     }
