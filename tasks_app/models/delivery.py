@@ -78,6 +78,23 @@ class DeliveryQuerySet(models.QuerySet["Delivery"]):
         return over.filter(created_at__lt=Now() - older_than).delete()[0]
 
 
+#: What is sent once: about what, to whom, and the constraint that forbids a second one.
+_ONCE = (
+    ("transition", "user", "one_mail_per_occasion"),
+    ("transition", "target", "one_delivery_per_target"),
+    ("transition", "browser", "one_delivery_per_browser"),
+    ("review", "user", "one_mail_per_review"),
+    ("review", "target", "one_delivery_of_a_review_per_target"),
+    ("publication", "user", "one_mail_per_publication"),
+    ("publication", "target", "one_delivery_of_a_publication_per_target"),
+    ("reply", "user", "one_mail_per_reply"),
+    ("reply", "target", "one_delivery_of_a_reply_per_target"),
+    ("rung", "user", "one_message_of_a_rung_per_user"),
+    ("rung", "target", "one_message_of_a_rung_per_target"),
+    ("rung", "browser", "one_message_of_a_rung_per_browser"),
+)
+
+
 class Delivery(models.Model):
     """One notification to one mailbox, target or browser; its rows are the delivery log.
 
@@ -132,58 +149,13 @@ class Delivery(models.Model):
         ordering = ["-pk"]
         verbose_name_plural = "deliveries"
         constraints = [
-            models.UniqueConstraint(
-                fields=["transition", "user"],
-                condition=Q(transition__isnull=False, user__isnull=False),
-                name="one_mail_per_occasion",
-            ),
-            models.UniqueConstraint(
-                fields=["transition", "target"],
-                condition=Q(transition__isnull=False, target__isnull=False),
-                name="one_delivery_per_target",
-            ),
-            models.UniqueConstraint(
-                fields=["review", "user"],
-                condition=Q(review__isnull=False, user__isnull=False),
-                name="one_mail_per_review",
-            ),
-            models.UniqueConstraint(
-                fields=["review", "target"],
-                condition=Q(review__isnull=False, target__isnull=False),
-                name="one_delivery_of_a_review_per_target",
-            ),
-            models.UniqueConstraint(
-                fields=["publication", "user"],
-                condition=Q(publication__isnull=False, user__isnull=False),
-                name="one_mail_per_publication",
-            ),
-            models.UniqueConstraint(
-                fields=["publication", "target"],
-                condition=Q(publication__isnull=False, target__isnull=False),
-                name="one_delivery_of_a_publication_per_target",
-            ),
-            models.UniqueConstraint(
-                fields=["reply", "user"],
-                condition=Q(reply__isnull=False, user__isnull=False),
-                name="one_mail_per_reply",
-            ),
-            models.UniqueConstraint(
-                fields=["reply", "target"],
-                condition=Q(reply__isnull=False, target__isnull=False),
-                name="one_delivery_of_a_reply_per_target",
-            ),
-            models.UniqueConstraint(
-                fields=["transition", "browser"],
-                condition=Q(transition__isnull=False, browser__isnull=False),
-                name="one_delivery_per_browser",
-            ),
             *(
                 models.UniqueConstraint(
-                    fields=["rung", to],
-                    condition=Q(**{"rung__isnull": False, f"{to}__isnull": False}),
-                    name=f"one_message_of_a_rung_per_{to}",
+                    fields=[occasion, to],
+                    condition=Q(**{f"{occasion}__isnull": False, f"{to}__isnull": False}),
+                    name=name,
                 )
-                for to in ("user", "target", "browser")
+                for occasion, to, name in _ONCE
             ),
             models.CheckConstraint(
                 condition=Q(user=None, target=None, browser__isnull=False)
