@@ -63,8 +63,6 @@ from tasks_app.services.decisions.content import holding_for, kept_after_report,
 
 #: Why a decision does not hold any more.
 _ENDINGS = (DecisionEventKind.SUPERSEDED, DecisionEventKind.NARROWED, DecisionEventKind.RETIRED)
-#: Questions of the portal itself; their run may be another step's.
-OF_PORTAL = Q(kind=QuestionKind.COST) | Q(reopens__isnull=False)
 #: Changed decisions of which a session is told, the newest ones.
 _MOST_NEW = 50
 
@@ -341,7 +339,8 @@ def answers_to_portal(step: Step) -> list[Question]:
 
     They decided at the soft cost limit, or answered in place of decisions.
     """
-    settled = step.questions.settled().filter(OF_PORTAL, delivered_at=None)
+    asked = step.questions.about_costs() | step.questions.asked_again()
+    settled = asked.settled().filter(delivered_at=None)
     return list(settled.select_related("answered_by", "reopens__applied", "reopens__taken_back_by"))
 
 

@@ -36,7 +36,6 @@ from tasks_app.engine.prompts.review_requests import (
     undelivered_reviews,
 )
 from tasks_app.engine.prompts.run_feedback import (
-    OF_PORTAL,
     answered_by,
     answers_to_portal,
     decisions_note,
@@ -328,8 +327,10 @@ def undelivered(step: Step, last: Run, transcript: Transcript) -> list[Question]
     A worker may have died just after it handed an answer over. Then the session holds the answer, as a result
     or in its prompt, and it must not be handed over again.
     """
-    counts = Q(run__number__gte=step.first_run) | OF_PORTAL
-    settled = step.questions.settled().filter(counts, delivered_at=None)
+    of_current_runs = step.questions.filter(run__number__gte=step.first_run)
+    # The portal's questions have the task's last run, which may be another step's.
+    counted = of_current_runs | step.questions.about_costs() | step.questions.asked_again()
+    settled = counted.settled().filter(delivered_at=None)
     waiting = list(
         settled.select_related("answered_by", "applied", "reopens__applied", "reopens__taken_back_by", "run")
     )
