@@ -55,8 +55,8 @@ class AnswerTimes:
     """Questions of a period that people answered, decided or skipped, or that still wait for them.
 
     If `is_cut`, only the newest are looked at. `nobody_asked` counts those that were put to all because no
-    rule named anybody; `rules` counts those that nobody answered by the rule that ended them, and they are in
-    nothing else here. A question counts for each `people` who were asked, also if it was handed over later;
+    rule named anybody. `rules` counts by its name what a rule ended, because nobody had answered; no other
+    figure counts those. A question counts for each `people` who were asked, also if it was handed over later;
     "" stands for nobody in particular. `stages` have the names of `Stage`.
     """
 
@@ -141,16 +141,12 @@ def answer_time_rows(times: AnswerTimes) -> Iterator[dict[str, Any]]:
         for one in part:
             yield {
                 "by": by, "name": one.name, "answered": one.answered, "open": one.open,
-                "unanswered": times.ended_by_rule if by == "all" else 0,
+                "unanswered": times.ended_by_rule if by == "all" else "",
                 "median_seconds": round(one.seconds.median, 1) if one.seconds else "",
                 "p90_seconds": round(one.seconds.p90, 1) if one.seconds else "",
             }  # fmt: skip
     for rule, unanswered in sorted(times.rules.items()):
-        figures = {
-            "answered": 0,
-            "open": 0,
-            "unanswered": unanswered,
-            "median_seconds": "",
-            "p90_seconds": "",
-        }
-        yield {"by": "rule", "name": rule, **figures}
+        yield {
+            "by": "rule", "name": rule, "answered": 0, "open": 0, "unanswered": unanswered,
+            "median_seconds": "", "p90_seconds": "",
+        }  # fmt: skip
