@@ -35,7 +35,7 @@ class Command(PlainCommand):
             except CatHerderError as error:
                 raise CommandError(str(error), returncode=2) from None
             if admin:
-                password = admin.password or "of CATHERDER_ADMIN_PASSWORD"
-                self.stdout.write(f"Log in as “{admin.username}” with the password  {password}")
+                password = f" {admin.password}" if admin.password else "of CATHERDER_ADMIN_PASSWORD"
+                self.stdout.write(f"Log in as “{admin.username}” with the password {password}")
         # Without a worker: nothing may take the tasks, which have no workspaces.
         call_command("up", no_sample=True, no_worker=True)
