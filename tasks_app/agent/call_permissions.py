@@ -39,7 +39,8 @@ class GivenAnswer:
     """A human's answer to one ask: `answers` maps each item's question to the text.
 
     `ended` says that a rule ended the ask without an answer; `answers` are then what the agent recommended.
-    `by` settled it; `person` is the name of the user who answered, empty if that is not known or nobody did.
+    `by` names who or what settled it, such as a decision; `person` is the user who answered, empty if that is
+    not known or nobody did.
     """
 
     ask: Ask

@@ -15,10 +15,9 @@ from django.db.models import Exists, OuterRef
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
-from tasks_app import permissions
+from tasks_app import models, permissions
 from tasks_app.core.errors import CatHerderError, NotAllowed
 from tasks_app.models import Project, Question, Sequence, Step, Task, User
-from tasks_app.models import waits_for_others as asked_of_others
 from tasks_app.permissions import Principal
 
 
@@ -59,7 +58,7 @@ def actable_projects(request: HttpRequest) -> frozenset[int]:
 def waits_for_others(request: HttpRequest, thing: Task | Sequence) -> bool:
     """Return whether its open questions are all asked of others by name; one query per request."""
     if not hasattr(request, "_waiting_for_others"):
-        waiting = Task.objects.filter(asked_of_others(current_user(request))).order_by()
+        waiting = Task.objects.filter(models.waits_for_others(current_user(request))).order_by()
         rows = list(waiting.values_list("pk", "sequence"))
         found = {(Task, pk) for pk, _ in rows} | {(Sequence, pk) for _, pk in rows}
         request._waiting_for_others = found  # type: ignore[attr-defined]
